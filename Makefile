@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# A stamp each for what users need and what developers need on top, so that `make demo` fetches no
+# more than it has to.
+$(VENV)/.user: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "boltgen needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[onnx]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.user pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[onnx,torch,dev]'
+	touch $@
+
+.PHONY: demo test lint format clean
+demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
+	$(BIN)/python -m models.demo
+
+test: lint  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.h' '*.cc' '*.cpp' '*.cuh' | xargs -r $(BIN)/clang-format --dry-run --Werror
+
+format: $(VENV)/.dev  ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.h' '*.cc' '*.cpp' '*.cuh' | xargs -r $(BIN)/clang-format -i
+
+clean:
+	rm -rf $(VENV) build dist

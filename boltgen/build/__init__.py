@@ -1,0 +1,1 @@
+"""From text to objects: toolchain, compiler, cache."""

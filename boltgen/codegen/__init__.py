@@ -1,0 +1,1 @@
+"""From a kernel's description to CUDA C++ text: pure functions to strings."""

@@ -1,0 +1,51 @@
+"""The one tree of errors. A message says what failed, on what, why, and what to do."""
+
+from __future__ import annotations
+
+
+class BoltgenError(Exception):
+    """Base of every error that boltgen raises on purpose."""
+
+
+class InvalidProblemError(BoltgenError):
+    """A problem, epilogue or config whose numbers do not fit together."""
+
+
+class UnknownArchError(BoltgenError):
+    """An architecture that the table does not have."""
+
+
+class ModelImportError(BoltgenError):
+    """A model that cannot be read or imported."""
+
+
+class NoLegalConfigError(BoltgenError):
+    """No kernel configuration is legal for a problem."""
+
+
+class ToolchainError(BoltgenError):
+    """A compiler, header or library that is missing, too old or broken."""
+
+
+class CompileError(BoltgenError):
+    """A compiler that ran and failed; the message has its first error, command, source and log."""
+
+
+class CacheError(BoltgenError):
+    """A cache folder that cannot be used safely."""
+
+
+class ArtifactError(BoltgenError):
+    """A compiled model's folder that is missing, incomplete or of another version."""
+
+
+class InputError(BoltgenError):
+    """Inputs of a run whose names, shapes or dtypes are not what the model takes."""
+
+
+class DeviceError(BoltgenError):
+    """A device that is not there, or that cannot run what it was given."""
+
+
+class VgpuError(DeviceError):
+    """A fault that the virtual GPU found, with kernel, block and thread."""

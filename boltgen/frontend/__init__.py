@@ -1,0 +1,1 @@
+"""From a graph IR to problems and epilogues."""

@@ -1,0 +1,1 @@
+"""Values that describe computations; stdlib and numpy only."""

@@ -1,0 +1,246 @@
+"""The epilogue: a small SSA graph of elementwise nodes over the accumulator.
+
+    node    ::= Accumulator | Load(kind, dtype) | Scalar(value)
+              | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype)
+    graph   ::= node+                      operands are indices of earlier nodes
+
+Node 0 is the accumulator; the last node is stored, converted to the problem's output type.
+Arithmetic is in FP32 wherever no Cast says otherwise: the FP16 roundings between the operators of
+an unfused graph are not reproduced, which makes a fused result the more exact one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
+
+
+class LoadKind(Enum):
+    """How a loaded operand spans the (M, N) output."""
+
+    TENSOR = "tensor"  # (M, N): a residual
+    ROW = "row"  # (N,): a bias or a per-channel scale
+    COLUMN = "column"  # (M,)
+
+
+class UnaryOp(Enum):
+    """Elementwise functions of one value; `UNARY_PARAMS` names their constants."""
+
+    NEGATE = "negate"
+    ABS = "abs"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    EXP = "exp"
+    LOG = "log"
+    ERF = "erf"
+    TANH = "tanh"
+    RELU = "relu"
+    LEAKY_RELU = "leaky_relu"
+    CLIP = "clip"
+    GELU_ERF = "gelu_erf"
+    GELU_TANH = "gelu_tanh"
+    SIGMOID = "sigmoid"
+    SILU = "silu"
+    HARDSIGMOID = "hardsigmoid"
+    HARDSWISH = "hardswish"
+    SOFTPLUS = "softplus"
+    MISH = "mish"
+
+
+# HARDSIGMOID is clip(alpha * x + beta, 0, 1), as ONNX defines it.
+UNARY_PARAMS: dict[UnaryOp, tuple[str, ...]] = {
+    UnaryOp.LEAKY_RELU: ("alpha",),
+    UnaryOp.CLIP: ("low", "high"),
+    UnaryOp.HARDSIGMOID: ("alpha", "beta"),
+}
+
+
+class BinaryOp(Enum):
+    """Elementwise functions of two values."""
+
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """The product's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An operand in global memory; operands are passed in the order of their Load nodes."""
+
+    kind: LoadKind
+    dtype: DType = DType.F16
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A constant known when the kernel is generated."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`op(x)`, with the constants that `UNARY_PARAMS[op]` names."""
+
+    op: UnaryOp
+    x: int
+    params: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`op(lhs, rhs)`."""
+
+    op: BinaryOp
+    lhs: int
+    rhs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Rounding to `dtype` and back: a cast that the model's author wrote."""
+
+    x: int
+    dtype: DType
+
+
+Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
+
+# One vector register pair per operand and element is live at once. Two full tensors and four row
+# vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
+MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
+
+
+def operands(node: Node) -> tuple[int, ...]:
+    """Indices of the nodes that `node` reads."""
+    match node:
+        case Unary(x=x) | Cast(x=x):
+            return (x,)
+        case Binary(lhs=lhs, rhs=rhs):
+            return (lhs, rhs)
+        case _:
+            return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """An elementwise graph; `Epilogue()` stores the accumulator as it is.
+
+    Raises:
+        InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
+            constant is missing or NaN, or there are more loads of a kind than `MAX_LOADS` allows.
+    """
+
+    nodes: tuple[Node, ...] = (Accumulator(),)
+
+    def __post_init__(self) -> None:
+        if not self.nodes or not isinstance(self.nodes[0], Accumulator):
+            raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
+        for index, node in enumerate(self.nodes):
+            self._check(index, node)
+        for kind, most in MAX_LOADS.items():
+            count = sum(load.kind is kind for load in self.loads)
+            if count > most:
+                raise InvalidProblemError(
+                    f"Epilogue: {count} loads of kind '{kind.value}'; at most {most} are supported"
+                )
+
+    def _check(self, index: int, node: Node) -> None:
+        if index and isinstance(node, Accumulator):
+            raise InvalidProblemError(f"Epilogue: node {index} is a second accumulator")
+        if any(not 0 <= x < index for x in operands(node)):
+            raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
+        if isinstance(node, Unary):
+            names = UNARY_PARAMS.get(node.op, ())
+            if len(node.params) != len(names):
+                raise InvalidProblemError(
+                    f"Epilogue: {node.op.value} takes constants {names}, got {node.params}"
+                )
+        values = node.params if isinstance(node, Unary) else ()
+        values = (node.value,) if isinstance(node, Scalar) else values
+        if any(math.isnan(value) for value in values):
+            raise InvalidProblemError(f"Epilogue: node {index} has the constant NaN")
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The operands, in the order in which a kernel takes them."""
+        return tuple(node for node in self.nodes if isinstance(node, Load))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the accumulator is stored as it is."""
+        return len(self.nodes) == 1
+
+    def describe(self) -> str:
+        """One line for people: `relu(add(acc, row0))`."""
+        names: list[str] = []
+        seen = dict.fromkeys(LoadKind, 0)
+        for node in self.nodes:
+            match node:
+                case Accumulator():
+                    names.append("acc")
+                case Load(kind=kind):
+                    names.append(f"{kind.value}{seen[kind]}")
+                    seen[kind] += 1
+                case Scalar(value=value):
+                    names.append(f"{value:g}")
+                case Unary(op=op, x=x, params=params):
+                    constants = "".join(f", {p:g}" for p in params)
+                    names.append(f"{op.value}({names[x]}{constants})")
+                case Binary(op=bop, lhs=lhs, rhs=rhs):
+                    names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
+                case Cast(x=x, dtype=dtype):
+                    names.append(f"{dtype.value}({names[x]})")
+        return names[-1]
+
+
+class EpilogueBuilder:
+    """Grows an epilogue node by node; every method returns the new node's index.
+
+    Example: `b = EpilogueBuilder(); b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0,
+    b.load(LoadKind.ROW))); b.build()`.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = [Accumulator()]
+
+    def _append(self, node: Node) -> int:
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+    def load(self, kind: LoadKind, dtype: DType = DType.F16) -> int:
+        """Append an operand."""
+        return self._append(Load(kind, dtype))
+
+    def scalar(self, value: float) -> int:
+        """Append a constant."""
+        return self._append(Scalar(float(value)))
+
+    def unary(self, op: UnaryOp, x: int, *params: float) -> int:
+        """Append `op(x)`."""
+        return self._append(Unary(op, x, tuple(float(p) for p in params)))
+
+    def binary(self, op: BinaryOp, lhs: int, rhs: int) -> int:
+        """Append `op(lhs, rhs)`."""
+        return self._append(Binary(op, lhs, rhs))
+
+    def cast(self, x: int, dtype: DType) -> int:
+        """Append a rounding to `dtype`."""
+        return self._append(Cast(x, dtype))
+
+    def build(self) -> Epilogue:
+        """The graph so far."""
+        return Epilogue(tuple(self._nodes))

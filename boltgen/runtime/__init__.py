@@ -1,0 +1,1 @@
+"""Linking, saving, loading and running compiled models."""

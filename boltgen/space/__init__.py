@@ -1,0 +1,1 @@
+"""Configurations: what they are, which are legal, how they are enumerated."""
