@@ -198,9 +198,7 @@ class Conv2d:
     @property
     def is_pointwise(self) -> bool:
         """Whether it is a 1x1, stride-1, unpadded convolution: a plain matrix product."""
-        return (
-            (self.r, self.s) == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0, 0, 0)
-        )
+        return (self.r, self.s) == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0, 0, 0)
 
     @property
     def implicit_gemm(self) -> Gemm:

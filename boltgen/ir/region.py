@@ -1,0 +1,61 @@
+"""What a frontend hands over: offloaded regions, and why the rest stayed with TVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """Where an epilogue's load comes from.
+
+    `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
+    per product of a BatchedGemm.
+    """
+
+    parameter: int
+    batched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """One external function: a problem, its epilogue, and the roles of its parameters.
+
+    One parameter may have several roles (a residual that is also the activation), so roles are
+    indices, not an order. `symbol` is the external function's name, `label` its operators for
+    people ("conv2d + add + relu").
+    """
+
+    symbol: str
+    label: str
+    problem: Problem
+    epilogue: Epilogue
+    parameter_count: int
+    a: int
+    b: int
+    operands: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An operator that stays with TVM, and why: a sentence for people."""
+
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where an operator of the model runs.
+
+    `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
+    says why.
+    """
+
+    operator: str
+    shape: tuple[int, ...]
+    region: str | None
+    reason: str

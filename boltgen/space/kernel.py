@@ -1,0 +1,84 @@
+"""What a compiled kernel is: everything that decides its machine code, and nothing else.
+
+Problem sizes are not part of it. CUTLASS takes them at run time, so one kernel serves every
+problem, layer and model that its alignments and tiles allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.space.config import Cutlass2Config
+
+
+class Family(Enum):
+    """Which template a kernel is rendered from."""
+
+    GEMM = "gemm"  # also batched, and pointwise convolutions
+    CONV2D = "conv2d"
+
+
+class ConvIterator(Enum):
+    """How a convolution computes its addresses (`cutlass::conv::IteratorAlgorithm`)."""
+
+    ANALYTIC = "analytic"
+    OPTIMIZED = "optimized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSpec:
+    """One kernel to generate.
+
+    `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
+    for a GEMM. `config.split_k` is always 1 here: the number of slices is a launch argument.
+    """
+
+    family: Family
+    arch: str
+    config: Cutlass2Config
+    epilogue: Epilogue
+    in_dtype: DType
+    acc_dtype: DType
+    out_dtype: DType
+    b_layout: Layout
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    conv_iterator: ConvIterator | None = None
+
+
+# The optimised iterator keeps one predicate bit per filter row and per column in 32-bit masks.
+# Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_optimized.h.
+_OPTIMIZED_FILTER_EXTENT = 32
+
+
+def conv_iterator(problem: Conv2d) -> ConvIterator:
+    """The fastest iterator that is right for the problem."""
+    if max(problem.r, problem.s) <= _OPTIMIZED_FILTER_EXTENT:
+        return ConvIterator.OPTIMIZED
+    return ConvIterator.ANALYTIC
+
+
+def kernel_spec(
+    problem: Problem, epilogue: Epilogue, config: Cutlass2Config, arch: str
+) -> KernelSpec:
+    """The kernel that computes `problem` with `epilogue` in `config` on `arch` ("sm_80")."""
+    is_conv = isinstance(problem, Conv2d)
+    return KernelSpec(
+        family=Family.CONV2D if is_conv else Family.GEMM,
+        arch=arch,
+        config=replace(config, split_k=1),
+        epilogue=epilogue,
+        in_dtype=problem.in_dtype,
+        acc_dtype=problem.acc_dtype,
+        out_dtype=problem.out_dtype,
+        b_layout=Layout.COLUMN if isinstance(problem, Conv2d) else problem.b_layout,
+        alignment_a=problem.alignment_a,
+        alignment_b=problem.alignment_b,
+        alignment_d=problem.alignment_d,
+        conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
+    )
