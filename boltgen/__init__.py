@@ -1,0 +1,1 @@
+"""CUTLASS template search and code generation for TVM."""
