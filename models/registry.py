@@ -1,0 +1,55 @@
+"""The models that can be built by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from models.bert import bert_base
+from models.repvgg import repvgg_a0
+from models.resnet import resnet18, resnet50
+from models.vgg import vgg16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A builder, what it builds, and the parameter count that its authors publish."""
+
+    builder: Callable[..., ModelProto]
+    summary: str
+    published_parameters_millions: float
+
+    def options(self) -> Mapping[str, object]:
+        """Names of the builder's keyword options, with their default values."""
+        parameters = inspect.signature(self.builder).parameters
+        return {name: parameter.default for name, parameter in parameters.items()}
+
+
+MODELS: Mapping[str, Entry] = {
+    "resnet18": Entry(resnet18, "residual network, basic blocks, batch norm", 11.69),
+    "resnet50": Entry(resnet50, "residual network, bottleneck blocks, batch norm", 25.56),
+    "vgg16": Entry(vgg16, "thirteen 3x3 convolutions, three dense layers", 138.36),
+    "repvgg_a0": Entry(repvgg_a0, "RepVGG A0 in deploy form: 3x3 convolutions and ReLU", 8.31),
+    "bert_base": Entry(bert_base, "encoder of BERT-base, without embeddings", 85.05),
+}
+
+
+def build(name: str, **options: object) -> ModelProto:
+    """Build the model `name` with random weights, e.g. `build("resnet18", batch=1, image_size=64)`.
+
+    Raises:
+        ValueError: no such model, no such option, or a shape that the model cannot have.
+    """
+    if name not in MODELS:
+        raise ValueError(f"no model is named {name!r}; there are {', '.join(MODELS)}")
+    entry = MODELS[name]
+    known = entry.options()
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(
+            f"{name} has no option {', '.join(unknown)}; its options are {', '.join(known)}"
+        )
+    return entry.builder(**options)
