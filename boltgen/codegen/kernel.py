@@ -1,10 +1,25 @@
-"""A rendered kernel."""
+"""A rendered kernel. Arrow: KernelSpec -> KernelSource, a pure function to text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boltgen.space.kernel import KernelSpec
+from boltgen.codegen import cpp_names
+from boltgen.codegen.cpp_text import comment_field, comment_lines
+from boltgen.codegen.epilogue import emit_epilogue
+from boltgen.codegen.render import render, templates_digest
+from boltgen.codegen.views import Conv2dView, GemmView, UnitView
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.key import digest
+from boltgen.space.kernel import Family, KernelSpec
+
+# The release whose internals the headers in templates/include were checked against.
+CUTLASS_RELEASE = "4.2"
+
+HEADERS = {
+    Family.GEMM: ("boltgen/activations.h", "boltgen/gemm.h"),
+    Family.CONV2D: ("boltgen/activations.h", "boltgen/conv2d.h"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +34,152 @@ class KernelSource:
     symbol: str
     workspace_symbol: str
     text: str
+
+
+def kernel_symbol(spec: KernelSpec) -> str:
+    """The C symbol: what people want to see in a profile, and a digest of the whole spec.
+
+    Example: `boltgen_gemm_sm80_128x128x32_64x64_s3_rc888_0123456789`.
+    """
+    config = spec.config
+    layouts = "nhwc" if spec.family is Family.CONV2D else f"r{spec.b_layout.value[0]}"
+    return (
+        f"boltgen_{spec.family.value}_{spec.arch.replace('_', '')}_{config.threadblock}"
+        f"_{config.warp.m}x{config.warp.n}_s{config.stages}"
+        f"_{layouts}{spec.alignment_a}{spec.alignment_b}{spec.alignment_d}"
+        f"_{digest(spec)[:10]}"
+    )
+
+
+def workspace_symbol(symbol: str) -> str:
+    """The symbol of the workspace query of kernel `symbol`."""
+    return f"{symbol}_workspace"
+
+
+def kernel_key(spec: KernelSpec, toolchain_id: str) -> str:
+    """The identity of a compiled kernel, 64 hexadecimal digits.
+
+    Covers the spec (family, dtypes, layouts, alignments, epilogue, config, arch), the contents of
+    all templates and headers, and `toolchain_id`: compiler and CUTLASS versions and flags. Problem
+    sizes are launch arguments and have no part in it.
+    """
+    return digest("kernel", spec, templates_digest(), toolchain_id)
+
+
+def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:
+    """The `.cu` of one kernel; `note` says in its header comment what it was made for."""
+    symbol = kernel_symbol(spec)
+    view = UnitView(
+        banner=_banner(spec, symbol, note),
+        headers=HEADERS[spec.family],
+        kernels=(kernel_body(spec),),
+    )
+    return KernelSource(
+        spec=spec,
+        symbol=symbol,
+        workspace_symbol=workspace_symbol(symbol),
+        text=render(view),
+    )
+
+
+def kernel_body(spec: KernelSpec) -> str:
+    """The kernel without includes, to stand alone or beside others in a translation unit."""
+    return render(_conv2d_view(spec) if spec.family is Family.CONV2D else _gemm_view(spec))
+
+
+def nvcc_command(arch: str, source: str) -> str:
+    """The command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's headers."""
+    number = arch.removeprefix("sm_")
+    return (
+        f"nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode "
+        f"arch=compute_{number},code=[sm_{number},compute_{number}] -c {source}"
+    )
+
+
+def describe_kernel(spec: KernelSpec) -> dict[str, str]:
+    """What the kernel computes and how, as labelled text for people."""
+    tile = spec.config
+    iterator = f", {spec.conv_iterator.value} iterators" if spec.conv_iterator else ""
+    return {
+        "Problem": _problem_text(spec),
+        "Epilogue": f"D = {spec.epilogue.describe()}",
+        "Alignment": f"A {spec.alignment_a}, B {spec.alignment_b}, D {spec.alignment_d} elements",
+        "Config": (
+            f"threadblock {tile.threadblock}, warp {tile.warp}, instruction {tile.instruction}, "
+            f"{tile.stages} stages, swizzle {tile.swizzle}{iterator}"
+        ),
+        "Arch": spec.arch,
+    }
+
+
+def _problem_text(spec: KernelSpec) -> str:
+    types = (spec.in_dtype.value, spec.acc_dtype.value, spec.out_dtype.value)
+    if spec.family is Family.CONV2D:
+        return (
+            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, C) {0}, D: (N, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types)
+        )
+    b = "column" if spec.b_layout is Layout.COLUMN else "row"
+    return (
+        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, N) {types[0]} {b}-major, "
+        f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
+    )
+
+
+def _banner(spec: KernelSpec, symbol: str, note: str) -> tuple[str, ...]:
+    described = describe_kernel(spec)
+    described["CUTLASS"] = f"2.x API, checked with {CUTLASS_RELEASE}"
+    described["Spec"] = digest(spec)
+    if note:
+        described["For"] = note
+    described["Reproduce"] = nvcc_command(spec.arch, f"{symbol}.cu")
+    lines = [symbol, "", "Generated by boltgen; sizes are launch arguments.", ""]
+    for name, text in described.items():
+        lines += comment_field(name, text)
+    return comment_lines(lines)
+
+
+def _gemm_view(spec: KernelSpec) -> GemmView:
+    symbol = kernel_symbol(spec)
+    return GemmView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol(symbol),
+        epilogue=emit_epilogue(spec.epilogue),
+        element_in=cpp_names.ELEMENT[spec.in_dtype],
+        element_accumulator=cpp_names.ELEMENT[spec.acc_dtype],
+        element_d=cpp_names.ELEMENT[spec.out_dtype],
+        layout_b=cpp_names.LAYOUT[spec.b_layout],
+        alignment_a=spec.alignment_a,
+        alignment_b=spec.alignment_b,
+        alignment_d=spec.alignment_d,
+        threadblock=cpp_names.gemm_shape(spec.config.threadblock),
+        warp=cpp_names.gemm_shape(spec.config.warp),
+        instruction=cpp_names.gemm_shape(spec.config.instruction),
+        stages=spec.config.stages,
+        swizzle=spec.config.swizzle,
+        arch_tag=cpp_names.arch_tag(spec.arch),
+    )
+
+
+def _conv2d_view(spec: KernelSpec) -> Conv2dView:
+    symbol = kernel_symbol(spec)
+    if spec.conv_iterator is None:
+        raise AssertionError("a convolution's KernelSpec names its iterator")
+    return Conv2dView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol(symbol),
+        epilogue=emit_epilogue(spec.epilogue),
+        element_in=cpp_names.ELEMENT[spec.in_dtype],
+        element_accumulator=cpp_names.ELEMENT[spec.acc_dtype],
+        element_d=cpp_names.ELEMENT[spec.out_dtype],
+        alignment_a=spec.alignment_a,
+        alignment_b=spec.alignment_b,
+        alignment_d=spec.alignment_d,
+        threadblock=cpp_names.gemm_shape(spec.config.threadblock),
+        warp=cpp_names.gemm_shape(spec.config.warp),
+        instruction=cpp_names.gemm_shape(spec.config.instruction),
+        stages=spec.config.stages,
+        swizzle=spec.config.swizzle,
+        arch_tag=cpp_names.arch_tag(spec.arch),
+        iterator_algorithm=cpp_names.ITERATOR_ALGORITHM[spec.conv_iterator],
+    )

@@ -1,0 +1,41 @@
+"""The C++ spelling of the values of `ir` and `space`."""
+
+from __future__ import annotations
+
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import LoadKind
+from boltgen.space.config import Shape
+from boltgen.space.kernel import ConvIterator
+
+ELEMENT = {DType.F16: "cutlass::half_t", DType.F32: "float"}
+
+LAYOUT = {
+    Layout.ROW: "cutlass::layout::RowMajor",
+    Layout.COLUMN: "cutlass::layout::ColumnMajor",
+}
+
+OPERAND = {
+    LoadKind.TENSOR: "boltgen::Tensor",
+    LoadKind.ROW: "boltgen::Row",
+    LoadKind.COLUMN: "boltgen::Column",
+}
+
+ITERATOR_ALGORITHM = {
+    ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
+    ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
+}
+
+
+def gemm_shape(shape: Shape) -> str:
+    """`cutlass::gemm::GemmShape<128, 128, 32>`."""
+    return f"cutlass::gemm::GemmShape<{shape.m}, {shape.n}, {shape.k}>"
+
+
+def arch_tag(arch: str) -> str:
+    """The tag that picks CUTLASS's 2.x mainloop for an arch ("sm_86").
+
+    Every arch from sm_80 on has sm_80's tensor-core instructions and asynchronous copies, and the
+    2.x API instantiates them under that tag.
+    """
+    number = int("".join(c for c in arch if c.isdigit()))
+    return "cutlass::arch::Sm80" if number >= 80 else "cutlass::arch::Sm75"

@@ -1,0 +1,139 @@
+"""Emits an epilogue graph as the body of a C++ functor: one line for each node, in SSA form."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from boltgen.codegen.cpp_names import ELEMENT, OPERAND
+from boltgen.codegen.cpp_text import float_literal
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Epilogue,
+    Load,
+    LoadKind,
+    Node,
+    Scalar,
+    Unary,
+    UnaryOp,
+)
+
+_INFIX = {
+    BinaryOp.ADD: "+",
+    BinaryOp.SUBTRACT: "-",
+    BinaryOp.MULTIPLY: "*",
+    BinaryOp.DIVIDE: "/",
+}
+
+# Functions of more than a handful of instructions. The threadblock epilogue does not unroll its
+# loop over a graph that has one: it would repeat them for each of up to 16 iterations.
+_LONG = frozenset(UnaryOp) - {
+    UnaryOp.NEGATE,
+    UnaryOp.ABS,
+    UnaryOp.RELU,
+    UnaryOp.LEAKY_RELU,
+    UnaryOp.CLIP,
+    UnaryOp.HARDSIGMOID,
+    UnaryOp.HARDSWISH,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpilogueCode:
+    """The parts of the functor that a template arranges.
+
+    `operand_types` and `parameters` are lists, laid out, in the order of the graph's loads;
+    `parameters` begins with the accumulator. `statements` define one value each.
+    """
+
+    formula: tuple[str, ...]
+    operand_types: str
+    parameters: str
+    statements: tuple[str, ...]
+    result: str
+    is_long: str
+
+
+def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
+    """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`."""
+    names: list[str] = []
+    parameters = ["acc"]
+    statements: list[str] = []
+    seen = dict.fromkeys(LoadKind, 0)
+    for index, node in enumerate(epilogue.nodes):
+        match node:
+            case Accumulator():
+                names.append("acc")
+            case Load(kind=kind):
+                names.append(f"{kind.value}{seen[kind]}")
+                seen[kind] += 1
+                parameters.append(names[-1])
+            case Scalar(value=value):
+                names.append(float_literal(value))
+            case Unary() | Binary() | Cast():
+                name = f"{_stem(node)}{index}"
+                comment = _constants_comment(node, epilogue.nodes)
+                statements.append(f"float const {name} = {_expression(node, names)};{comment}")
+                names.append(name)
+    return EpilogueCode(
+        formula=tuple(textwrap.wrap(f"D = {epilogue.describe()}", 96)),
+        operand_types=_list([f"{OPERAND[x.kind]}<{ELEMENT[x.dtype]}>" for x in epilogue.loads], 6),
+        parameters=_list([f"float {name}" for name in parameters], 6),
+        statements=tuple(statements),
+        result=names[-1],
+        is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
+    )
+
+
+def _is_long(node: Node) -> bool:
+    return isinstance(node, Unary) and node.op in _LONG
+
+
+def _list(items: list[str], indent: int) -> str:
+    """The items with commas, on one line where that is short, else filling lines of their own."""
+    line = ", ".join(items)
+    if len(line) <= 50:
+        return line
+    margin = " " * indent
+    return "\n" + textwrap.fill(
+        line,
+        width=99,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+    )
+
+
+def _stem(node: Unary | Binary | Cast) -> str:
+    return "rounded" if isinstance(node, Cast) else node.op.value
+
+
+def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
+    match node:
+        case Unary(op=op, x=x, params=params):
+            arguments = ", ".join((names[x], *map(float_literal, params)))
+            return f"boltgen::{op.value}({arguments})"
+        case Binary(op=(BinaryOp.MAXIMUM | BinaryOp.MINIMUM) as op, lhs=lhs, rhs=rhs):
+            return f"boltgen::{op.value}({names[lhs]}, {names[rhs]})"
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
+        case Cast(x=x, dtype=DType.F16):
+            return f"boltgen::round_to_half({names[x]})"
+        case Cast(x=x):
+            return names[x]
+
+
+def _constants_comment(node: Node, nodes: tuple[Node, ...]) -> str:
+    """The decimal values of the exact constants in a statement, for readers."""
+    match node:
+        case Unary(params=params):
+            values = list(params)
+        case Binary(lhs=lhs, rhs=rhs):
+            values = [n.value for n in (nodes[lhs], nodes[rhs]) if isinstance(n, Scalar)]
+        case _:
+            values = []
+    return "  // " + ", ".join(f"{value:g}" for value in values) if values else ""

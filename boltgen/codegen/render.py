@@ -1,0 +1,47 @@
+"""The one Jinja environment: a view in, text out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from boltgen.codegen.views import View
+from boltgen.paths import resource_dir
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Loads templates by file name; an undefined variable is an error."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resource_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # C++ is no markup; text of the model passes through cpp_text
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render(view: View) -> str:
+    """The view's template, filled with the view's fields."""
+    values: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
+    return environment().get_template(view.TEMPLATE).render(values)
+
+
+@cache
+def templates_digest() -> str:
+    """SHA-256 of the names and contents of all templates and C++ headers, as hexadecimal.
+
+    Part of every kernel's key: a change in a header must never find an old binary.
+    """
+    root = resource_dir("templates")
+    total = hashlib.sha256()
+    for path in sorted(p for p in root.rglob("*") if p.suffix in {".j2", ".h"}):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()

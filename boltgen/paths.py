@@ -1,0 +1,26 @@
+"""Where boltgen's resource folders are: in the installed package, else beside it in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boltgen.errors import BoltgenError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource_dir(name: str) -> Path:
+    """The folder `name` ("templates", "vgpu", "profiler").
+
+    Raises:
+        BoltgenError: neither the installed package nor a checkout has it.
+    """
+    candidates = (_PACKAGE / "_resources" / name, _PACKAGE.parent / name)
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    tried = " nor ".join(str(candidate) for candidate in candidates)
+    raise BoltgenError(
+        f"boltgen's resource folder '{name}' is missing: neither {tried} exists; "
+        "the installation is incomplete, reinstall boltgen"
+    )

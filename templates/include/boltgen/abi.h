@@ -1,0 +1,111 @@
+/* The C interface of every generated kernel. Plain C: needs neither CUDA nor CUTLASS headers.
+ *
+ * A kernel with the symbol S exports
+ *
+ *     int S(boltgen_gemm_args const* args, boltgen_status* status);      (or boltgen_conv2d_args)
+ *     size_t S_workspace(boltgen_gemm_args const* args);
+ *
+ * S enqueues the kernel on args->stream and returns status->code. It neither allocates nor
+ * synchronises. S_workspace returns the bytes that S needs at args->workspace for these sizes.
+ */
+#ifndef BOLTGEN_ABI_H_
+#define BOLTGEN_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values of boltgen_status.code. */
+enum {
+  BOLTGEN_OK = 0,
+  BOLTGEN_INVALID_ARGUMENT = 1,
+  BOLTGEN_MISALIGNED = 2,
+  BOLTGEN_WORKSPACE_TOO_SMALL = 3,
+  BOLTGEN_CUDA_ERROR = 4
+};
+
+typedef struct boltgen_status {
+  int32_t code;
+  char message[256];
+} boltgen_status;
+
+/* The most loads that an epilogue may have: two tensors, four rows, one column. */
+#define BOLTGEN_MAX_OPERANDS 7
+
+/* An operand of the epilogue, in the order of the graph's loads.
+ *
+ * ld is the distance between rows of a full tensor, batch_stride that between the slices of a
+ * batched product, both in elements. Rows and columns are contiguous and ignore ld.
+ */
+typedef struct boltgen_operand {
+  void const* pointer;
+  int64_t ld;
+  int64_t batch_stride;
+} boltgen_operand;
+
+/* D = epilogue(A x B), `batch` times.
+ *
+ * A: (m, k) row-major, rows lda apart. B: (k, n) with ldb between rows where it is row-major and
+ * between columns where it is column-major. D: (m, n) row-major, rows ldd apart. Strides are in
+ * elements; a batch stride of 0 shares the operand between the products.
+ */
+typedef struct boltgen_gemm_args {
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  int32_t batch;
+  void const* a;
+  void const* b;
+  void* d;
+  int64_t lda;
+  int64_t ldb;
+  int64_t ldd;
+  int64_t batch_stride_a;
+  int64_t batch_stride_b;
+  int64_t batch_stride_d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  int32_t split_k; /* slices of K; 1 for none */
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream; /* a cudaStream_t */
+} boltgen_gemm_args;
+
+/* D = epilogue(conv2d(A, B)), a cross-correlation with one group.
+ *
+ * A: (n, h, w, c). B: (k, r, s, c). D: (n, p, q, k). All packed. Padding at the bottom and right is
+ * whatever p and q imply. A full-tensor operand is a matrix of n*p*q rows and k columns.
+ */
+typedef struct boltgen_conv2d_args {
+  int32_t n;
+  int32_t h;
+  int32_t w;
+  int32_t c;
+  int32_t k;
+  int32_t r;
+  int32_t s;
+  int32_t p;
+  int32_t q;
+  int32_t pad_h; /* at the top */
+  int32_t pad_w; /* at the left */
+  int32_t stride_h;
+  int32_t stride_w;
+  int32_t dilation_h;
+  int32_t dilation_w;
+  void const* a;
+  void const* b;
+  void* d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  int32_t split_k;
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_conv2d_args;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BOLTGEN_ABI_H_ */

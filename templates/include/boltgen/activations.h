@@ -1,0 +1,91 @@
+// The elementwise functions of epilogues, in FP32.
+//
+// Accuracy: every function is within a few units in the last place of FP32 over its whole range,
+// including the tails, so its error is far below the rounding to FP16 that follows. NaN propagates
+// through all of them, as NumPy has it; CUDA's fmaxf and fminf would drop it.
+
+#pragma once
+
+#include <cuda_fp16.h>
+#include <math_constants.h>
+
+namespace boltgen {
+
+__device__ __forceinline__ float maximum(float x, float y) {
+  // A NaN in x fails the comparison and is kept by the first test; one in y is the other branch.
+  return (x != x || x > y) ? x : y;
+}
+
+__device__ __forceinline__ float minimum(float x, float y) { return (x != x || x < y) ? x : y; }
+
+__device__ __forceinline__ float negate(float x) { return -x; }
+
+__device__ __forceinline__ float abs(float x) { return fabsf(x); }
+
+__device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
+
+__device__ __forceinline__ float rsqrt(float x) { return rsqrtf(x); }
+
+__device__ __forceinline__ float exp(float x) { return expf(x); }
+
+__device__ __forceinline__ float log(float x) { return logf(x); }
+
+__device__ __forceinline__ float erf(float x) { return erff(x); }
+
+__device__ __forceinline__ float tanh(float x) { return tanhf(x); }
+
+__device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+
+__device__ __forceinline__ float leaky_relu(float x, float alpha) {
+  return x > 0.0f ? x : alpha * x;
+}
+
+__device__ __forceinline__ float clip(float x, float low, float high) {
+  float const raised = x < low ? low : x;
+  return raised > high ? high : raised;
+}
+
+__device__ __forceinline__ float sigmoid(float x) {
+  // expf overflows to infinity below -88, where the quotient is rightly 0.
+  return 1.0f / (1.0f + expf(-x));
+}
+
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+
+__device__ __forceinline__ float hardsigmoid(float x, float alpha, float beta) {
+  return clip(alpha * x + beta, 0.0f, 1.0f);
+}
+
+__device__ __forceinline__ float hardswish(float x) {
+  return x * hardsigmoid(x, 1.0f / 6.0f, 0.5f);
+}
+
+__device__ __forceinline__ float softplus(float x) {
+  // log(1 + e^x) with an argument of exp that is never positive: no overflow for large x.
+  return maximum(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+__device__ __forceinline__ float mish(float x) {
+  // x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2). At 20 the quotient is 1 in FP32,
+  // and the square does not overflow.
+  float const e = expf(x > 20.0f ? 20.0f : x);
+  float const n = e * (e + 2.0f);
+  return x * (n / (n + 2.0f));
+}
+
+__device__ __forceinline__ float gelu_erf(float x) {
+  // erfc keeps its relative accuracy where 1 + erf(x / sqrt(2)) would cancel, for negative x.
+  return 0.5f * x * erfcf(-CUDART_SQRT_HALF_F * x);
+}
+
+__device__ __forceinline__ float gelu_tanh(float x) {
+  // 0.5 (1 + tanh(u)) = 1 / (1 + e^(-2u)), without the cancellation for negative u;
+  // u = sqrt(2 / pi) (x + 0.044715 x^3). Source: Hendrycks and Gimpel, arXiv:1606.08415.
+  float const twice_u = 1.5957691216f * x * (1.0f + 0.044715f * x * x);
+  return x / (1.0f + expf(-twice_u));
+}
+
+/// Rounds to FP16 and back: a cast that the model's author wrote.
+__device__ __forceinline__ float round_to_half(float x) { return __half2float(__float2half_rn(x)); }
+
+}  // namespace boltgen

@@ -1,0 +1,149 @@
+// Forward convolutions: the kernel type and its host entry.
+
+#pragma once
+
+#include <cutlass/conv/kernel/default_conv2d_fprop.h>
+#include <cutlass/conv/kernel/implicit_gemm_convolution.h>
+#include <cutlass/epilogue/thread/linear_combination.h>
+#include <cutlass/gemm/threadblock/threadblock_swizzle.h>
+
+#include "boltgen/epilogue_graph.h"
+#include "boltgen/launch.h"
+
+namespace boltgen {
+
+/// Stands in for the output operator where CUTLASS's defaults want one only to pick the mainloop.
+template <typename ElementD, int kAlignmentD, typename ElementAccumulator>
+using PlaceholderOutputOp =
+    cutlass::epilogue::thread::LinearCombination<ElementD, kAlignmentD, ElementAccumulator, float>;
+
+/// A convolution with `Graph` as its epilogue; alignments are in elements.
+template <typename Mainloop, typename Graph, typename ElementD, int kAlignmentD_, typename Swizzle>
+struct Conv2d : cutlass::conv::kernel::ImplicitGemmConvolution<
+                    Mainloop, GraphEpilogue<Mainloop, ElementD, kAlignmentD_, Graph>, Swizzle,
+                    cutlass::conv::Operator::kFprop> {
+  using Operands = typename Graph::Operands;
+  static constexpr int kAlignmentA = Mainloop::IteratorA::AccessType::kElements;
+  static constexpr int kAlignmentB = Mainloop::IteratorB::AccessType::kElements;
+  static constexpr int kAlignmentD = kAlignmentD_;
+};
+
+inline cutlass::conv::Conv2dProblemSize conv2d_problem(boltgen_conv2d_args const& args) {
+  return cutlass::conv::Conv2dProblemSize(
+      args.n, args.h, args.w, args.c, args.p, args.q, args.k, args.r, args.s, args.pad_h,
+      args.pad_w, args.stride_h, args.stride_w, args.dilation_h, args.dilation_w,
+      cutlass::conv::Mode::kCrossCorrelation, args.split_k, /*groups=*/1);
+}
+
+template <typename Kernel>
+typename Kernel::Params conv2d_params(boltgen_conv2d_args const& args, int* semaphore) {
+  using Nhwc = cutlass::layout::TensorNHWC;
+  using A = typename Kernel::ElementA;
+  using B = typename Kernel::ElementB;
+  using D = typename Kernel::ElementC;
+  typename Kernel::EpilogueOutputOp::Params epilogue{};
+  for (int i = 0; i < Kernel::Operands::kCount; ++i) {
+    epilogue.operands[i] = args.operands[i];
+  }
+  typename Kernel::TensorRefC const d(static_cast<D*>(args.d),
+                                      Nhwc::packed({args.n, args.p, args.q, args.k}));
+  typename Kernel::Arguments const arguments(
+      conv2d_problem(args),
+      {static_cast<A*>(const_cast<void*>(args.a)), Nhwc::packed({args.n, args.h, args.w, args.c})},
+      {static_cast<B*>(const_cast<void*>(args.b)), Nhwc::packed({args.k, args.r, args.s, args.c})},
+      /*ref_C=*/d, d, epilogue);
+  return typename Kernel::Params(arguments, semaphore);
+}
+
+/// Workspace of a convolution whose reduction is split.
+template <typename Kernel>
+SplitWorkspace conv2d_workspace(boltgen_conv2d_args const& args) {
+  auto const tiles = Kernel::ThreadblockSwizzle::get_tiled_shape(
+      cutlass::conv::implicit_gemm_problem_size(cutlass::conv::Operator::kFprop,
+                                                conv2d_problem(args)),
+      {Kernel::ThreadblockShape::kM, Kernel::ThreadblockShape::kN, Kernel::ThreadblockShape::kK},
+      args.split_k);
+  return SplitWorkspace(int64_t(tiles.m()) * tiles.n(), tiles.k(),
+                        Kernel::Epilogue::kPartialsPerTile);
+}
+
+/// CUTLASS addresses convolution tensors with 32-bit byte offsets.
+/// Source: cutlass/conv/device/implicit_gemm_convolution.h, can_implement.
+inline void check_conv2d_tensor(ArgumentCheck& check, char const* name, int64_t outer, int64_t mid,
+                                int64_t inner, int64_t channels, size_t element_bytes) {
+  check.at_most(name, outer * mid * inner * channels * int64_t(element_bytes), INT32_MAX);
+}
+
+template <typename Kernel>
+void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
+  using cutlass::conv::IteratorAlgorithm;
+  struct {
+    char const* name;
+    int value;
+  } const extents[] = {{"n", args.n},
+                       {"h", args.h},
+                       {"w", args.w},
+                       {"c", args.c},
+                       {"k", args.k},
+                       {"r", args.r},
+                       {"s", args.s},
+                       {"p", args.p},
+                       {"q", args.q},
+                       {"stride_h", args.stride_h},
+                       {"stride_w", args.stride_w},
+                       {"dilation_h", args.dilation_h},
+                       {"dilation_w", args.dilation_w},
+                       {"split_k", args.split_k}};
+  for (auto const& extent : extents) {
+    check.at_least(extent.name, extent.value, 1);
+  }
+  check.at_least("pad_h", args.pad_h, 0);
+  check.at_least("pad_w", args.pad_w, 0);
+  check.at_most("split_k", args.split_k, 65535);
+  if (Kernel::kIteratorAlgorithm == IteratorAlgorithm::kOptimized) {
+    // One predicate bit for each filter row and column. Source: cutlass/conv/threadblock/
+    // conv2d_fprop_activation_tile_access_iterator_optimized.h, can_implement.
+    check.at_most("r (optimised iterator)", args.r, 32);
+    check.at_most("s (optimised iterator)", args.s, 32);
+  }
+  check_conv2d_tensor(check, "bytes of A", args.n, args.h, args.w, args.c,
+                      sizeof(typename Kernel::ElementA));
+  check_conv2d_tensor(check, "bytes of B", args.k, args.r, args.s, args.c,
+                      sizeof(typename Kernel::ElementB));
+  check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
+                      sizeof(typename Kernel::ElementC));
+  check.multiple("c (of A)", args.c, Kernel::kAlignmentA);
+  check.multiple("c (of B)", args.c, Kernel::kAlignmentB);
+  check.multiple("k (of D)", args.k, Kernel::kAlignmentD);
+  check.pointer("a", args.a, Kernel::kAlignmentA, sizeof(typename Kernel::ElementA));
+  check.pointer("b", args.b, Kernel::kAlignmentB, sizeof(typename Kernel::ElementB));
+  check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementC));
+  check_operands(typename Kernel::Operands(), check, args.operands, args.k, Kernel::kAlignmentD);
+}
+
+template <typename Kernel>
+size_t conv2d_workspace_bytes(boltgen_conv2d_args const* args) {
+  return args->split_k > 1 ? conv2d_workspace<Kernel>(*args).bytes : 0;
+}
+
+template <typename Kernel>
+int run_conv2d(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args const* args,
+               boltgen_status* status) {
+  ArgumentCheck check(status);
+  check_conv2d<Kernel>(check, *args);
+  if (check.failed()) {
+    return check.code();
+  }
+  SplitWorkspace const split = conv2d_workspace<Kernel>(*args);
+  check.workspace(args->workspace, args->workspace_bytes, split.bytes);
+  int* const semaphore = split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr;
+  typename Kernel::Params params = conv2d_params<Kernel>(*args, semaphore);
+  check.at_most("number of tiles along N", params.grid_tiled_shape.n(), 65535);
+  if (check.failed()) {
+    return check.code();
+  }
+  params.output_op.partials = split.partials(args->workspace);
+  return launch<Kernel>(kernel, params, split, args->workspace, args->stream, status);
+}
+
+}  // namespace boltgen

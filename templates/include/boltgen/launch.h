@@ -1,0 +1,191 @@
+// Host side of a kernel's C entry: checks of the arguments, and the launch.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <cutlass/cutlass.h>
+#include <cutlass/semaphore.h>
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <utility>
+
+#include "boltgen/abi.h"
+#include "boltgen/operands.h"
+
+namespace boltgen {
+
+/// Writes the status and returns its code.
+inline int fail(boltgen_status* status, int code, char const* format, ...) {
+  status->code = code;
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(status->message, sizeof(status->message), format, arguments);
+  va_end(arguments);
+  return code;
+}
+
+inline int succeed(boltgen_status* status) {
+  status->code = BOLTGEN_OK;
+  status->message[0] = '\0';
+  return BOLTGEN_OK;
+}
+
+/// The first violation that a check finds is the one reported; later checks pass over it.
+class ArgumentCheck {
+ public:
+  explicit ArgumentCheck(boltgen_status* status) : status_(status) { succeed(status); }
+
+  bool failed() const { return status_->code != BOLTGEN_OK; }
+  int code() const { return status_->code; }
+
+  void at_least(char const* name, int64_t value, int64_t least) {
+    if (!failed() && value < least) {
+      fail(status_, BOLTGEN_INVALID_ARGUMENT, "%s is %lld; it must be at least %lld", name,
+           static_cast<long long>(value), static_cast<long long>(least));
+    }
+  }
+
+  void at_most(char const* name, int64_t value, int64_t most) {
+    if (!failed() && value > most) {
+      fail(status_, BOLTGEN_INVALID_ARGUMENT, "%s is %lld; it must be at most %lld", name,
+           static_cast<long long>(value), static_cast<long long>(most));
+    }
+  }
+
+  /// An extent or a stride, in elements, that vectors of `alignment` elements must divide.
+  void multiple(char const* name, int64_t value, int alignment) {
+    if (!failed() && value % alignment != 0) {
+      fail(status_, BOLTGEN_MISALIGNED,
+           "%s is %lld; this kernel needs a multiple of %d elements (its alignment)", name,
+           static_cast<long long>(value), alignment);
+    }
+  }
+
+  /// A pointer to vectors of `alignment` elements of `element_bytes` bytes.
+  void pointer(char const* name, void const* address, int alignment, size_t element_bytes) {
+    if (failed()) {
+      return;
+    }
+    if (address == nullptr) {
+      fail(status_, BOLTGEN_INVALID_ARGUMENT, "%s is a null pointer", name);
+      return;
+    }
+    // The widest access is 128 bits; a longer vector is several of them.
+    size_t const vector_bytes = size_t(alignment) * element_bytes;
+    size_t const needed = vector_bytes < 16 ? vector_bytes : 16;
+    if (reinterpret_cast<uintptr_t>(address) % needed != 0) {
+      fail(status_, BOLTGEN_MISALIGNED,
+           "%s is at address %p; this kernel needs %d-byte alignment (vectors of %d elements)",
+           name, address, int(needed), alignment);
+    }
+  }
+
+  /// A block of workspace with room for `needed` bytes.
+  void workspace(void const* address, size_t bytes, size_t needed) {
+    if (failed() || needed == 0) {
+      return;
+    }
+    if (address == nullptr || bytes < needed) {
+      fail(status_, BOLTGEN_WORKSPACE_TOO_SMALL,
+           "workspace has %zu bytes; these sizes need %zu (ask the kernel's _workspace function)",
+           address == nullptr ? size_t(0) : bytes, needed);
+      return;
+    }
+    pointer("workspace", address, 16, 1);
+  }
+
+ private:
+  boltgen_status* status_;
+};
+
+/// One operand of the epilogue against the vectors in which the kernel loads it.
+template <typename Operand>
+void check_operand(ArgumentCheck& check, int index, boltgen_operand const& operand, int n,
+                   int alignment) {
+  constexpr bool kIsTensor = std::is_same<Operand, Tensor<typename Operand::Element>>::value;
+  int const vector = Operand::kVectorised ? alignment : 1;
+  char name[48];
+  std::snprintf(name, sizeof(name), "operands[%d].pointer", index);
+  check.pointer(name, operand.pointer, vector, sizeof(typename Operand::Element));
+  std::snprintf(name, sizeof(name), "operands[%d].batch_stride", index);
+  check.multiple(name, operand.batch_stride, vector);
+  if (kIsTensor) {
+    std::snprintf(name, sizeof(name), "operands[%d].ld", index);
+    check.at_least(name, operand.ld, n);
+    check.multiple(name, operand.ld, vector);
+  }
+}
+
+template <typename... Operand>
+void check_operands(Operands<Operand...>, ArgumentCheck& check, boltgen_operand const* operands,
+                    int n, int alignment) {
+  [[maybe_unused]] int index = 0;
+  ((check_operand<Operand>(check, index, operands[index], n, alignment), ++index), ...);
+}
+
+/// Split-K's workspace: a semaphore for each tile of the output, then the partial sums.
+struct SplitWorkspace {
+  size_t semaphore_bytes = 0;
+  size_t bytes = 0;
+
+  SplitWorkspace(int64_t tiles, int slices, int partials_per_tile) {
+    if (slices > 1) {
+      size_t const cache_line = 128;
+      semaphore_bytes = (size_t(tiles) * sizeof(int) + cache_line - 1) / cache_line * cache_line;
+      bytes = semaphore_bytes + size_t(tiles) * size_t(partials_per_tile) * sizeof(float);
+    }
+  }
+
+  float* partials(void* workspace) const {
+    return bytes == 0 ? nullptr
+                      : reinterpret_cast<float*>(static_cast<char*>(workspace) + semaphore_bytes);
+  }
+};
+
+/// The body of every generated `__global__` function.
+template <typename Kernel>
+__device__ __forceinline__ void device_main(typename Kernel::Params const& params) {
+  extern __shared__ __align__(16) unsigned char boltgen_shared_memory[];
+  Kernel kernel;
+  kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(boltgen_shared_memory));
+}
+
+/// Zeroes the semaphores and enqueues the kernel.
+template <typename Kernel>
+int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
+           SplitWorkspace const& split, void* workspace, void* stream, boltgen_status* status) {
+  auto const cuda_stream = static_cast<cudaStream_t>(stream);
+  int const shared_bytes = int(sizeof(typename Kernel::SharedStorage));
+  // Without this call a kernel may have 48 KiB of dynamic shared memory.
+  // Source: CUDA C++ Programming Guide, compute capabilities, shared memory.
+  if (shared_bytes > (48 << 10)) {
+    cudaError_t const error =
+        cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (error != cudaSuccess) {
+      return fail(status, BOLTGEN_CUDA_ERROR, "cannot reserve %d bytes of shared memory: %s",
+                  shared_bytes, cudaGetErrorString(error));
+    }
+  }
+  if (split.semaphore_bytes > 0) {
+    cudaError_t const error = cudaMemsetAsync(workspace, 0, split.semaphore_bytes, cuda_stream);
+    if (error != cudaSuccess) {
+      return fail(status, BOLTGEN_CUDA_ERROR, "cannot zero %zu bytes of semaphores: %s",
+                  split.semaphore_bytes, cudaGetErrorString(error));
+    }
+  }
+  dim3 const grid = typename Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
+  kernel<<<grid, Kernel::kThreadCount, shared_bytes, cuda_stream>>>(params);
+  cudaError_t const error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    return fail(status, BOLTGEN_CUDA_ERROR,
+                "launch of %u x %u x %u blocks of %d threads with %d bytes of shared memory: %s",
+                grid.x, grid.y, grid.z, Kernel::kThreadCount, shared_bytes,
+                cudaGetErrorString(error));
+  }
+  return succeed(status);
+}
+
+}  // namespace boltgen

@@ -1,0 +1,226 @@
+// How a thread of the epilogue gets its elements of the epilogue's operands.
+//
+// A thread of CUTLASS's PredicatedTileIterator visits, in every iteration, some rows and in each of
+// them kColumn vectors of kElementsPerAccess elements. "Vector v" below is row v / kColumn of those
+// and column v % kColumn.
+
+#pragma once
+
+#include <cutlass/aligned_buffer.h>
+#include <cutlass/arch/memory.h>
+#include <cutlass/array.h>
+#include <cutlass/numeric_conversion.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "boltgen/abi.h"
+
+namespace boltgen {
+
+/// A full (M, N) tensor: a residual.
+template <typename Element_>
+struct Tensor {
+  using Element = Element_;
+  static constexpr bool kVectorised = true;
+};
+
+/// One value per column, (N,): a bias.
+template <typename Element_>
+struct Row {
+  using Element = Element_;
+  static constexpr bool kVectorised = true;
+};
+
+/// One value per row, (M,).
+template <typename Element_>
+struct Column {
+  using Element = Element_;
+  static constexpr bool kVectorised = false;
+};
+
+/// Where the rows and columns lie that one thread of the output iterator visits.
+template <typename OutputTileIterator>
+struct ThreadTile {
+  using ThreadMap = typename OutputTileIterator::ThreadMap;
+  using Iterations = typename ThreadMap::Iterations;
+  using Delta = typename ThreadMap::Delta;
+
+  static constexpr int kColumns = Iterations::kColumn;
+  static constexpr int kRows = Iterations::kRow * Iterations::kGroup * Iterations::kCluster;
+  static constexpr int kVectors = kRows * kColumns;
+  static constexpr int kElements = ThreadMap::kElementsPerAccess;
+
+  /// Row of the output that is the thread's `index`-th in this iteration.
+  CUTLASS_DEVICE
+  static int row(OutputTileIterator const& d, int index) {
+    int const row = index % Iterations::kRow;
+    int const group = index / Iterations::kRow % Iterations::kGroup;
+    int const cluster = index / (Iterations::kRow * Iterations::kGroup);
+    return d.thread_start_row() + row * Delta::kRow + group * Delta::kGroup +
+           cluster * Delta::kCluster;
+  }
+
+  /// First column of the thread's `index`-th vector of a row.
+  CUTLASS_DEVICE
+  static int column(OutputTileIterator const& d, int index) {
+    return d.thread_start_column() + index * Delta::kColumn;
+  }
+};
+
+/// Loads the operand for one thread. `load` is called once in every iteration, `get` after it.
+template <typename Operand, typename OutputTileIterator>
+class OperandLoader;
+
+template <typename Element, typename OutputTileIterator>
+class OperandLoader<Tensor<Element>, OutputTileIterator> {
+ public:
+  CUTLASS_DEVICE
+  OperandLoader(boltgen_operand const& operand, int batch, OutputTileIterator const&)
+      : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride),
+        ld_(operand.ld) {}
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < Tile::kRows; ++r) {
+      int const row = Tile::row(d, r);
+      Element const* const row_pointer = pointer_ + row * ld_;
+      CUTLASS_PRAGMA_UNROLL
+      for (int c = 0; c < Tile::kColumns; ++c) {
+        int const column = Tile::column(d, c);
+        Vector& vector = vectors_[r * Tile::kColumns + c];
+        vector.clear();
+        cutlass::arch::global_load<Vector, sizeof(Vector)>(
+            vector, row_pointer + column, row < d.extent_row() && column < d.extent_column());
+      }
+    }
+  }
+
+  CUTLASS_DEVICE
+  float get(int vector, int element) const { return float(Element(vectors_[vector][element])); }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+  using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
+
+  Element const* pointer_;
+  int64_t ld_;
+  Vector vectors_[Tile::kVectors];
+};
+
+template <typename Element, typename OutputTileIterator>
+class OperandLoader<Row<Element>, OutputTileIterator> {
+ public:
+  /// A thread's columns are the same in every iteration, so they are loaded once, here.
+  CUTLASS_DEVICE
+  OperandLoader(boltgen_operand const& operand, int batch, OutputTileIterator const& d) {
+    Element const* const pointer =
+        static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int c = 0; c < Tile::kColumns; ++c) {
+      int const column = Tile::column(d, c);
+      vectors_[c].clear();
+      cutlass::arch::global_load<Vector, sizeof(Vector)>(vectors_[c], pointer + column,
+                                                         column < d.extent_column());
+    }
+  }
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const&) {}
+
+  CUTLASS_DEVICE
+  float get(int vector, int element) const {
+    return float(Element(vectors_[vector % Tile::kColumns][element]));
+  }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+  using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
+
+  Vector vectors_[Tile::kColumns];
+};
+
+template <typename Element, typename OutputTileIterator>
+class OperandLoader<Column<Element>, OutputTileIterator> {
+ public:
+  CUTLASS_DEVICE
+  OperandLoader(boltgen_operand const& operand, int batch, OutputTileIterator const&)
+      : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride) {}
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < Tile::kRows; ++r) {
+      int const row = Tile::row(d, r);
+      values_[r] = row < d.extent_row() ? float(pointer_[row]) : 0.0f;
+    }
+  }
+
+  CUTLASS_DEVICE
+  float get(int vector, int) const { return values_[vector / Tile::kColumns]; }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+
+  Element const* pointer_;
+  float values_[Tile::kRows];
+};
+
+/// The operands of an epilogue, in the order of the graph's loads.
+template <typename... Operand>
+struct Operands {
+  static constexpr int kCount = sizeof...(Operand);
+};
+
+/// The loaders of all operands of an epilogue.
+template <typename OperandTypes, typename OutputTileIterator>
+class OperandLoaders;
+
+template <typename... Operand, typename OutputTileIterator>
+class OperandLoaders<Operands<Operand...>, OutputTileIterator> {
+  template <size_t kIndex, typename Operand_>
+  struct Slot : OperandLoader<Operand_, OutputTileIterator> {
+    using OperandLoader<Operand_, OutputTileIterator>::OperandLoader;
+  };
+
+  template <typename Sequence>
+  struct Slots;
+
+  template <size_t... kIndex>
+  struct Slots<std::index_sequence<kIndex...>> : Slot<kIndex, Operand>... {
+    CUTLASS_DEVICE
+    Slots([[maybe_unused]] boltgen_operand const* operands, [[maybe_unused]] int batch,
+          [[maybe_unused]] OutputTileIterator const& d)
+        : Slot<kIndex, Operand>(operands[kIndex], batch, d)... {}
+
+    CUTLASS_DEVICE
+    void load([[maybe_unused]] OutputTileIterator const& d) {
+      (Slot<kIndex, Operand>::load(d), ...);
+    }
+
+    template <typename Graph>
+    CUTLASS_DEVICE float apply(Graph const& graph, float accumulator, [[maybe_unused]] int vector,
+                               [[maybe_unused]] int element) const {
+      return graph(accumulator, Slot<kIndex, Operand>::get(vector, element)...);
+    }
+  };
+
+  Slots<std::index_sequence_for<Operand...>> slots_;
+
+ public:
+  CUTLASS_DEVICE
+  OperandLoaders(boltgen_operand const* operands, int batch, OutputTileIterator const& d)
+      : slots_(operands, batch, d) {}
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) { slots_.load(d); }
+
+  /// The graph's value for element `element` of vector `vector`.
+  template <typename Graph>
+  CUTLASS_DEVICE float apply(Graph const& graph, float accumulator, int vector, int element) const {
+    return slots_.apply(graph, accumulator, vector, element);
+  }
+};
+
+}  // namespace boltgen
