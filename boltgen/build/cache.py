@@ -1,0 +1,201 @@
+"""A content-addressed cache in a folder that several processes share.
+
+    <root>/<kind>/<key[:2]>/<key>/    an entry: its files and `manifest.json`, written last
+    <root>/locks/                     one lock per entry under construction
+    <root>/building/                  folders of entries under construction
+    <root>/failed/                    sources and logs of what did not compile
+
+An entry is built in `building/` and renamed into place, so it is there whole or not at all,
+whenever a build is killed. The manifest holds a SHA-256 of each file; an entry that does not match
+is rebuilt, and a warning says so. The folder belongs to one user: code that another user could
+write is never loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from boltgen.errors import CacheError
+
+_log = logging.getLogger(__name__)
+
+_MANIFEST = "manifest.json"
+# No build runs for so long: a folder of this age was left by a killed process.
+_ABANDONED_SECONDS = 24 * 3600
+_CHOOSE_ANOTHER = "set BOLTGEN_CACHE_DIR to a folder of your own"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verified entry; `built` tells whether this call built it."""
+
+    folder: Path
+    built: bool
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the operating system's refusals under `folder` into a CacheError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(folder, error) from error
+
+
+def disk_error(folder: Path, error: OSError) -> CacheError:
+    """The CacheError that says what to do about `error`."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return CacheError(
+                f"cache folder {folder}: no space left ({error.strerror}); nothing half-written "
+                f"was kept; free some space, or {_CHOOSE_ANOTHER}"
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return CacheError(
+                f"cache folder {folder} is not writable ({error.strerror}: {error.filename}); "
+                f"make it writable for you, or {_CHOOSE_ANOTHER}"
+            )
+        case _:
+            return CacheError(f"cache folder {folder} cannot be used: {error}; {_CHOOSE_ANOTHER}")
+
+
+class Cache:
+    """The cache under `root`, which is created with mode 0700.
+
+    Raises:
+        CacheError: `root` cannot be created or written, belongs to another user, or is writable
+            for others.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        with disk_errors(root):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_owner()
+            for name in ("locks", "building", "failed"):
+                (root / name).mkdir(mode=0o700, exist_ok=True)
+            if not os.access(root / "building", os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
+            self._sweep()
+
+    def _check_owner(self) -> None:
+        status = self.root.stat()
+        user = os.geteuid()
+        if status.st_uid != user:
+            raise CacheError(
+                f"cache folder {self.root} belongs to user {status.st_uid}, you are user {user}: "
+                f"code that another user can change is not loaded; {_CHOOSE_ANOTHER}"
+            )
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise CacheError(
+                f"cache folder {self.root} is writable for other users (mode "
+                f"{stat.S_IMODE(status.st_mode):o}): code that another user can change is not "
+                f"loaded; `chmod 700 {self.root}`, or {_CHOOSE_ANOTHER}"
+            )
+
+    def _sweep(self) -> None:
+        """Remove what killed builds left behind."""
+        oldest = time.time() - _ABANDONED_SECONDS
+        for folder in (self.root / "building").iterdir():
+            try:
+                abandoned = folder.stat().st_mtime < oldest
+            except FileNotFoundError:  # another process has just finished with it
+                continue
+            if abandoned:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def folder(self, kind: str, key: str) -> Path:
+        """Where the entry is, or would be."""
+        return self.root / kind / key[:2] / key
+
+    def has(self, kind: str, key: str) -> bool:
+        """Whether the entry is there and whole."""
+        return _damage(self.folder(kind, key)) is None
+
+    def get_or_build(self, kind: str, key: str, build: Callable[[Path], None]) -> Entry:
+        """The entry; where it is not there, `build` fills an empty folder with its files.
+
+        Where several processes ask for one entry, one builds and the others wait. What `build`
+        raises is passed on, and leaves nothing behind.
+
+        Raises:
+            CacheError: the disk is full or the folder cannot be written.
+        """
+        folder = self.folder(kind, key)
+        if _damage(folder) is None:
+            return Entry(folder, built=False)
+        lock = FileLock(self.root / "locks" / f"{kind}-{key}.lock", mode=0o600)
+        with disk_errors(self.root), lock:
+            damage = _damage(folder)
+            if damage is None:  # another process has built it meanwhile
+                return Entry(folder, built=False)
+            if damage:
+                _log.warning("cache entry %s is damaged (%s); it is built again", folder, damage)
+            with self.scratch(kind) as scratch:
+                build(scratch)
+                _seal(scratch)
+                self._move_into_place(scratch, folder)
+        return Entry(folder, built=True)
+
+    @contextmanager
+    def scratch(self, kind: str) -> Iterator[Path]:
+        """An empty folder on the cache's file system, removed afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.root / "building"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_failed(self, scratch: Path, key: str) -> Path:
+        """Move the files of a failed build to where the user can read them; returns the folder."""
+        target = self.root / "failed" / key
+        with disk_errors(self.root):
+            self._move_into_place(scratch, target)
+        return target
+
+    def _move_into_place(self, scratch: Path, target: Path) -> None:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if target.exists():  # damaged, or an earlier failure: a full folder cannot be renamed over
+            with self.scratch("old") as old:
+                target.rename(old / "entry")
+        scratch.rename(target)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _seal(folder: Path) -> None:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    manifest = {"files": {path.name: _sha256(path) for path in files}}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _damage(folder: Path) -> str | None:
+    """What is wrong with an entry: None if it is whole, "" if there is none."""
+    if not folder.exists():
+        return ""
+    try:
+        files = json.loads((folder / _MANIFEST).read_text())["files"]
+        for name, expected in files.items():
+            if _sha256(folder / name) != expected:
+                return f"{name} is not what was written"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{_MANIFEST} cannot be read"
+    return None

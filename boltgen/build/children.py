@@ -1,0 +1,79 @@
+"""Compilers as child processes that never outlive the build that wanted them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+from boltgen.errors import ToolchainError
+
+
+class Children:
+    """Starts commands, from any thread, and can stop all of them.
+
+    Each child leads its own process group: nvcc runs cicc and ptxas, and stopping nvcc alone would
+    leave them running.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    def run(
+        self, command: tuple[str, ...], *, folder: Path, environment: dict[str, str], log: Path
+    ) -> int:
+        """Run `command` in `folder`, all its output to `log`; the exit status, as subprocess's.
+
+        Raises:
+            ToolchainError: it cannot be started.
+        """
+        with log.open("wb") as output:
+            with self._lock:
+                if self._stopped:
+                    return -signal.SIGTERM
+                try:
+                    process = subprocess.Popen(
+                        command,
+                        cwd=folder,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                except OSError as error:
+                    raise ToolchainError(
+                        f"{command[0]} cannot be started: {error.strerror}; "
+                        "`boltgen doctor` shows what was found"
+                    ) from error
+                self._running.add(process)
+            try:
+                return process.wait()
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+                _kill(process)
+
+    def stop(self) -> None:
+        """Kill every child with its children, and start no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,104 @@
+"""Compiles many units in parallel. Compilers are processes, so threads are enough to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from boltgen.build.children import Children
+from boltgen.build.compile import Outcome, compile_unit
+from boltgen.build.progress import Reporter, Silent
+from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
+from boltgen.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from boltgen.build.cache import Cache
+
+
+def compile_all(
+    units: Sequence[TranslationUnit],
+    cache: Cache,
+    *,
+    jobs: int,
+    reporter: Reporter | None = None,
+    title: str = "compiling",
+) -> list[Outcome]:
+    """The outcome of every unit, in their order; equal units are compiled once.
+
+    An interrupt (Ctrl-C) or an error stops every compiler before it is passed on.
+
+    Raises:
+        CacheError: the disk is full or the cache cannot be written.
+        ToolchainError: a compiler cannot be started.
+    """
+    told = reporter or Silent()
+    distinct = {unit.key: unit for unit in units}
+    outcomes: dict[str, Outcome] = {}
+    for key, unit in distinct.items():
+        if cache.has(unit.kind, key):
+            outcomes[key] = compile_unit(unit, cache)
+    missing = {key: unit for key, unit in distinct.items() if key not in outcomes}
+    if missing:
+        told.start(title, len(missing))
+        try:
+            outcomes |= _compile_missing(missing, cache, jobs, told)
+        finally:
+            told.end()
+    return [outcomes[unit.key] for unit in units]
+
+
+def _compile_missing(
+    missing: dict[str, TranslationUnit], cache: Cache, jobs: int, reporter: Reporter
+) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
+    children = Children()
+    with ThreadPoolExecutor(max_workers=min(jobs, len(missing))) as pool, _stopping(children):
+        futures: dict[Future[Outcome], str] = {
+            pool.submit(compile_unit, unit, cache, children): key for key, unit in missing.items()
+        }
+        try:
+            for future in as_completed(futures):
+                outcome = future.result()
+                outcomes[futures[future]] = outcome
+                reporter.step(_describe(outcome))
+        finally:
+            for future in futures:
+                future.cancel()
+    return outcomes
+
+
+@contextmanager
+def _stopping(children: Children) -> Iterator[None]:
+    """Stop the children on the way out of an exception: the pool then need not wait for them."""
+    try:
+        yield
+    except BaseException:
+        children.stop()
+        raise
+
+
+def _describe(outcome: Outcome) -> str:
+    match outcome:
+        case CompiledObject(cached=True):
+            return f"{outcome.unit.name} (from the cache)"
+        case CompiledObject():
+            return f"{outcome.unit.name} in {outcome.seconds:.1f} s"
+        case CompileFailure():
+            return f"{outcome.unit.name} failed"
+
+
+def objects_or_raise(outcomes: Sequence[Outcome]) -> list[CompiledObject]:
+    """The objects, if all units compiled.
+
+    Raises:
+        CompileError: one did not; the first one's message, and how many more there are.
+    """
+    failures = [outcome for outcome in outcomes if isinstance(outcome, CompileFailure)]
+    if failures:
+        more = f"\n{len(failures) - 1} more failed to compile" if len(failures) > 1 else ""
+        raise CompileError(f"{failures[0].message}{more}")
+    return [outcome for outcome in outcomes if isinstance(outcome, CompiledObject)]

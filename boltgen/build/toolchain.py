@@ -1,0 +1,322 @@
+"""Finds the compilers and headers that kernels are built with, and says why one is not usable.
+
+nvcc is looked for in PyPI's wheels, then CUDA_HOME, then PATH; the first usable one is taken. What
+was passed over, and why, stays in the answer: `boltgen doctor` prints it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from boltgen.errors import ToolchainError
+from boltgen.ir.key import digest
+from boltgen.paths import resource_dir
+from boltgen.settings import Settings
+
+# CUTLASS 4.2 asks for 11.4. A toolkit of the CUDA 12 line may be two years old; older ones are
+# refused because nobody has ever built boltgen's kernels with them.
+OLDEST_NVCC = (12, 4)
+# A major release removes architectures and changes the host stubs that libraries are linked with.
+FIRST_UNKNOWN_NVCC = (14, 0)
+# The release that the test suite runs with.
+TESTED_NVCC = (13, 0)
+
+_PROBE_SECONDS = 30
+_REMEDY = (
+    "install boltgen with its dependencies (`pip install boltgen` brings nvcc 13.0 from PyPI), "
+    "or set CUDA_HOME to a toolkit, or put nvcc on PATH"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nvcc:
+    """A usable nvcc. `top` is its toolkit's folder; `origin` says where it was found."""
+
+    path: Path
+    origin: str
+    version: tuple[int, int, int]
+    top: Path
+    include: Path
+    runtime: Path
+
+    @property
+    def version_text(self) -> str:
+        """The version as people write it: "13.0.88"."""
+        return ".".join(map(str, self.version))
+
+    @property
+    def note(self) -> str:
+        """What the user should know about this release; may be empty."""
+        if self.version[:2] == TESTED_NVCC:
+            return ""
+        return f"boltgen is tested with nvcc {TESTED_NVCC[0]}.{TESTED_NVCC[1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """A compiler that is absent or was passed over, and why: a sentence for people."""
+
+    origin: str
+    path: Path | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCompiler:
+    """The C++ compiler of host code; `version` is the first line of what it says of itself."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headers:
+    """A package of headers."""
+
+    include: Path
+    version: str
+
+
+Candidate: TypeAlias = Nvcc | Unusable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """Everything that a kernel is compiled and linked with."""
+
+    nvcc: Nvcc
+    cxx: HostCompiler
+    cutlass: Headers
+    tvm_ffi: Headers
+    templates: Headers
+    environment: tuple[tuple[str, str], ...]
+
+    @property
+    def cuda_identity(self) -> str:
+        """What decides an object that nvcc makes, apart from its source and flags."""
+        return (
+            f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}; "
+            f"templates {self.templates.version}"
+        )
+
+    @property
+    def host_identity(self) -> str:
+        """What decides an object that the host compiler makes, apart from its source and flags."""
+        return (
+            f"{self.cxx.version}; CUDA {self.nvcc.version_text}; tvm-ffi {self.tvm_ffi.version}; "
+            f"templates {self.templates.version}"
+        )
+
+
+def find_toolchain(settings: Settings) -> Toolchain:
+    """The first usable compilers and the headers of the installed packages.
+
+    Raises:
+        ToolchainError: a part is missing, too old or broken; the message says which, where it was
+            looked for, and what to do.
+    """
+    return Toolchain(
+        nvcc=find_nvcc(settings),
+        cxx=find_host_compiler(settings),
+        cutlass=find_cutlass(),
+        tvm_ffi=find_tvm_ffi(),
+        templates=find_templates(),
+        environment=settings.compiler_environment,
+    )
+
+
+def find_nvcc(settings: Settings) -> Nvcc:
+    """The first usable nvcc.
+
+    Raises:
+        ToolchainError: there is none; the message lists what was found and why it is not usable.
+    """
+    passed_over: list[Unusable] = []
+    for candidate in nvcc_candidates(settings):
+        if isinstance(candidate, Nvcc):
+            return candidate
+        passed_over.append(candidate)
+    seen = "\n".join(
+        f"  {c.origin}: {f'{c.path}: ' if c.path else ''}{c.reason}" for c in passed_over
+    )
+    raise ToolchainError(f"no usable nvcc:\n{seen}\nRemedy: {_REMEDY}")
+
+
+def nvcc_candidates(settings: Settings) -> Iterator[Candidate]:
+    """What is found at each place, in the order of preference; probed as it is asked for."""
+    env = dict(settings.compiler_environment)
+    wheel = [top / "bin" / "nvcc" for top in _wheel_toolkits()]
+    yield from _probe_all("PyPI wheel", wheel, "the wheel nvidia-cuda-nvcc is not installed", env)
+    if settings.cuda_home is None:
+        yield Unusable(origin="CUDA_HOME", path=None, reason="not set")
+    else:
+        at_home = settings.cuda_home / "bin" / "nvcc"
+        yield from _probe_all("CUDA_HOME", [at_home], "no nvcc there", env)
+    found = shutil.which("nvcc", path=settings.search_path)
+    yield from _probe_all("PATH", [Path(found)] if found else [], "no nvcc in its folders", env)
+
+
+def _wheel_toolkits() -> list[Path]:
+    """Toolkit folders (`nvidia/cu13`, ...) of the NVIDIA wheels, newest first."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations if spec else None
+    tops = [top for root in roots or () for top in Path(root).glob("cu[0-9]*") if top.is_dir()]
+    return sorted(tops, key=lambda top: top.name, reverse=True)
+
+
+def _probe_all(
+    origin: str, paths: list[Path], absent: str, environment: dict[str, str]
+) -> Iterator[Candidate]:
+    existing = [path for path in paths if path.is_file()]
+    if not existing:
+        yield Unusable(origin=origin, path=paths[0] if paths else None, reason=absent)
+    for path in existing:
+        yield probe_nvcc(path, origin, environment)
+
+
+def probe_nvcc(path: Path, origin: str, environment: dict[str, str]) -> Candidate:
+    """Ask the nvcc at `path` for its version and toolkit, and check that its parts are there."""
+
+    def unusable(reason: str) -> Unusable:
+        return Unusable(origin=origin, path=path, reason=reason)
+
+    try:
+        answer = _run([str(path), "--version"], environment)
+        layout = _run([str(path), "--dryrun", "-x", "cu", "-c", "/dev/null"], environment)
+    except ToolchainError as error:
+        return unusable(f"broken: {error}")
+    match = re.search(r"V(\d+)\.(\d+)\.(\d+)", answer)
+    if not match:
+        return unusable(f"broken: `--version` says {answer.strip()[:80]!r}, which names no version")
+    version = (int(match[1]), int(match[2]), int(match[3]))
+    shown = ".".join(map(str, version))
+    if version[:2] < OLDEST_NVCC:
+        oldest = ".".join(map(str, OLDEST_NVCC))
+        return unusable(f"too old: version {shown}; boltgen needs {oldest} or newer")
+    if version[:2] >= FIRST_UNKNOWN_NVCC:
+        return unusable(f"too new: version {shown}; boltgen knows releases before 14.0")
+    top_match = re.search(r"^#\$ TOP=(.+)$", layout, re.MULTILINE)
+    top = Path(top_match[1].strip()) if top_match else path.resolve().parent.parent
+    top = top.resolve()
+    include = _first([top / "include", *top.glob("targets/*/include")], "cuda_runtime.h")
+    soname = f"libcudart.so.{version[0]}"
+    library = _first([top / "lib", top / "lib64", *top.glob("targets/*/lib")], soname)
+    if include is None:
+        return unusable(f"incomplete: no cuda_runtime.h under {top} (wheel nvidia-cuda-runtime)")
+    if library is None:
+        return unusable(f"incomplete: no {soname} under {top} (wheel nvidia-cuda-runtime)")
+    if not (include / "crt" / "host_config.h").is_file():
+        return unusable(f"incomplete: no crt/host_config.h in {include} (wheel nvidia-cuda-crt)")
+    if not (top / "nvvm" / "bin" / "cicc").is_file():
+        return unusable(f"incomplete: no nvvm/bin/cicc under {top} (wheel nvidia-nvvm)")
+    return Nvcc(
+        path=path,
+        origin=origin,
+        version=version,
+        top=top,
+        include=include,
+        runtime=library / soname,
+    )
+
+
+def _first(folders: list[Path], name: str) -> Path | None:
+    return next((folder for folder in folders if (folder / name).exists()), None)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> str:
+    """Standard output and error of a short command."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolchainError(f"no answer within {_PROBE_SECONDS} s") from error
+    output = done.stdout + done.stderr
+    if done.returncode:
+        raise ToolchainError(
+            f"`{' '.join(command[1:])}` ends with status {done.returncode}: {output.strip()[:200]}"
+        )
+    return output
+
+
+def find_host_compiler(settings: Settings) -> HostCompiler:
+    """The C++ compiler that CXX names, else g++.
+
+    Raises:
+        ToolchainError: it is not there or does not answer.
+    """
+    found = shutil.which(settings.cxx, path=settings.search_path)
+    remedy = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a C++ compiler"
+    if not found:
+        raise ToolchainError(f"no host compiler: {settings.cxx!r} is not on PATH; {remedy}")
+    try:
+        answer = _run([found, "--version"], dict(settings.compiler_environment))
+    except ToolchainError as error:
+        raise ToolchainError(f"host compiler {found} is broken: {error}; {remedy}") from error
+    return HostCompiler(path=Path(found), version=answer.partition("\n")[0].strip())
+
+
+def find_cutlass() -> Headers:
+    """CUTLASS's headers in the package nvidia-cutlass.
+
+    Raises:
+        ToolchainError: the package is not installed or has no headers.
+    """
+    package = _package_folder("cutlass_library")
+    include = package / "source" / "include" if package else None
+    if include is None or not (include / "cutlass" / "version.h").is_file():
+        raise ToolchainError(
+            "no CUTLASS headers: the package nvidia-cutlass is not installed or has none; "
+            "Remedy: `pip install nvidia-cutlass==4.2.0.0`"
+        )
+    text = (include / "cutlass" / "version.h").read_text()
+    parts = [
+        re.search(rf"#define CUTLASS_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")
+    ]
+    return Headers(include=include, version=".".join(m[1] if m else "?" for m in parts))
+
+
+def find_tvm_ffi() -> Headers:
+    """The headers of TVM's foreign function interface, without importing it.
+
+    Raises:
+        ToolchainError: the package is not installed.
+    """
+    package = _package_folder("tvm_ffi")
+    include = package / "include" if package else None
+    if include is None or not (include / "tvm" / "ffi" / "c_api.h").is_file():
+        raise ToolchainError(
+            "no TVM FFI headers: the package apache-tvm-ffi is not installed; "
+            "Remedy: `pip install apache-tvm-ffi`"
+        )
+    return Headers(include=include, version=importlib.metadata.version("apache-tvm-ffi"))
+
+
+def find_templates() -> Headers:
+    """boltgen's own C++ headers; the version is a hash of their contents."""
+    include = resource_dir("templates") / "include"
+    files = sorted(path for path in include.rglob("*") if path.is_file())
+    contents = tuple((str(p.relative_to(include)), p.read_text()) for p in files)
+    return Headers(include=include, version=digest(contents)[:16])
+
+
+def _package_folder(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec and spec.origin else None

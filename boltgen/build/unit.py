@@ -1,0 +1,176 @@
+"""What is compiled: a translation unit, and the three kinds of it that boltgen has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from boltgen.build.toolchain import Toolchain
+from boltgen.codegen.kernel import KernelSource
+from boltgen.ir.key import digest
+
+
+class DeviceCode(Enum):
+    """What a fat binary holds."""
+
+    SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
+    PTX = "ptx"  # three times as fast to compile; what tests on the virtual GPU need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationUnit:
+    """A source text and how it is compiled.
+
+    `flags` decide the output and are part of the key; `include` folders and the compiler's path
+    are not, because `identity` names the versions of what they hold. `kind` is the cache's drawer
+    and what progress reports call it.
+    """
+
+    kind: str
+    name: str
+    text: str
+    suffix: str
+    output: str
+    compiler: Path
+    flags: tuple[str, ...]
+    include: tuple[Path, ...]
+    machine_flags: tuple[str, ...] = ()
+    identity: str
+    environment: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> str:
+        """The identity of the output."""
+        return digest(self.kind, self.text, self.suffix, self.flags, self.identity)
+
+    @property
+    def source_name(self) -> str:
+        """The source's file name: safe in a shell and short, whatever `name` is."""
+        return safe_name(self.name) + self.suffix
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The compiler's command line, to be run in the folder of the source."""
+        folders = tuple(f"-I{folder}" for folder in self.include)
+        tail = (self.source_name, "-o", self.output)
+        return (str(self.compiler), *self.flags, *self.machine_flags, *folders, *tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledObject:
+    """A unit's output; `seconds` is 0 where it was in the cache."""
+
+    unit: TranslationUnit
+    path: Path
+    source: Path
+    log: Path
+    cached: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFailure:
+    """A compiler that ran and failed: its first error, its command, and the files kept."""
+
+    unit: TranslationUnit
+    error: str
+    command: tuple[str, ...]
+    source: Path
+    log: Path
+
+    @property
+    def message(self) -> str:
+        """The failure for people, in four lines."""
+        return (
+            f"{self.unit.compiler.name} failed on {self.unit.kind} {self.unit.name!r}: "
+            f"{self.error}\n"
+            f"  command: {' '.join(self.command)}\n"
+            f"  source:  {self.source}\n"
+            f"  log:     {self.log}"
+        )
+
+
+_LONGEST_NAME = 80
+
+
+def safe_name(name: str) -> str:
+    """A file name of letters, digits, `_`, `.` and `-` that reminds of `name`.
+
+    Names of a model's nodes may hold quotes, newlines or shell characters. Two names may become
+    one: whoever needs them apart adds a key.
+    """
+    kept = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_NAME].lstrip(".-")
+    return kept or "unnamed"
+
+
+def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
+    """nvcc's `-gencode` for `arch` ("sm_80")."""
+    virtual = arch.replace("sm_", "compute_")
+    real = f"[{arch},{virtual}]" if code is DeviceCode.SASS_AND_PTX else virtual
+    return ("-gencode", f"arch={virtual},code={real}")
+
+
+# `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:
+# CUTLASS calls constexpr host functions on the device.
+_NVCC_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
+
+
+def kernel_unit(
+    source: KernelSource, tools: Toolchain, code: DeviceCode = DeviceCode.SASS_AND_PTX
+) -> TranslationUnit:
+    """A rendered kernel, to an object file."""
+    return TranslationUnit(
+        kind="kernel",
+        name=source.symbol,
+        text=source.text,
+        suffix=".cu",
+        output="kernel.o",
+        compiler=tools.nvcc.path,
+        flags=(
+            "-c",
+            *_NVCC_FLAGS,
+            *device_code_flag(source.spec.arch, code),
+            "-cudart=shared",
+            "-Xcompiler=-fPIC",
+        ),
+        include=(tools.templates.include, tools.cutlass.include),
+        machine_flags=("-ccbin", str(tools.cxx.path)),
+        identity=tools.cuda_identity,
+        environment=tools.environment,
+    )
+
+
+def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
+    """The C++ that gives kernels TVM's calling convention, to an object file."""
+    return TranslationUnit(
+        kind="adapter",
+        name=name,
+        text=text,
+        suffix=".cc",
+        output="adapter.o",
+        compiler=tools.cxx.path,
+        # -O1: it only passes arguments on, and is on the way of every first compile.
+        flags=("-c", "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"),
+        include=(tools.templates.include, tools.tvm_ffi.include, tools.nvcc.include),
+        identity=tools.host_identity,
+        environment=tools.environment,
+    )
+
+
+def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:
+    """CUDA source that another compiler generated, to a fat binary that a driver loads."""
+    return TranslationUnit(
+        kind="fatbin",
+        name=name,
+        text=text,
+        suffix=".cu",
+        output="device.fatbin",
+        compiler=tools.nvcc.path,
+        flags=("--fatbin", *_NVCC_FLAGS, *device_code_flag(arch, DeviceCode.SASS_AND_PTX)),
+        include=(),
+        machine_flags=("-ccbin", str(tools.cxx.path)),
+        identity=tools.cuda_identity,
+        environment=tools.environment,
+    )

@@ -1,0 +1,90 @@
+"""What the environment says: the only module that reads environment variables.
+
+BOLTGEN_CACHE_DIR   folder for compiled kernels; default: the user's cache folder
+BOLTGEN_JOBS        compilers that run at once; default: the processor cores available
+CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
+CXX                 the host compiler; default: g++
+PATH                where nvcc, g++ and make are looked for last
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from boltgen.errors import BoltgenError
+
+# They change what a compiler emits without being on its command line, so a cached object would not
+# be what its key says.
+_COMPILER_VARIABLES = (
+    "NVCC_APPEND_FLAGS",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_CCBIN",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+    "MAKEFLAGS",
+    "MFLAGS",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The user's choices.
+
+    `compiler_environment` is what compilers are started with: the user's environment without the
+    variables that change a compiler's output, and with messages in English.
+    """
+
+    cache_dir: Path
+    jobs: int
+    cuda_home: Path | None
+    cxx: str
+    search_path: str
+    compiler_environment: tuple[tuple[str, str], ...]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _jobs(text: str | None) -> int:
+    if text is None or not text.strip():
+        return _cores()
+    if not text.strip().isdigit() or int(text) < 1:
+        raise BoltgenError(
+            f"BOLTGEN_JOBS={text!r} is not a number of jobs: give an integer of at least 1"
+        )
+    return int(text)
+
+
+def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings that `environment` (default: the process's own) asks for.
+
+    Raises:
+        BoltgenError: BOLTGEN_JOBS is no positive integer.
+    """
+    env = dict(os.environ if environment is None else environment)
+    chosen = env.get("BOLTGEN_CACHE_DIR")
+    cache_dir = (
+        Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("boltgen"))
+    )
+    home = env.get("CUDA_HOME") or env.get("CUDA_PATH")
+    kept = {k: v for k, v in env.items() if k not in _COMPILER_VARIABLES} | {"LC_ALL": "C"}
+    return Settings(
+        cache_dir=cache_dir.absolute(),
+        jobs=_jobs(env.get("BOLTGEN_JOBS")),
+        cuda_home=Path(home).absolute() if home else None,
+        cxx=env.get("CXX") or "g++",
+        search_path=env.get("PATH") or os.defpath,
+        compiler_environment=tuple(sorted(kept.items())),
+    )
