@@ -83,7 +83,8 @@ def test_random_weights_fit_the_same_network() -> None:
 
 
 def test_reparameterisation_computes_the_same(heldout: Heldout) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from models.digits.training_form import DigitsNetwork, reparameterised
 
     torch.manual_seed(0)
