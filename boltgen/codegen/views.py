@@ -1,4 +1,4 @@
-"""What templates see: one frozen dataclass for each, its fields exactly the template's variables."""
+"""What templates see: a frozen dataclass for each, its fields exactly the template's variables."""
 
 from __future__ import annotations
 
@@ -70,4 +70,44 @@ class Conv2dView:
     iterator_algorithm: str
 
 
-View: TypeAlias = UnitView | GemmView | Conv2dView
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDeclaration:
+    """A kernel's C entry, as an adapter declares it."""
+
+    symbol: str
+    workspace_symbol: str
+    args_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentField:
+    """One assignment to a kernel's argument struct."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRegion:
+    """One TVM function; `label` is a string literal, `comment` comment lines."""
+
+    symbol: str
+    label: str
+    comment: tuple[str, ...]
+    parameters: str
+    kernel: KernelDeclaration
+    fields: tuple[ArgumentField, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaxAdapterView:
+    """The TVM functions of a library's regions."""
+
+    TEMPLATE: ClassVar[str] = "relax_adapter.cc.j2"
+
+    banner: tuple[str, ...]
+    kernels: tuple[KernelDeclaration, ...]
+    regions: tuple[AdapterRegion, ...]
+
+
+View: TypeAlias = UnitView | GemmView | Conv2dView | RelaxAdapterView
