@@ -104,7 +104,7 @@ def _first_error(log: str, status: int) -> str:
     if status < 0 or killed:
         how = killed or f"killed by signal {signal.Signals(-status).name}"
         return f"{how}: too little memory? fewer jobs need less (--jobs, BOLTGEN_JOBS)"
-    first = next((line for line in lines if re.search(r"\b(error|fatal)\b", line)), None)
+    first = next((line for line in lines if re.search(r"\b(error|fatal)\s*:", line)), None)
     if first:
         return first
     if status == 0:

@@ -1,0 +1,57 @@
+"""Links objects to one shared library that runs on a GPU and on the virtual GPU alike."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from boltgen.build.children import Children
+from boltgen.build.toolchain import Toolchain
+from boltgen.errors import ToolchainError
+
+
+def link_command(objects: Sequence[Path], output: Path, tools: Toolchain) -> tuple[str, ...]:
+    """The linker's command line.
+
+    The CUDA runtime is named by its soname and stands after the objects that need it, and no
+    search path is recorded: the process that loads the library decides which runtime it meets.
+    `-Bsymbolic`: two models in one process each call their own kernels.
+    """
+    runtime = tools.nvcc.runtime
+    return (
+        str(tools.cxx.path),
+        "-shared",
+        "-fPIC",
+        "-Wl,-Bsymbolic",
+        "-Wl,--build-id=none",
+        *(str(path) for path in objects),
+        f"-L{runtime.parent}",
+        f"-l:{runtime.name}",
+        "-o",
+        str(output),
+    )
+
+
+def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path:
+    """Link `objects` to the shared library `output`, which appears whole or not at all.
+
+    Raises:
+        ToolchainError: the linker fails; the message holds what it says.
+    """
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=output.parent) as name:
+        folder = Path(name)
+        linked, log = folder / output.name, folder / "link.log"
+        status = Children().run(
+            link_command(objects, linked, tools),
+            folder=folder,
+            environment=dict(tools.environment),
+            log=log,
+        )
+        if status:
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise ToolchainError(
+                f"{tools.cxx.path} cannot link {output} (status {status}):\n{said[-2000:]}"
+            )
+        linked.replace(output)
+    return output
