@@ -1,0 +1,133 @@
+"""Interval arithmetic over epilogue nodes: where a correct FP32 kernel's value may lie.
+
+An end may be infinite: the kernel's value may have overflowed, or anything is right. NaN on both
+ends is a certain NaN. There are no half-NaN intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import BinaryOp, Unary
+from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, FUNCTIONS, Array
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+# Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
+_FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+
+BINARY_FUNCTIONS = {
+    BinaryOp.ADD: np.add,
+    BinaryOp.SUBTRACT: np.subtract,
+    BinaryOp.MULTIPLY: np.multiply,
+    BinaryOp.DIVIDE: np.divide,
+    BinaryOp.MAXIMUM: np.maximum,
+    BinaryOp.MINIMUM: np.minimum,
+}
+# Half an ulp for a rounded operation; none for a choice between operands.
+_BINARY_ULPS = {
+    BinaryOp.ADD: 0.5,
+    BinaryOp.SUBTRACT: 0.5,
+    BinaryOp.MULTIPLY: 0.5,
+    BinaryOp.DIVIDE: float(DIVIDE_ULPS),
+    BinaryOp.MAXIMUM: 0.0,
+    BinaryOp.MINIMUM: 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Lower and upper ends, elementwise; both arrays broadcast against the output."""
+
+    low: Array
+    high: Array
+
+
+def around(exact: Array, error: Array) -> Interval:
+    """All values within `error` of `exact`; exact infinities and NaN stay certain."""
+    error = np.where(np.isfinite(exact), error, 0.0)
+    return Interval(exact - error, exact + error)
+
+
+def unary_image(node: Unary, x: Interval) -> Interval:
+    """What `node.op` may return for an argument in `x`."""
+    function = FUNCTIONS[node.op]
+    constants = tuple(as_float32(value) for value in node.params)
+    corners = [function.value(x.low, *constants), function.value(x.high, *constants)]
+    for turn in function.turns:
+        inside = (x.low < turn) & (turn < x.high)
+        corners.append(np.where(inside, function.value(np.float64(turn), *constants), corners[0]))
+    image = _hull(corners)
+    # x * f(x) tends to 0 at -inf; whether a kernel returns that or inf * 0 is its own affair.
+    at_infinity = np.isnan(image.low) & np.isinf(x.low)
+    image = _free(image, at_infinity)
+    magnitude = np.maximum(_finite_magnitude(x.low), _finite_magnitude(x.high))
+    absolute = function.input_ulps * magnitude + function.unit_ulps(*constants)
+    return _widened(image, function.ulps, FP32_ULP * absolute)
+
+
+def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
+    """What `op` may return for arguments in `lhs` and `rhs`."""
+    function = BINARY_FUNCTIONS[op]
+    corners = [np.asarray(function(x, y)) for x in _ends(lhs) for y in _ends(rhs)]
+    image = _hull(corners)
+    if op is BinaryOp.DIVIDE:
+        image = _free(image, (rhs.low <= 0.0) & (rhs.high >= 0.0))
+    return _widened(image, _BINARY_ULPS[op], np.float64(0.0))
+
+
+def as_float32(value: float) -> float:
+    """The FP32 number in which a kernel holds a constant."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def overflow_threshold(dtype: DType) -> float:
+    """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number."""
+    limits = np.finfo(dtype.value)
+    return float(limits.max) + 2.0 ** (int(limits.maxexp) - int(limits.nmant) - 2)
+
+
+def round_unbounded(x: Array, dtype: DType) -> Array:
+    """Rounds to `dtype` to nearest even, as if its exponent had no upper end."""
+    rounded = x.astype(dtype.value).astype(np.float64)
+    digits = int(np.finfo(dtype.value).nmant) + 1
+    mantissa, exponent = np.frexp(x)
+    beyond = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
+    return np.where(np.abs(x) > float(np.finfo(dtype.value).max), beyond, rounded)
+
+
+def _ends(x: Interval) -> tuple[Array, ...]:
+    # Loads and constants are points: one end is enough.
+    return (x.low,) if x.low is x.high else (x.low, x.high)
+
+
+def _hull(corners: list[Array]) -> Interval:
+    low = high = propagated = corners[0]
+    for corner in corners[1:]:
+        low, high = np.fmin(low, corner), np.fmax(high, corner)
+        propagated = np.minimum(propagated, corner)
+    return _free(Interval(low, high), np.isnan(propagated) & ~np.isnan(low))
+
+
+def _free(x: Interval, where: NDArray[np.bool_]) -> Interval:
+    """`x`, but anything where `where` holds."""
+    return Interval(np.where(where, -np.inf, x.low), np.where(where, np.inf, x.high))
+
+
+def _finite_magnitude(x: Array) -> Array:
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
+
+
+def _widened(x: Interval, ulps: float, absolute: Array) -> Interval:
+    """`x` after FP32 rounding: `ulps` of the value and an absolute part; FP32 may overflow."""
+    relative = FP32_ULP * ulps
+    flush = _FLOAT32_TINY if ulps else 0.0
+    low = x.low - (relative * _finite_magnitude(x.low) + absolute + flush)
+    high = x.high + (relative * _finite_magnitude(x.high) + absolute + flush)
+    return Interval(
+        np.where(low < -_FLOAT32_MAX, -np.inf, low), np.where(high > _FLOAT32_MAX, np.inf, high)
+    )

@@ -1,0 +1,334 @@
+"""The oracle: what a kernel must compute, and how far a correct kernel may be from it.
+
+`run` evaluates a problem and its epilogue in FP64. `error_bound` derives, element by element, the
+largest distance of a correct kernel's output from that; no tolerance is guessed. `compare` judges
+an output by both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.errors import InputError
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    Cast,
+    Epilogue,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+)
+from boltgen.ir.functions import FUNCTIONS, Array
+from boltgen.ir.interval import (
+    BINARY_FUNCTIONS,
+    Interval,
+    around,
+    as_float32,
+    binary_image,
+    overflow_threshold,
+    round_unbounded,
+    unary_image,
+)
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+
+AnyArray: TypeAlias = NDArray[Any]
+
+# Relative error of one addition in the accumulator's type. Tensor cores truncate, so it is a whole
+# ulp and not half of one. Source: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
+# tensor cores, PeerJ Computer Science 2021, sections 3.1 to 3.5.
+_ROUNDOFF = {DType.F32: 2.0**-23, DType.F16: 2.0**-10}
+# The products that the tensor core adds at once: 4 on Volta, more on later ones. The sum of such a
+# block truncates each addend, the accumulator among them, by up to one ulp of the largest: in FP32
+# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block (same source).
+_BLOCK = 4
+_HALF_SUBNORMAL_ULP = 2.0**-24
+# Split-K adds up to this many partial sums afterwards.
+_MOST_SLICES = 32
+
+
+def output_shape(problem: Problem) -> tuple[int, ...]:
+    """Shape of D: (M, N), (batch, M, N) or (N, P, Q, K)."""
+    match problem:
+        case Gemm(m=m, n=n):
+            return (m, n)
+        case BatchedGemm(batch=batch, m=m, n=n):
+            return (batch, m, n)
+        case Conv2d():
+            return (problem.n, problem.p, problem.q, problem.k)
+
+
+def input_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of A and B as they are stored; a column-major B is (N, K)."""
+    match problem:
+        case Gemm(m=m, n=n, k=k):
+            return (m, k), ((k, n) if problem.b_layout is Layout.ROW else (n, k))
+        case BatchedGemm(batch=batch):
+            a, b = input_shapes(problem.gemm)
+            return (
+                (batch, *a) if problem.a_batched else a,
+                (batch, *b) if problem.b_batched else b,
+            )
+        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s):
+            return (n, h, w, c), (k, r, s, c)
+
+
+def run(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> Array:
+    """The exact result, before it is rounded to the output's type.
+
+    Args:
+        problem: what to compute.
+        epilogue: what to do to the product. Its constants are rounded to FP32, in which kernels
+            hold them; its casts round. NaN propagates through every function.
+        a: float16, shaped as `input_shapes` says.
+        b: float16, shaped as `input_shapes` says.
+        operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
+            shape, or without the batch. ROW: (N,). COLUMN: (M,). The last two may have a batch
+            in front.
+
+    Returns:
+        float64, of `output_shape(problem)`.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+    """
+    arrays = _checked(problem, epilogue, a, b, operands)
+    with np.errstate(all="ignore"):
+        return _evaluate(problem, epilogue, _product(problem, _wide(a), _wide(b)), arrays)
+
+
+def error_bound(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> Array:
+    """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
+
+    The product is off by at most ((1 + u)^n - 1) * sum |a||b| after n additions of relative error
+    u; products of FP16 numbers are exact in FP32. Every node then has an interval: the image of
+    its operands' intervals, widened by the rounding of the FP32 operation. The output's rounding
+    is monotone, so it is applied to the ends. Partial sums of split-K are taken to have the
+    accumulator's type.
+
+    Returns:
+        float64, of `output_shape(problem)`. Infinite where anything is right: an intermediate
+        may overflow FP32, or may leave the domain of a function.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+    """
+    arrays = _checked(problem, epilogue, a, b, operands)
+    with np.errstate(all="ignore"):
+        product = _product(problem, _wide(a), _wide(b))
+        magnitude = _product(problem, np.abs(_wide(a)), np.abs(_wide(b)))
+        exact = _evaluate(problem, epilogue, product, arrays)
+        accumulated = around(product, _accumulation_error(problem, magnitude))
+        image = _enclose(epilogue, accumulated, arrays)
+        low = round_unbounded(image.low, problem.out_dtype)
+        high = round_unbounded(image.high, problem.out_dtype)
+        bound = np.maximum(high - exact, exact - low)
+        # Infinities and NaN that are certain; `compare` checks them by value.
+        certain = ((low == exact) & (high == exact)) | (np.isnan(exact) & np.isnan(low))
+        return np.where(certain, 0.0, np.where(np.isnan(bound), np.inf, bound))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How an output compares with the oracle; `str` of it is one line for people.
+
+    `ratio` is the largest error relative to its bound: at most 1 for a correct kernel, infinite
+    where a NaN or an infinity is out of place. The rest describes the element that has it.
+    """
+
+    ratio: float
+    index: tuple[int, ...]
+    actual: float
+    expected: float
+    bound: float
+
+    @property
+    def within(self) -> bool:
+        """Whether every element is within its bound."""
+        return self.ratio <= 1.0
+
+    def __str__(self) -> str:
+        return (
+            f"worst at {self.index}: got {self.actual:.8g}, expected {self.expected:.8g} "
+            f"+- {self.bound:.3g} ({self.ratio:.3g} of the bound)"
+        )
+
+
+def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
+    """Judges an output by the oracle's values and bounds.
+
+    Args:
+        actual: float16 or float32; the kernel's output.
+        expected: what `run` returned.
+        bound: what `error_bound` returned.
+
+    Raises:
+        InputError: the shapes differ, or `actual` is of another dtype.
+    """
+    if actual.shape != expected.shape or bound.shape != expected.shape:
+        raise InputError(
+            f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
+            f"bound {bound.shape}"
+        )
+    if actual.dtype not in (np.float16, np.float32):
+        raise InputError(f"compare: actual is {actual.dtype}; kernels return float16 or float32")
+    overflow = overflow_threshold(DType(actual.dtype.name))
+    with np.errstate(all="ignore"):
+        got = actual.astype(np.float64)
+        error = np.abs(got - expected)
+        ratio = np.where(error == 0.0, 0.0, error / bound)
+        # An infinity is right where the interval reaches what the output's type rounds to it.
+        reach = np.where(got > 0, expected + bound, bound - expected)
+        ratio = np.where(np.isinf(got), np.where(reach >= overflow, 0.0, np.inf), ratio)
+        ratio = np.where(np.isnan(got) | np.isnan(expected), np.inf, ratio)
+        ratio = np.where(np.isnan(got) & np.isnan(expected), 0.0, ratio)
+        ratio = np.where(np.isinf(bound), 0.0, ratio)
+    index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    return Agreement(
+        ratio=float(ratio[index]),
+        index=tuple(int(i) for i in index),
+        actual=float(got[index]),
+        expected=float(expected[index]),
+        bound=float(bound[index]),
+    )
+
+
+def _wide(array: AnyArray) -> Array:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _product(problem: Problem, a: Array, b: Array) -> Array:
+    """The product in FP64 of operands as they are stored."""
+    match problem:
+        case Gemm() | BatchedGemm():
+            stored = b if problem.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
+            return np.asarray(np.matmul(a, stored), dtype=np.float64)
+        case Conv2d():
+            return _convolution(problem, a, b)
+
+
+def _convolution(problem: Conv2d, a: Array, b: Array) -> Array:
+    top, left, bottom, right = problem.padding
+    padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    result = np.zeros(output_shape(problem))
+    for r in range(problem.r):
+        for s in range(problem.s):
+            y, x = r * problem.dilation[0], s * problem.dilation[1]
+            rows = slice(y, y + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
+            columns = slice(x, x + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
+            result += padded[:, rows, columns, :] @ b[:, r, s, :].T
+    return result
+
+
+def _checked(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> list[Array]:
+    """The operands in FP64, shaped to broadcast against the output."""
+    shapes = input_shapes(problem)
+    for name, array, shape in (("a", a, shapes[0]), ("b", b, shapes[1])):
+        _check(name, array, (shape,), problem.in_dtype)
+    if len(operands) != len(epilogue.loads):
+        raise InputError(
+            f"{len(operands)} operands for the {len(epilogue.loads)} loads of {epilogue.describe()}"
+        )
+    output = output_shape(problem)
+    batch = output[:1] if isinstance(problem, BatchedGemm) else ()
+    m, n = math.prod(output[len(batch) : -1]), output[-1]
+    wide = []
+    for index, (load, array) in enumerate(zip(epilogue.loads, operands, strict=True)):
+        plain = {LoadKind.TENSOR: output[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
+        span = plain[load.kind]
+        _check(f"operand {index}", array, (span, (*batch, *span)), load.dtype)
+        ahead = array.shape[: array.ndim - len(span)]
+        body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(output) - len(batch) - 1) + (n,)}
+        column = (*output[len(batch) : -1], 1)
+        wide.append(_wide(array).reshape(*ahead, *body.get(load.kind, column)))
+    return wide
+
+
+def _check(name: str, array: AnyArray, shapes: tuple[tuple[int, ...], ...], dtype: DType) -> None:
+    if array.shape not in shapes or array.dtype != np.dtype(dtype.value):
+        wanted = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
+        raise InputError(
+            f"{name} is {array.dtype} {array.shape}; the problem takes {dtype.value} {wanted}"
+        )
+
+
+def _evaluate(
+    problem: Problem, epilogue: Epilogue, product: Array, arrays: Sequence[Array]
+) -> Array:
+    """The epilogue in FP64."""
+    nodes: list[Array] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                value = product
+            case Load():
+                value = next(loaded)
+            case Scalar(value=constant):
+                value = np.asarray(as_float32(constant))
+            case Unary(op=op, x=x, params=params):
+                value = np.asarray(FUNCTIONS[op].value(nodes[x], *map(as_float32, params)))
+            case Binary(op=bop, lhs=lhs, rhs=rhs):
+                value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
+            case Cast(x=x, dtype=dtype):
+                value = _rounded(nodes[x], dtype)
+        nodes.append(value)
+    return np.array(np.broadcast_to(nodes[-1], output_shape(problem)), dtype=np.float64)
+
+
+def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> Interval:
+    """The epilogue in intervals; the same walk as `_evaluate`."""
+    nodes: list[Interval] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                image = accumulated
+            case Load():
+                array = next(loaded)
+                image = Interval(array, array)
+            case Scalar(value=constant):
+                point = np.asarray(as_float32(constant))
+                image = Interval(point, point)
+            case Unary():
+                image = unary_image(node, nodes[node.x])
+            case Binary():
+                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
+            case Cast(x=x, dtype=dtype):
+                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+        nodes.append(image)
+    return nodes[-1]
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    return _wide(x.astype(dtype.value))
+
+
+def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
+    """Bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
+    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
+    blocks = -(-k // _BLOCK)
+    additions = {DType.F32: blocks * (_BLOCK + 1), DType.F16: blocks}[problem.acc_dtype]
+    additions += _MOST_SLICES
+    relative = math.expm1(additions * math.log1p(_ROUNDOFF[problem.acc_dtype]))
+    error = relative * magnitude
+    if problem.acc_dtype is DType.F16:
+        # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+        error += np.where(magnitude > 0.0, additions * _HALF_SUBNORMAL_ULP, 0.0)
+        overflows = magnitude + error >= overflow_threshold(DType.F16)
+        error = np.where(overflows, np.inf, error)
+    return error
