@@ -1,0 +1,161 @@
+"""From a matrix product or a convolution in a graph to the problem that a kernel solves.
+
+IR-neutral. An operator that no kernel computes is not an error: it is `Rejected`, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.graph import Graph
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.region import Rejected
+
+MATMUL = "matmul"
+CONV2D = "nn.conv2d"
+ANCHORS = frozenset({MATMUL, CONV2D})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A problem, where its operands are, and the operators before it that its layouts replace."""
+
+    index: int
+    problem: Problem
+    a: int
+    b: int
+    absorbed: tuple[int, ...] = ()
+
+
+class _NotOffloadableError(Exception):
+    """Carries the reason out of the checks below."""
+
+
+def match_anchor(graph: Graph, index: int) -> Anchor | Rejected:
+    """The problem of the operator at `index`, one of `ANCHORS`, or why there is none."""
+    try:
+        _check_static(graph, index)
+        _check_dtypes(graph, index)
+        if graph[index].op == CONV2D:
+            return _match_conv2d(graph, index)
+        return _match_matmul(graph, index)
+    except (_NotOffloadableError, InvalidProblemError) as error:
+        return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
+
+
+def _check_static(graph: Graph, index: int) -> None:
+    for role, at in (("operand", i) for i in (*graph[index].args, index)):
+        shape = graph[at].shape
+        where = "its result" if at == index else f"an {role}"
+        if shape is None:
+            raise _NotOffloadableError(f"{where} has no known rank")
+        for axis, extent in enumerate(shape):
+            if isinstance(extent, str):
+                shown = ", ".join(map(str, shape))
+                raise _NotOffloadableError(
+                    f"dimension {axis} of {where}, ({shown}), is the symbolic '{extent}'; kernels "
+                    "are chosen for known sizes: give the model's inputs fixed shapes"
+                )
+
+
+def _check_dtypes(graph: Graph, index: int) -> None:
+    for arg in graph[index].args:
+        if graph[arg].dtype != DType.F16.value:
+            raise _NotOffloadableError(
+                f"an operand is {graph[arg].dtype}; tensor-core kernels take float16"
+            )
+    if graph[index].dtype not in {DType.F16.value, DType.F32.value}:
+        raise _NotOffloadableError(f"its result is {graph[index].dtype}, not float16 or float32")
+
+
+def _match_conv2d(graph: Graph, index: int) -> Anchor:
+    expr = graph[index]
+    attrs = expr.attrs
+    groups = attrs["groups"]
+    if groups != 1:
+        raise _NotOffloadableError(f"it has groups={groups}; kernels exist for one group only")
+    layouts = (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"])
+    if layouts != ("NHWC", "OHWI", "NHWC"):
+        raise _NotOffloadableError(
+            f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take NHWC "
+            "activations and OHWI weights (normalisation converts them)"
+        )
+    x, weight = expr.args
+    n, h, w, c = graph[x].static_shape
+    k, r, s, _ = graph[weight].static_shape
+    problem = Conv2d(
+        n=n,
+        h=h,
+        w=w,
+        c=c,
+        k=k,
+        r=r,
+        s=s,
+        stride=_pair(attrs["strides"]),
+        padding=_four(attrs["padding"]),
+        dilation=_pair(attrs["dilation"]),
+        out_dtype=DType(expr.dtype),
+    )
+    return Anchor(index=index, problem=problem, a=x, b=weight)
+
+
+def _pair(value: object) -> tuple[int, int]:
+    assert isinstance(value, tuple)
+    first, second = value
+    return first, second
+
+
+def _four(value: object) -> tuple[int, int, int, int]:
+    assert isinstance(value, tuple)
+    top, left, bottom, right = value
+    return top, left, bottom, right
+
+
+def _swaps_last_two(axes: object, rank: int) -> bool:
+    identity = tuple(range(rank))
+    swapped = (*identity[:-2], rank - 1, rank - 2)
+    return axes == swapped or (axes is None and rank == 2)
+
+
+def _match_matmul(graph: Graph, index: int) -> Anchor:
+    a, b = graph[index].args
+    absorbed: tuple[int, ...] = ()
+    layout = Layout.ROW
+    rank_b = len(graph[b].static_shape)
+    if graph[b].op == "permute_dims" and rank_b >= 2:
+        (inner,) = graph[b].args
+        if _swaps_last_two(graph[b].attrs["axes"], rank_b):
+            absorbed, b, layout = (b,), inner, Layout.COLUMN
+    a_shape, b_shape = graph[a].static_shape, graph[b].static_shape
+    if len(a_shape) < 2 or len(b_shape) < 2:
+        raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
+    m, k = a_shape[-2:]
+    n = b_shape[-2] if layout is Layout.COLUMN else b_shape[-1]
+    out_dtype = DType(graph[index].dtype)
+    a_batch, b_batch = a_shape[:-2], b_shape[:-2]
+    problem: Problem
+    if prod(b_batch) == 1:
+        rows = prod(a_batch) * m
+        problem = Gemm(m=rows, n=n, k=k, b_layout=layout, out_dtype=out_dtype)
+    else:
+        rank = max(len(a_batch), len(b_batch))
+        a_full = (1,) * (rank - len(a_batch)) + a_batch
+        b_full = (1,) * (rank - len(b_batch)) + b_batch
+        if prod(a_batch) > 1 and a_full != b_full:
+            raise _NotOffloadableError(
+                f"its batch dimensions {a_batch} and {b_batch} broadcast in part; kernels step "
+                "through a batch with one constant stride"
+            )
+        problem = BatchedGemm(
+            batch=prod(b_batch),
+            m=m,
+            n=n,
+            k=k,
+            b_layout=layout,
+            a_batched=prod(a_batch) > 1,
+            out_dtype=out_dtype,
+        )
+    return Anchor(index=index, problem=problem, a=a, b=b, absorbed=absorbed)

@@ -1,0 +1,191 @@
+"""From a model as users have it to a Relax module and the names of its inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from boltgen.errors import ModelImportError
+from boltgen.frontend.relax.onnx_reader import (
+    Shapes,
+    fix_shape,
+    graph_inputs,
+    import_onnx,
+    read_onnx,
+)
+from boltgen.frontend.relax.translate import dtype_of, shape_of
+from boltgen.frontend.relax.weights import check_weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """An input or output: its name in the model, and what it holds."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedModel:
+    """A model as a Relax module with the entry `main`; inputs and outputs in calling order."""
+
+    module: tvm.IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def import_model(
+    source: object, *, shapes: Shapes | None = None, allow_nonfinite: bool = False
+) -> ImportedModel:
+    """Import a model, with a fixed shape for every input.
+
+    `source` is the path of an ONNX file or of a saved `torch.export` program (`.pt2`), an ONNX
+    ModelProto, an ExportedProgram, or a Relax module. `shapes` gives the inputs' shapes, where the
+    model leaves dimensions open. `allow_nonfinite` takes weights that are NaN or infinite in FP16.
+
+    Raises:
+        ModelImportError: the model cannot be read or imported; the message says why, and what to
+            do.
+    """
+    shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        source = _read_torch(path) if path.suffix == ".pt2" else read_onnx(path)
+    if isinstance(source, tvm.IRModule):
+        return _import_relax(source, shapes)
+    if type(source).__module__.startswith("torch.export"):
+        return _import_torch(source, shapes, allow_nonfinite=allow_nonfinite)
+    if type(source).__name__ == "ModelProto":
+        return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
+    raise ModelImportError(
+        f"a {type(source).__module__}.{type(source).__qualname__} is no model that boltgen knows; "
+        "pass an ONNX file or ModelProto, a torch.export ExportedProgram, or a Relax IRModule"
+    )
+
+
+def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
+    module = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
+    inputs = [value.name for value in graph_inputs(model)]
+    return _describe(module, inputs, [value.name for value in model.graph.output])
+
+
+def _read_torch(path: Path) -> object:
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        raise ModelImportError(
+            "reading a torch.export program needs PyTorch: pip install 'boltgen[torch]'"
+        ) from error
+    if not path.is_file():
+        raise ModelImportError(f"{path}: there is no such file")
+    try:
+        program: object = torch.export.load(path)
+    except Exception as error:  # torch raises whatever its unpickler met
+        raise ModelImportError(
+            f"{path}: not a program that torch.export.save wrote, or a truncated one: {error}"
+        ) from error
+    return program
+
+
+def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
+    from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
+
+    if not allow_nonfinite:
+        for name, tensor in program.state_dict.items():
+            if tensor.is_floating_point():
+                array = tensor.detach().cpu().float().numpy()
+                check_weight(f"parameter {name!r}", array, is_weight=tensor.dim() > 1)
+    try:
+        module = from_exported_program(
+            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+        )
+    except Exception as error:  # TVM's converters raise whatever they please
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelImportError(
+            f"TVM cannot import the torch.export program: {first_line}"
+        ) from error
+    signature = program.graph_signature
+    module = _fix_shapes(module, list(signature.user_inputs), shapes)
+    return _describe(module, list(signature.user_inputs), list(signature.user_outputs))
+
+
+def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
+    names = [gvar.name_hint for gvar in module.get_global_vars()]
+    if "main" not in names or not isinstance(module["main"], relax.Function):
+        raise ModelImportError(
+            f"the module has no Relax function 'main'; it has {', '.join(sorted(names)) or 'none'}"
+        )
+    inputs = [param.name_hint for param in module["main"].params]
+    return _describe(_fix_shapes(module, inputs, shapes), inputs, None)
+
+
+def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.IRModule:
+    for name in shapes:
+        if name not in names:
+            raise ModelImportError(
+                f"shapes names the input {name!r}, which the model does not have; it has "
+                f"{', '.join(map(repr, names))}"
+            )
+    values: dict[str, int] = {}
+    for name, param in zip(names, module["main"].params, strict=True):
+        if not isinstance(param.ty, relax.TensorType):
+            raise ModelImportError(f"input {name!r} is no tensor; only tensors are supported")
+        shape = shape_of(param.ty)
+        fixed = fix_shape(name, None if shape is None else list(shape), shapes.get(name))
+        for extent, value in zip(shape or (), fixed, strict=False):
+            if isinstance(extent, str) and values.setdefault(extent, value) != value:
+                raise ModelImportError(
+                    f"the given shapes make the dimension {extent!r} both {values[extent]} and "
+                    f"{value} (input {name!r})"
+                )
+    return relax.transform.BindSymbolicVars(values, "main")(module) if values else module
+
+
+def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str] | None) -> ImportedModel:
+    function = module["main"]
+    params = [param.ty for param in function.params]
+    result = function.ret_ty
+    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    outputs = outputs or [f"output_{position}" for position in range(len(results))]
+    return ImportedModel(
+        module=module,
+        inputs=_specs("input", inputs, params),
+        outputs=_specs("output", outputs, results),
+    )
+
+
+def _specs(role: str, names: list[str], types: list[object]) -> tuple[TensorSpec, ...]:
+    specs = []
+    for name, type_ in zip(names, types, strict=True):
+        shape = shape_of(type_)
+        if shape is None or any(isinstance(extent, str) for extent in shape):
+            raise ModelImportError(
+                f"{role} {name!r} has a shape that is not known before the model runs; only fixed "
+                "shapes are supported"
+            )
+        fixed = tuple(extent for extent in shape if isinstance(extent, int))
+        specs.append(TensorSpec(name=name, shape=fixed, dtype=dtype_of(type_)))
+    return tuple(specs)
+
+
+def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes from the command line's `NAME=1,3,224,224`; a name may contain an equals sign.
+
+    Raises:
+        ModelImportError: a text is not of that form.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, extents = text.rpartition("=")
+        try:
+            shapes[name] = tuple(int(extent) for extent in extents.split(","))
+        except ValueError:
+            name = ""
+        if not name:
+            raise ModelImportError(f"--shape {text!r} is not of the form NAME=1,3,224,224")
+    return shapes

@@ -1,0 +1,52 @@
+"""The Relax frontend's two steps: annotate a module with regions, then put their kernels in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from boltgen.frontend.relax import codegen
+from boltgen.frontend.relax.patterns import annotate as _annotate
+from boltgen.frontend.relax.patterns import is_region
+
+
+def annotate(module: tvm.IRModule, *, normalise: bool = True) -> tvm.IRModule:
+    """`module` with each region that boltgen computes in a function of its own.
+
+    `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
+    already keeps its form. The result has "Codegen" functions and is no input for `tvm.compile`
+    before `attach` or `compile_regions`.
+    """
+    del normalise
+    return _annotate(module)
+
+
+def compile_regions(module: tvm.IRModule, *, arch: str) -> tvm.IRModule:
+    """An annotated module with its regions' kernels built for `arch` and attached.
+
+    Raises:
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    return _run_codegen(module, {codegen.ARCH: arch})
+
+
+def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]) -> tvm.IRModule:
+    """An annotated module with kernels attached that were built before.
+
+    `objects` are what `pipeline.build_regions` made of `regions(module)`.
+    """
+    options = {codegen.OBJECTS: [str(path) for path in objects], codegen.SYMBOLS: list(symbols)}
+    return _run_codegen(module, options)
+
+
+def _run_codegen(module: tvm.IRModule, options: dict[str, object]) -> tvm.IRModule:
+    codegen.register()
+    entries = [
+        gvar.name_hint
+        for gvar, function in module.functions.items()
+        if isinstance(function, relax.Function) and not is_region(function)
+    ]
+    return relax.transform.RunCodegen({"boltgen": options}, entry_functions=entries)(module)

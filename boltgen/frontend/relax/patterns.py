@@ -1,0 +1,258 @@
+"""Carves regions out of a Relax module: one function per region, as TVM's RunCodegen expects.
+
+Fixed patterns cannot enumerate every elementwise graph, so this pass takes the place of
+FuseOpsByPattern: the walk decides what a region is, and the pass moves it into a function with the
+attributes "Codegen" and "global_symbol". What is left behind is one call per region.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm
+from tvm import ir, relax
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.frontend.epilogue_walk import Tail, grow
+from boltgen.frontend.graph import OPAQUE, Graph
+from boltgen.frontend.relax.lower import lower
+from boltgen.frontend.relax.translate import Translation, shape_of, translate
+from boltgen.ir.region import Placement, Region, Rejected
+
+CODEGEN = "boltgen"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A region of a function, before it has a function of its own."""
+
+    anchor: Anchor
+    tail: Tail
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Operators to move, those absorbed by the anchor's layouts first."""
+        return (*self.anchor.absorbed, *self.tail.members)
+
+
+def _find(graph: Graph) -> list[_Found]:
+    claimed: set[int] = set()
+    found = []
+    for index, expr in enumerate(graph.exprs):
+        if expr.op not in ANCHORS:
+            continue
+        anchor = match_anchor(graph, index)
+        if isinstance(anchor, Rejected):
+            continue
+        tail = grow(graph, anchor, claimed)
+        claimed.update(tail.members)
+        found.append(_Found(anchor, tail))
+    return found
+
+
+def is_region(function: object) -> bool:
+    """Whether a module's function is a region of ours."""
+    return (
+        isinstance(function, relax.Function)
+        and "Codegen" in function.attrs
+        and str(function.attrs["Codegen"]) == CODEGEN
+    )
+
+
+def _is_model(function: object) -> bool:
+    if not isinstance(function, relax.Function):
+        return False
+    return not {"Codegen", "Composite", "Primitive"} & set(function.attrs.keys())
+
+
+class _Carver:
+    """Builds the new module; one region at a time."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self._module = module
+        self._taken = {gvar.name_hint for gvar in module.get_global_vars()}
+        self._count = 0
+        self.functions: dict[ir.GlobalVar, relax.Function] = {}
+
+    def _symbol(self, graph: Graph, found: _Found) -> str:
+        """A name of our own: nothing of the model's text reaches C++ or the file system."""
+        operator = re.sub(r"[^a-z0-9]", "_", graph[found.anchor.index].op.removeprefix("nn."))
+        while True:
+            symbol = f"boltgen_{self._count}_{operator}"
+            self._count += 1
+            if symbol not in self._taken:
+                self._taken.add(symbol)
+                return symbol
+
+    def carve(self, function: relax.Function) -> relax.Function:
+        """`function` with a call in the place of each region."""
+        translation = translate(function)
+        graph = translation.graph
+        calls: dict[relax.Var, ir.Call] = {}
+        moved: set[relax.Var] = set()
+        for found in _find(graph):
+            call = self._region(translation, graph, found, function)
+            calls[translation.leaves[found.tail.output]] = call
+            moved.update(translation.leaves[member] for member in found.tail.members)
+        if not calls:
+            return function
+        blocks = []
+        for block in function.body.blocks:
+            bindings = [
+                relax.VarBinding(binding.var, calls[binding.var])
+                if binding.var in calls
+                else binding
+                for binding in block.bindings
+                if binding.var in calls or binding.var not in moved
+            ]
+            blocks.append(type(block)(bindings))
+        body = relax.SeqExpr(blocks, function.body.body)
+        return relax.Function(
+            function.params, body, function.ret_ty, function.is_pure, function.attrs
+        )
+
+    def _region(
+        self, translation: Translation, graph: Graph, found: _Found, function: relax.Function
+    ) -> ir.Call:
+        """Adds the region's function; returns the call of it."""
+        bindings = {
+            binding.var: binding.value
+            for block in function.body.blocks
+            for binding in block.bindings
+        }
+        renamed: dict[ir.Expr, ir.Expr] = {}
+        arguments: list[ir.Expr] = []
+        params: list[relax.Var] = []
+        body = []
+
+        def local(arg: ir.Expr) -> ir.Expr:
+            if arg in renamed:
+                return renamed[arg]
+            index = translation.indices.get(arg)
+            if index is None or graph[index].scalar is not None:
+                return arg  # a number, a shape, or a constant that the kernel is generated with
+            renamed[arg] = param = relax.Var(f"p{len(params)}", arg.ty)
+            arguments.append(arg)
+            params.append(param)
+            return param
+
+        for member in found.members:
+            var = translation.leaves[member]
+            value = bindings[var]
+            call = ir.Call(value.op, [local(arg) for arg in value.args], value.attrs, value.ty_args)
+            is_last = member == found.tail.output
+            kind = relax.Var if is_last else relax.DataflowVar
+            renamed[var] = kind(f"v{len(body)}", var.ty)
+            body.append(relax.VarBinding(renamed[var], call))
+        result = renamed[translation.leaves[found.tail.output]]
+        symbol = self._symbol(graph, found)
+        region = relax.Function(
+            params,
+            relax.SeqExpr([relax.DataflowBlock(body)], result),
+            result.ty,
+            is_pure=True,
+            attrs=ir.DictAttrs({"Codegen": CODEGEN, "global_symbol": symbol}),
+        )
+        gvar = ir.GlobalVar(symbol)
+        relax.expr._update_type(gvar, region.ty)
+        self.functions[gvar] = region
+        return ir.Call(gvar, arguments)
+
+
+def annotate(module: tvm.IRModule) -> tvm.IRModule:
+    """`module` with every region that boltgen can compute in a function of its own."""
+    carver = _Carver(module)
+    functions = {
+        gvar: carver.carve(function) if _is_model(function) else function
+        for gvar, function in module.functions.items()
+    }
+    annotated = tvm.IRModule(
+        {**functions, **carver.functions}, module.attrs, global_infos=module.global_infos
+    )
+    return tvm.transform.Sequential(
+        [relax.transform.Normalize(), relax.transform.DeadCodeElimination(_entries(module))]
+    )(annotated)
+
+
+def _entries(module: tvm.IRModule) -> list[str]:
+    return [gvar.name_hint for gvar, function in module.functions.items() if _is_model(function)]
+
+
+def regions(module: tvm.IRModule) -> tuple[Region, ...]:
+    """The regions of an annotated module, in the order of their symbols' numbers.
+
+    Raises:
+        InvalidProblemError: a region that boltgen did not make itself cannot be lowered.
+    """
+    return lower_all(function for function in module.functions.values() if is_region(function))
+
+
+def lower_all(functions: Iterable[relax.Function]) -> tuple[Region, ...]:
+    """The regions that `functions` compute.
+
+    Raises:
+        InvalidProblemError: one cannot be lowered; the message has its operators and the reason.
+    """
+    lowered = []
+    for function in functions:
+        region = lower(function)
+        if isinstance(region, Rejected):
+            raise InvalidProblemError(
+                f"region {function.attrs['global_symbol']} ({region.operator}): {region.reason}"
+            )
+        lowered.append(region)
+    return tuple(sorted(lowered, key=lambda region: _number(region.symbol)))
+
+
+def _number(symbol: str) -> tuple[int, str]:
+    found = re.match(r"boltgen_(\d+)_", symbol)
+    return (int(found[1]) if found else -1, symbol)
+
+
+_NOT_AN_ANCHOR = "not a matrix product or convolution"
+
+
+def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
+    """Where each operator of an annotated module runs, in the order in which they run."""
+    by_symbol = {region.symbol: region for region in regions(module)}
+    placed: list[Placement] = []
+    for function in module.functions.values():
+        if _is_model(function):
+            placed.extend(_placements(function, by_symbol))
+    return tuple(placed)
+
+
+def _placements(function: relax.Function, by_symbol: dict[str, Region]) -> list[Placement]:
+    translation = translate(function)
+    graph = translation.graph
+    calls = {
+        binding.var: binding.value
+        for block in function.body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, (ir.Call, relax.If))
+    }
+    placed = []
+    for index, (expr, leaf) in enumerate(zip(graph.exprs, translation.leaves, strict=True)):
+        if leaf not in calls:
+            continue
+        callee = calls[leaf].op if isinstance(calls[leaf], ir.Call) else None
+        region = by_symbol.get(callee.name_hint) if isinstance(callee, ir.GlobalVar) else None
+        shape = tuple(e for e in shape_of(leaf.ty) or () if isinstance(e, int))
+        if region is not None:
+            placed.append(
+                Placement(operator=region.label, shape=shape, region=region.symbol, reason="")
+            )
+            continue
+        name = expr.op.removeprefix("nn.")
+        reason = _NOT_AN_ANCHOR
+        if expr.op in ANCHORS:
+            rejected = match_anchor(graph, index)
+            reason = rejected.reason if isinstance(rejected, Rejected) else reason
+        elif expr.op == OPAQUE:
+            name = "if" if callee is None else str(callee)
+            reason = "boltgen does not look into branches and calls"
+        placed.append(Placement(operator=name, shape=shape, region=None, reason=reason))
+    return placed
