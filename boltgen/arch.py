@@ -1,0 +1,234 @@
+"""The architectures: one frozen row per sm, with the source of each figure.
+
+Limits are the architecture's; throughputs are of the reference device that the row names, dense,
+at boost clock.
+
+Sources:
+    CC: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", and
+        the tuning guides of each architecture (occupancy, shared memory, register file).
+    T4, A100, A10, L40S, H200: NVIDIA's datasheets of these products.
+    WP: NVIDIA's white papers of the Turing, Ampere (GA100, GA102), Ada and Hopper architectures
+        (SM counts, L2 sizes, boost clocks).
+    CUTLASS: `cutlass/arch/mma_sm75.h` and `mma_sm80.h` (instruction shapes), and
+        `cutlass/gemm/device/default_gemm_configuration.h` (stages).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from boltgen.errors import UnknownArchError
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arch:
+    """One architecture and its reference device.
+
+    `mma_shapes` are the FP16 tensor-core instructions (M, N, K) that CUTLASS 2.x kernels use, the
+    preferred one first. `min_stages` and `max_stages` bound the software pipeline; without
+    asynchronous copies it is always 2. `mma_sync_fraction` is the share of the tensor cores' peak
+    that `mma.sync` can reach.
+
+    Raises:
+        ValueError: figures that contradict each other.
+    """
+
+    name: str
+    device: str
+    sm_count: int
+    max_threads_per_sm: int
+    max_ctas_per_sm: int
+    registers_per_sm: int
+    shared_memory_per_sm_bytes: int
+    shared_memory_per_cta_bytes: int
+    reserved_shared_memory_bytes: int
+    l2_bytes: int
+    dram_gb_per_s: float
+    tensor_f32_acc_tflops: float
+    tensor_f16_acc_tflops: float
+    fp32_tflops: float
+    boost_mhz: int
+    mma_shapes: tuple[tuple[int, int, int], ...]
+    min_stages: int
+    max_stages: int
+    cutlass_api: int = 2
+    mma_sync_fraction: float = 1.0
+    max_threads_per_cta: int = 1024
+    max_registers_per_thread: int = 255
+    register_allocation_unit: int = 256
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"sm_\d+a?", self.name):
+            raise ValueError(f"Arch: name {self.name!r} is not like 'sm_80'")
+        carve_out = self.shared_memory_per_cta_bytes + self.reserved_shared_memory_bytes
+        # A tensor core's rate cannot exceed what its SMs retire each clock: 4096 FLOP is Hopper's.
+        flops_per_clock = self.tensor_f32_acc_tflops * 1e6 / self.boost_mhz / self.sm_count
+        checks = {
+            "max_threads_per_sm is no multiple of a warp": self.max_threads_per_sm % 32 == 0,
+            "a threadblock's shared memory exceeds the SM's": carve_out
+            <= self.shared_memory_per_sm_bytes,
+            "registers_per_sm is no multiple of the allocation unit": self.registers_per_sm
+            % self.register_allocation_unit
+            == 0,
+            "stages are not 2 <= min <= max": 2 <= self.min_stages <= self.max_stages,
+            "no tensor-core instruction": bool(self.mma_shapes),
+            "FLOP per clock and SM are implausible": 512 <= flops_per_clock <= 4200,
+            "mma_sync_fraction is not in (0, 1]": 0.0 < self.mma_sync_fraction <= 1.0,
+            "CUTLASS API generation is not 2 or 3": self.cutlass_api in (2, 3),
+        }
+        for complaint, holds in checks.items():
+            if not holds:
+                raise ValueError(f"Arch {self.name}: {complaint}")
+
+    @property
+    def max_warps_per_sm(self) -> int:
+        """Warps that an SM can hold."""
+        return self.max_threads_per_sm // 32
+
+    @property
+    def compute(self) -> str:
+        """The virtual architecture that nvcc calls `compute_80`."""
+        return self.name.replace("sm_", "compute_")
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor version: (8, 0)."""
+        digits = self.name.removeprefix("sm_").rstrip("a")
+        return int(digits[:-1]), int(digits[-1])
+
+    @staticmethod
+    def named(name: str) -> Arch:
+        """The row called `name` ("sm_80"); see `arch_named`."""
+        return arch_named(name)
+
+
+_SM75 = Arch(
+    name="sm_75",
+    device="T4",
+    sm_count=40,  # WP
+    max_threads_per_sm=1024,  # CC
+    max_ctas_per_sm=16,  # CC
+    registers_per_sm=65536,  # CC
+    shared_memory_per_sm_bytes=64 * _KIB,  # CC
+    shared_memory_per_cta_bytes=64 * _KIB,  # CC
+    reserved_shared_memory_bytes=0,  # CC: reserved from 8.0 on
+    l2_bytes=4 * _MIB,  # WP
+    dram_gb_per_s=320,  # T4
+    tensor_f32_acc_tflops=65,  # T4: both accumulators at full rate
+    tensor_f16_acc_tflops=65,
+    fp32_tflops=8.1,  # T4
+    boost_mhz=1590,  # WP
+    mma_shapes=((16, 8, 8),),  # CUTLASS
+    min_stages=2,  # no cp.async: register-staged double buffering
+    max_stages=2,
+)
+
+_SM80 = Arch(
+    name="sm_80",
+    device="A100 SXM 40 GB",
+    sm_count=108,  # WP
+    max_threads_per_sm=2048,  # CC
+    max_ctas_per_sm=32,  # CC
+    registers_per_sm=65536,  # CC
+    shared_memory_per_sm_bytes=164 * _KIB,  # CC
+    shared_memory_per_cta_bytes=163 * _KIB,  # CC
+    reserved_shared_memory_bytes=_KIB,  # CC
+    l2_bytes=40 * _MIB,  # WP
+    dram_gb_per_s=1555,  # A100
+    tensor_f32_acc_tflops=312,  # A100
+    tensor_f16_acc_tflops=312,
+    fp32_tflops=19.5,  # A100
+    boost_mhz=1410,  # WP
+    mma_shapes=((16, 8, 16), (16, 8, 8)),  # CUTLASS
+    min_stages=2,
+    max_stages=5,
+)
+
+_SM86 = replace(
+    _SM80,
+    name="sm_86",
+    device="A10",
+    sm_count=72,  # A10
+    max_threads_per_sm=1536,  # CC
+    max_ctas_per_sm=16,  # CC
+    shared_memory_per_sm_bytes=100 * _KIB,  # CC
+    shared_memory_per_cta_bytes=99 * _KIB,  # CC
+    l2_bytes=6 * _MIB,  # WP
+    dram_gb_per_s=600,  # A10
+    tensor_f32_acc_tflops=125,  # A10
+    tensor_f16_acc_tflops=125,
+    fp32_tflops=31.2,  # A10
+    boost_mhz=1695,  # WP
+)
+
+_SM89 = replace(
+    _SM86,
+    name="sm_89",
+    device="L40S",
+    sm_count=142,  # WP
+    max_ctas_per_sm=24,  # CC
+    l2_bytes=96 * _MIB,  # WP
+    dram_gb_per_s=864,  # L40S
+    tensor_f32_acc_tflops=362,  # L40S
+    tensor_f16_acc_tflops=362,
+    fp32_tflops=91.6,  # L40S
+    boost_mhz=2520,  # WP
+)
+
+_SM90 = replace(
+    _SM80,
+    name="sm_90",
+    device="H200 SXM",
+    sm_count=132,  # WP
+    shared_memory_per_sm_bytes=228 * _KIB,  # CC
+    shared_memory_per_cta_bytes=227 * _KIB,  # CC
+    l2_bytes=50 * _MIB,  # WP
+    dram_gb_per_s=4800,  # H200
+    tensor_f32_acc_tflops=989,  # H200
+    tensor_f16_acc_tflops=989,
+    fp32_tflops=67,  # H200
+    boost_mhz=1830,  # WP: the clock at which the tensor figure holds
+    # Source: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
+    # Microbenchmarking, 2024: mma.sync reaches 62.9 % of the peak that wgmma does.
+    mma_sync_fraction=0.629,
+)
+
+ARCHES: dict[str, Arch] = {
+    arch.name: arch
+    for arch in (
+        _SM75,
+        _SM80,
+        _SM86,
+        _SM89,
+        _SM90,
+        # `a` is for instructions of this one architecture: wgmma, setmaxnreg.
+        replace(_SM90, name="sm_90a", cutlass_api=3),
+    )
+}
+
+
+def arch_named(name: str) -> Arch:
+    """The row called `name`: "sm_80".
+
+    Raises:
+        UnknownArchError: the table has none of that name; the message lists those it has.
+    """
+    if name in ARCHES:
+        return ARCHES[name]
+    nearest = _nearest(name)
+    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    raise UnknownArchError(f"unknown arch {name!r}{hint} Known: {', '.join(ARCHES)}")
+
+
+def _nearest(name: str) -> str | None:
+    digits = re.search(r"(\d)\.?(\d)(a?)", name.lower())
+    if digits and (guess := "sm_" + "".join(digits.groups())) in ARCHES:
+        return guess
+    close = difflib.get_close_matches(name.lower(), ARCHES, n=1)
+    # "cuda" says no architecture at all: every user's guess is as good as ours.
+    return close[0] if close else None

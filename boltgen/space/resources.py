@@ -1,0 +1,56 @@
+"""What a configuration takes of a multiprocessor: shared memory and registers.
+
+Shared memory follows from CUTLASS's headers; registers are an estimate, since ptxas decides.
+"""
+
+from __future__ import annotations
+
+from boltgen.ir.dtypes import DType
+from boltgen.space.config import Cutlass2Config
+
+_WARP = 32
+_REGISTER_BYTES = 4
+# Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
+# GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
+_BOOKKEEPING_REGISTERS = 40
+
+
+def main_loop_bytes(config: Cutlass2Config) -> int:
+    """Shared memory of the operand tiles of all stages.
+
+    Source: cutlass/gemm/threadblock/mma_base.h, SharedStorage (no padding for tensor-op layouts).
+    """
+    tile = config.threadblock
+    return config.stages * (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+
+
+def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Shared memory through which the epilogue reorders accumulators; it reuses the operands'.
+
+    Eight rows of every warp row of the threadblock, twice where two fragments are staged at once.
+    Source: cutlass/epilogue/threadblock/epilogue_base.h, SharedStorage, and
+    default_epilogue_tensor_op.h (kFragmentsPerIteration, padding of 64 accumulator bits * 4).
+    """
+    rows = 8 * (config.threadblock.m // config.warp.m)
+    return 2 * rows * (config.threadblock.n + 8) * acc_dtype.size_bytes
+
+
+def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Dynamic shared memory of a threadblock."""
+    return max(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+
+
+def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Estimated registers of a thread: accumulators, operand fragments, bookkeeping.
+
+    Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage
+    kernels also carry the next tiles from global memory (mma_pipelined.h).
+    """
+    warp, tile, f16 = config.warp, config.threadblock, DType.F16.size_bytes
+    lane_bytes = _WARP * _REGISTER_BYTES
+    accumulators = warp.m * warp.n * acc_dtype.size_bytes // lane_bytes
+    fragments = 2 * (warp.m + warp.n) * config.instruction.k * f16 // lane_bytes
+    staged = 0
+    if config.stages == 2:
+        staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * max(config.threads, 1))
+    return accumulators + fragments + staged + _BOOKKEEPING_REGISTERS
