@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -30,7 +31,7 @@ def libraries(objects: Sequence[Path], symbols: Sequence[str]) -> list[tvm.runti
 
 def generate(
     functions: Sequence[relax.Function],
-    options: Mapping[str, object],
+    options: Mapping[str, Any],
     constant_names: Mapping[object, str],
 ) -> list[tvm.runtime.Module]:
     """What RunCodegen calls: `options` are its target options, `constant_names` is empty.

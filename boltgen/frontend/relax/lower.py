@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm import ir, relax
+from tvm import relax
 
 from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.epilogue_walk import Tail, grow
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.relax.translate import translate
+from boltgen.frontend.relax.translate import Translation, translate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Operand, Region, Rejected
 
@@ -46,28 +46,24 @@ def lower(function: relax.Function) -> Region | Rejected:
             operator=label(graph, tail.members),
             reason="what follows the product is not one elementwise graph that a kernel can fuse",
         )
-    return _region(symbol, translation.leaves, list(function.params), graph, anchor, tail)
+    return _region(function, translation, anchor, tail)
 
 
 def _region(
-    symbol: str,
-    leaves: list[ir.Expr],
-    params: list[relax.Var],
-    graph: Graph,
-    anchor: Anchor,
-    tail: Tail,
+    function: relax.Function, translation: Translation, anchor: Anchor, tail: Tail
 ) -> Region | Rejected:
-    positions = {param: position for position, param in enumerate(params)}
+    graph, leaves = translation.graph, translation.leaves
+    positions = {param: position for position, param in enumerate(function.params)}
     used = (anchor.a, anchor.b, *(operand.expr for operand in tail.operands))
     name = label(graph, tail.members)
     if not all(leaves[index] in positions for index in used):
         return Rejected(operator=name, reason="an operand is not a parameter of its region")
     return Region(
-        symbol=symbol,
+        symbol=str(function.attrs["global_symbol"]),
         label=name,
         problem=replace(anchor.problem, out_dtype=DType(graph[tail.output].dtype)),
         epilogue=tail.epilogue,
-        parameter_count=len(params),
+        parameter_count=len(function.params),
         a=positions[leaves[anchor.a]],
         b=positions[leaves[anchor.b]],
         operands=tuple(

@@ -41,19 +41,17 @@ def read_onnx(path: Path) -> Any:
         ModelImportError: the file is missing, unreadable, truncated, or no ONNX model.
     """
     onnx = _onnx()
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-
     if not path.is_file():
         raise ModelImportError(f"{path}: there is no such file")
     try:
         model = onnx.load(path)
-    except DecodeError as error:
+    except (OSError, onnx.checker.ValidationError) as error:
+        raise ModelImportError(f"{path}: cannot be read: {error}") from error
+    except Exception as error:  # protobuf's DecodeError, and a codec's for .textproto and .json
         raise ModelImportError(
             f"{path}: not an ONNX model, or a truncated one ({path.stat().st_size} bytes; the "
             f"parser says: {error}). Export or download it again"
         ) from error
-    except (OSError, onnx.checker.ValidationError) as error:
-        raise ModelImportError(f"{path}: cannot be read: {error}") from error
     if not model.graph.node or not model.opset_import:
         raise ModelImportError(
             f"{path}: not an ONNX model: it has no operators. Export or download it again"
@@ -76,9 +74,7 @@ def import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> tvm.IRM
         if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
             onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise ModelImportError(
-            f"the ONNX model is not valid, perhaps truncated: {error}"
-        ) from error
+        raise ModelImportError(f"the ONNX model is not valid: {error}") from error
     return _from_onnx(model, fixed)
 
 

@@ -38,7 +38,10 @@ def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]
 
     `objects` are what `pipeline.build_regions` made of `regions(module)`.
     """
-    options = {codegen.OBJECTS: [str(path) for path in objects], codegen.SYMBOLS: list(symbols)}
+    options: dict[str, object] = {
+        codegen.OBJECTS: [str(path) for path in objects],
+        codegen.SYMBOLS: list(symbols),
+    }
     return _run_codegen(module, options)
 
 

@@ -126,7 +126,7 @@ class _Carver:
         renamed: dict[ir.Expr, ir.Expr] = {}
         arguments: list[ir.Expr] = []
         params: list[relax.Var] = []
-        body = []
+        body: list[relax.Binding] = []
 
         def local(arg: ir.Expr) -> ir.Expr:
             if arg in renamed:
