@@ -1,0 +1,389 @@
+"""Every shape, epilogue and config that kernel tests use, and how they are combined.
+
+Kernels are compiled by the dozen, so the full product of all dimensions is out of reach. `covering`
+chooses combinations such that every pair of values of any two dimensions occurs together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.kernel import ConvIterator, KernelSpec, kernel_spec
+
+F16, F32 = DType.F16, DType.F32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCase:
+    """A kernel and a problem that it must compute.
+
+    `batched_operands` tells whether the epilogue's operands differ between products of a batch.
+    """
+
+    name: str
+    spec: KernelSpec
+    problem: Problem
+    split_k: int = 1
+    batched_operands: bool = False
+
+
+# --- epilogues -----------------------------------------------------------------------------------
+
+
+def _graph(build: Callable[[EpilogueBuilder], object]) -> Epilogue:
+    builder = EpilogueBuilder()
+    build(builder)
+    return builder.build()
+
+
+def _bias(b: EpilogueBuilder, dtype: DType = F16) -> int:
+    return b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW, dtype))
+
+
+def _bias_then(op: UnaryOp, *constants: float) -> Epilogue:
+    return _graph(lambda b: b.unary(op, _bias(b), *constants))
+
+
+def _residual_before(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.ADD, _bias(b), b.load(LoadKind.TENSOR))
+    return b.unary(UnaryOp.RELU, x)
+
+
+def _residual_after(b: EpilogueBuilder) -> int:
+    x = b.unary(UnaryOp.HARDSWISH, _bias(b, F32))
+    return b.binary(BinaryOp.ADD, b.load(LoadKind.TENSOR), x)
+
+
+def _two_tensors(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.TENSOR))
+    x = b.unary(UnaryOp.LEAKY_RELU, x, 0.1)
+    return b.binary(BinaryOp.SUBTRACT, b.load(LoadKind.TENSOR, F32), x)
+
+
+def _per_channel(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.ROW))
+    x = b.binary(BinaryOp.ADD, x, b.load(LoadKind.ROW, F32))
+    x = b.unary(UnaryOp.CLIP, x, 0.0, 6.0)
+    x = b.binary(BinaryOp.MULTIPLY, x, b.load(LoadKind.ROW))
+    return b.binary(BinaryOp.SUBTRACT, x, b.load(LoadKind.ROW))
+
+
+def _columns(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.DIVIDE, 0, b.load(LoadKind.COLUMN, F32))
+    return b.unary(UnaryOp.SOFTPLUS, b.unary(UnaryOp.NEGATE, x))
+
+
+def _scalars(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
+    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
+    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
+    return b.unary(UnaryOp.EXP, x)
+
+
+def _casts(b: EpilogueBuilder) -> int:
+    x = b.cast(_bias(b), F16)
+    x = b.cast(b.unary(UnaryOp.HARDSIGMOID, x, 0.2, 0.5), F16)
+    return b.binary(BinaryOp.MULTIPLY, x, b.cast(0, F32))
+
+
+def _square_root(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.ADD, b.unary(UnaryOp.ABS, 0), b.scalar(0.5))
+    x = b.binary(BinaryOp.ADD, b.unary(UnaryOp.SQRT, x), b.unary(UnaryOp.RSQRT, x))
+    return b.unary(UnaryOp.LOG, x)
+
+
+def _tanh_erf(b: EpilogueBuilder) -> int:
+    x = b.unary(UnaryOp.TANH, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.25)))
+    return b.binary(BinaryOp.ADD, b.unary(UnaryOp.ERF, x), b.load(LoadKind.TENSOR))
+
+
+EPILOGUES: Mapping[str, Epilogue] = {
+    "identity": Epilogue(),
+    "bias": _graph(_bias),
+    "bias_relu": _bias_then(UnaryOp.RELU),
+    "bias_gelu_erf": _bias_then(UnaryOp.GELU_ERF),
+    "bias_gelu_tanh": _bias_then(UnaryOp.GELU_TANH),
+    "bias_silu": _bias_then(UnaryOp.SILU),
+    "bias_sigmoid": _bias_then(UnaryOp.SIGMOID),
+    "bias_mish": _bias_then(UnaryOp.MISH),
+    "residual_before": _graph(_residual_before),
+    "residual_after": _graph(_residual_after),
+    "two_tensors": _graph(_two_tensors),
+    "per_channel": _graph(_per_channel),
+    "columns": _graph(_columns),
+    "scalars": _graph(_scalars),
+    "casts": _graph(_casts),
+    "square_root": _graph(_square_root),
+    "tanh_erf": _graph(_tanh_erf),
+}
+
+# --- configs -------------------------------------------------------------------------------------
+
+_SM80 = Shape(16, 8, 16)
+_SM75 = Shape(16, 8, 8)
+
+
+def _config(
+    threadblock: tuple[int, int, int],
+    warp: tuple[int, int, int],
+    stages: int,
+    swizzle: int = 1,
+    instruction: Shape = _SM80,
+) -> Cutlass2Config:
+    return Cutlass2Config(
+        threadblock=Shape(*threadblock),
+        warp=Shape(*warp),
+        instruction=instruction,
+        stages=stages,
+        swizzle=swizzle,
+    )
+
+
+# By what they exercise. Alignment 1 is two bytes, less than an asynchronous copy moves, so it
+# needs two stages. Source: PTX ISA, cp.async (cp-size is 4, 8 or 16).
+CONFIGS: Mapping[str, tuple[str, Cutlass2Config]] = {
+    "sm80_small": ("sm_80", _config((64, 64, 32), (32, 32, 32), stages=3)),
+    "sm80_square": ("sm_80", _config((128, 128, 32), (64, 64, 32), stages=4, swizzle=2)),
+    "sm80_deep": ("sm_80", _config((128, 64, 64), (32, 32, 64), stages=3, swizzle=4)),
+    "sm80_sliced": ("sm_80", _config((64, 64, 64), (32, 64, 32), stages=5)),
+    "sm80_two_stage": ("sm_80", _config((64, 128, 32), (32, 64, 32), stages=2)),
+    "sm80_wide_warp": ("sm_80", _config((64, 128, 32), (32, 128, 32), stages=2)),
+    "sm75_small": ("sm_75", _config((64, 64, 32), (32, 32, 32), 2, instruction=_SM75)),
+    "sm75_square": ("sm_75", _config((128, 128, 32), (64, 64, 32), 2, 8, instruction=_SM75)),
+}
+
+DTYPES: Mapping[str, tuple[DType, DType]] = {  # accumulator, output
+    "f32_f16": (F32, F16),
+    "f16_f16": (F16, F16),
+    "f32_f32": (F32, F32),
+}
+
+# --- problems ------------------------------------------------------------------------------------
+
+# Extents with exactly that power of two in them: several tiles of every config, and a ragged edge.
+_N = {8: 136, 4: 140, 2: 138, 1: 137}
+_K = {8: 104, 4: 108, 2: 102, 1: 101}
+_C = {8: 40, 4: 12, 2: 6, 1: 3}
+
+OPERATIONS = ("gemm_row", "gemm_column", "batched", "conv", "conv_strided", "conv_analytic")
+
+
+def problem_for(operation: str, align_in: int, align_out: int, dtypes: str) -> Problem:
+    """A problem whose operands have those alignments (of FP16)."""
+    accumulator, output = DTYPES[dtypes]
+    types = {"acc_dtype": accumulator, "out_dtype": output}
+    n, k, c = _N[align_out], _K[align_in], _C[align_in]
+    match operation:
+        case "gemm_row":
+            return Gemm(m=150, n=n, k=k, b_layout=Layout.ROW, **types)
+        case "gemm_column":
+            return Gemm(m=150, n=n, k=k, b_layout=Layout.COLUMN, **types)
+        case "batched":
+            return BatchedGemm(batch=3, m=70, n=n, k=k, b_layout=Layout.COLUMN, **types)
+        case "conv":
+            padding = (1, 1, 1, 1)
+            return Conv2d(n=2, h=9, w=11, c=c, k=n, r=3, s=3, padding=padding, **types)
+        case "conv_strided" | "conv_analytic":
+            return Conv2d(
+                n=2,
+                h=19,
+                w=17,
+                c=c,
+                k=n,
+                r=3,
+                s=2,
+                stride=(2, 1),
+                padding=(0, 1, 3, 2),
+                dilation=(1, 2),
+                **types,
+            )
+    raise AssertionError(operation)
+
+
+def _allowed(combination: Mapping[str, Any]) -> bool:
+    """Whether a kernel exists: alignment 1 needs two stages."""
+    smallest = combination.get("align_in", 8)
+    if combination.get("operation") == "gemm_row":  # rows of B are rows of the output
+        smallest = min(smallest, combination.get("align_out", 8))
+    config = combination.get("config")
+    return smallest > 1 or config is None or CONFIGS[config][1].stages == 2
+
+
+def covering(
+    dimensions: Mapping[str, Sequence[str | int]],
+    allowed: Callable[[Mapping[str, Any]], bool],
+) -> list[dict[str, str | int]]:
+    """Combinations in which every allowed pair of values of two dimensions occurs, greedily few."""
+    names = list(dimensions)
+    open_pairs = {
+        ((p, x), (q, y))
+        for p, q in itertools.combinations(names, 2)
+        for x in dimensions[p]
+        for y in dimensions[q]
+        if allowed({p: x, q: y})
+    }
+    rows: list[dict[str, str | int]] = []
+    while open_pairs:
+        first = min(open_pairs, key=repr)
+        row: dict[str, str | int] = dict(first)
+        for name in names:
+            if name in row:
+                continue
+            fitting = [x for x in dimensions[name] if allowed({**row, name: x})]
+            row[name] = max(
+                fitting,
+                key=lambda x, name=name: sum(
+                    _pair(names, (name, x), other) in open_pairs for other in row.items()
+                ),
+            )
+        covered = {_pair(names, x, y) for x, y in itertools.combinations(row.items(), 2)}
+        if not covered & open_pairs:
+            raise AssertionError(f"no combination has {first}")
+        open_pairs -= covered
+        rows.append(row)
+    return rows
+
+
+def _pair(names: list[str], x: Any, y: Any) -> Any:
+    return (x, y) if names.index(x[0]) < names.index(y[0]) else (y, x)
+
+
+DIMENSIONS: Mapping[str, Sequence[str | int]] = {
+    "epilogue": tuple(EPILOGUES),
+    "config": tuple(CONFIGS),
+    "operation": OPERATIONS,
+    "align_in": (8, 4, 2, 1),
+    "align_out": (8, 4, 2, 1),
+    "dtypes": tuple(DTYPES),
+}
+
+
+def make_case(
+    *, epilogue: str, config: str, operation: str, align_in: int, align_out: int, dtypes: str
+) -> KernelCase:
+    """The kernel and problem of one combination."""
+    arch, tiles = CONFIGS[config]
+    problem = problem_for(operation, align_in, align_out, dtypes)
+    spec = kernel_spec(problem, EPILOGUES[epilogue], tiles, arch)
+    if operation == "conv_analytic":
+        spec = replace(spec, conv_iterator=ConvIterator.ANALYTIC)
+    return KernelCase(
+        name=f"{config}-{operation}-{epilogue}-a{align_in}{align_out}-{dtypes}",
+        spec=spec,
+        problem=problem,
+        batched_operands=operation == "batched" and align_out >= 4,
+    )
+
+
+def covering_cases() -> list[KernelCase]:
+    """A kernel for every pair of epilogue, config, operation, alignments and dtypes."""
+    return [make_case(**row) for row in covering(DIMENSIONS, _allowed)]  # type: ignore[arg-type]
+
+
+# --- what the covering does not reach ------------------------------------------------------------
+
+
+def _case(name: str, problem: Problem, config: str, epilogue: str, **changes: Any) -> KernelCase:
+    arch, tiles = CONFIGS[config]
+    spec = kernel_spec(problem, EPILOGUES[epilogue], tiles, arch)
+    return KernelCase(name=name, spec=spec, problem=problem, **changes)
+
+
+def split_k_cases() -> list[KernelCase]:
+    """Serial split-K: slices that divide K and that do not, more slices than K has tiles."""
+    gemm = Gemm(m=150, n=136, k=264, b_layout=Layout.COLUMN)
+    half = replace(gemm, acc_dtype=F16)
+    ragged = Gemm(m=70, n=137, k=333)
+    conv = Conv2d(n=1, h=9, w=8, c=72, k=136, r=3, s=3, padding=(1, 1, 1, 1))
+    table = [
+        ("gemm2", gemm, 2, "sm80_small", "residual_before"),
+        ("gemm3", gemm, 3, "sm80_small", "residual_before"),
+        ("gemm40", gemm, 40, "sm80_small", "residual_before"),
+        ("gemm_half", half, 4, "sm80_small", "bias_gelu_erf"),
+        ("gemm_sliced", gemm, 3, "sm80_sliced", "columns"),
+        ("gemm_ragged", ragged, 5, "sm80_two_stage", "per_channel"),
+        ("gemm_sm75", gemm, 3, "sm75_small", "two_tensors"),
+        ("conv2", conv, 2, "sm80_small", "residual_before"),
+        ("conv5", conv, 5, "sm80_small", "residual_before"),
+        ("conv_sm75", conv, 3, "sm75_small", "bias_relu"),
+    ]
+    return [
+        _case(f"split-{name}", problem, config, epilogue, split_k=slices)
+        for name, problem, slices, config, epilogue in table
+    ]
+
+
+def batch_stride_cases() -> list[KernelCase]:
+    """Operands that all products of a batch share: a batch stride of 0."""
+    problem = BatchedGemm(batch=3, m=70, n=136, k=72, b_layout=Layout.ROW)
+    return [
+        _case(
+            f"batch-{'a' * a}{'b' * b}{'e' * e}",
+            replace(problem, a_batched=a, b_batched=b),
+            "sm80_small",
+            "residual_before",
+            batched_operands=e,
+        )
+        for a, b, e in itertools.product((True, False), repeat=3)
+        if a or b
+    ]
+
+
+def tiny_cases() -> list[KernelCase]:
+    """One kernel at sizes around its tile, its vectors and nothing."""
+    extents = (1, 2, 63, 64, 65, 129)
+    sizes = [(m, n, k) for m in extents for n in extents for k in (1, 31, 33, 64)]
+    gemms = [
+        _case(f"tiny-{m}x{n}x{k}", Gemm(m=m, n=n, k=k), "sm80_two_stage", "bias_relu")
+        for m, n, k in sizes[:: len(sizes) // 24]
+    ]
+    convs = [
+        _case(f"tiny-conv-{i}", problem, "sm80_two_stage", "bias_relu")
+        for i, problem in enumerate(
+            (
+                Conv2d(n=1, h=1, w=1, c=1, k=1, r=1, s=1),
+                Conv2d(n=1, h=1, w=1, c=3, k=5, r=3, s=3, padding=(1, 1, 1, 1)),
+                Conv2d(n=3, h=5, w=4, c=7, k=9, r=5, s=1, padding=(2, 0, 2, 0)),
+                Conv2d(n=1, h=7, w=7, c=1, k=1, r=7, s=7),
+                Conv2d(n=1, h=2, w=33, c=1, k=3, r=1, s=32, padding=(0, 31, 0, 31)),
+            )
+        )
+    ]
+    return [at_alignment(case, 1) for case in (*gemms, *convs)]
+
+
+def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
+    """The case with a kernel of lower alignments than its problem would allow."""
+    spec = replace(case.spec, alignment_a=alignment, alignment_b=alignment, alignment_d=alignment)
+    return replace(case, spec=spec)
+
+
+def newer_arch_cases() -> list[KernelCase]:
+    """sm_80's kernels, compiled for the archs after it."""
+    problems = {"gemm": problem_for("gemm_row", 8, 8, "f32_f16")}
+    problems["conv"] = problem_for("conv", 8, 8, "f32_f16")
+    cases = []
+    for arch, (name, problem) in itertools.product(
+        ("sm_86", "sm_89", "sm_90", "sm_90a"), problems.items()
+    ):
+        case = _case(f"{arch}-{name}", problem, "sm80_square", "residual_after")
+        cases.append(replace(case, spec=replace(case.spec, arch=arch)))
+    return cases
+
+
+def all_cases() -> list[KernelCase]:
+    """Every kernel case; their names differ."""
+    return [
+        *covering_cases(),
+        *split_k_cases(),
+        *batch_stride_cases(),
+        *tiny_cases(),
+        *newer_arch_cases(),
+    ]

@@ -1,0 +1,84 @@
+"""Builds all kernels of the numeric tests, a few dozen to a library, and the device they run on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.build.cache import Cache
+from boltgen.build.link import link_shared
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.codegen.kernel import KernelSource
+from boltgen.codegen.library import render_library
+from boltgen.runtime.device import activate
+from boltgen.settings import settings_from
+from boltgen.space.kernel import KernelSpec
+from tests.cases import all_cases
+from tests.kernels.launch import Cuda, KernelLibrary
+
+# About half a minute of nvcc each, a third of it for CUTLASS's headers.
+_KERNELS_PER_LIBRARY = 24
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Cuda:
+    """The virtual GPU's runtime."""
+    activate("vgpu")
+    return Cuda()
+
+
+@pytest.fixture(scope="session")
+def kernels(
+    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    """The library of every kernel in `tests/cases.py`."""
+    folder = tmp_path_factory.mktemp("kernels")
+    specs = dict.fromkeys(case.spec for case in all_cases())
+    return build_libraries(list(specs), folder)
+
+
+def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpec, KernelLibrary]:
+    """Compile the kernels to PTX, in libraries by arch, through the user's cache."""
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    groups = list(_groups(specs))
+    units = [
+        kernel_unit(_library_source(group, f"kernels_{i}"), tools, DeviceCode.PTX)
+        for i, group in enumerate(groups)
+    ]
+    objects = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=settings.jobs))
+    libraries: dict[KernelSpec, KernelLibrary] = {}
+    for i, (group, compiled) in enumerate(zip(groups, objects, strict=True)):
+        path = link_shared([compiled.path], folder / f"libkernels_{i}.so", tools)
+        libraries |= dict.fromkeys(group, KernelLibrary(path))
+    return libraries
+
+
+def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
+    by_arch = sorted(specs, key=lambda spec: (spec.arch, spec.family.value))
+    for _, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
+        remaining = list(same_arch)
+        while remaining:
+            yield tuple(remaining[:_KERNELS_PER_LIBRARY])
+            del remaining[:_KERNELS_PER_LIBRARY]
+
+
+def _library_source(specs: Sequence[KernelSpec], name: str) -> KernelSource:
+    return KernelSource(
+        spec=specs[0],
+        symbol=name,
+        workspace_symbol="",
+        text=render_library(specs),
+    )
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that depend on nothing but the test's name."""
+    return np.random.default_rng(list(request.node.name.encode()))

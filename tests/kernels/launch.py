@@ -1,0 +1,282 @@
+"""Launches kernels through their C entry on whatever CUDA runtime the process has loaded.
+
+Inputs lie in padded rows whose padding is NaN, at addresses that are aligned to no more than the
+kernel asks for; outputs and workspace begin as poison. A kernel that reads or writes beside its
+operands cannot give the right result by luck.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boltgen.codegen.kernel import kernel_symbol, workspace_symbol
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.reference import input_shapes, output_shape
+from tests.cases import KernelCase
+
+Array = np.ndarray[Any, Any]
+
+# All ones: a NaN in FP16 and in FP32, and -1 as a semaphore.
+_POISON_BYTE = 0xFF
+_PADDING = 8  # elements between rows: a multiple of every alignment
+
+
+class Operand(ctypes.Structure):
+    _fields_ = (
+        ("pointer", ctypes.c_void_p),
+        ("ld", ctypes.c_int64),
+        ("batch_stride", ctypes.c_int64),
+    )
+
+
+_TAIL = (
+    ("operands", Operand * 7),
+    ("split_k", ctypes.c_int32),
+    ("workspace", ctypes.c_void_p),
+    ("workspace_bytes", ctypes.c_size_t),
+    ("stream", ctypes.c_void_p),
+)
+
+
+class GemmArgs(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("m", "n", "k", "batch")),
+        *((name, ctypes.c_void_p) for name in "abd"),
+        *((name, ctypes.c_int64) for name in ("lda", "ldb", "ldd")),
+        *((f"batch_stride_{name}", ctypes.c_int64) for name in "abd"),
+        *_TAIL,
+    )
+
+
+class Conv2dArgs(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in "nhwckrspq"),
+        *((name, ctypes.c_int32) for name in ("pad_h", "pad_w", "stride_h", "stride_w")),
+        *((name, ctypes.c_int32) for name in ("dilation_h", "dilation_w")),
+        *((name, ctypes.c_void_p) for name in "abd"),
+        *_TAIL,
+    )
+
+
+class Status(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_int32), ("message", ctypes.c_char * 256))
+
+
+Args = GemmArgs | Conv2dArgs
+
+
+class KernelError(Exception):
+    """A kernel's entry refused its arguments."""
+
+    def __init__(self, status: Status) -> None:
+        self.code = int(status.code)
+        super().__init__(status.message.decode())
+
+
+class Cuda:
+    """The few runtime calls that a launch needs."""
+
+    def __init__(self) -> None:
+        self._runtime = ctypes.CDLL("libcudart.so.13")
+        self._runtime.cudaGetErrorString.restype = ctypes.c_char_p
+        self._live: list[ctypes.c_void_p] = []
+
+    def check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(self._runtime.cudaGetErrorString(status).decode())
+
+    def upload(self, array: Array, skip_bytes: int = 0) -> int:
+        """A device copy of `array` that begins `skip_bytes` into its allocation."""
+        pointer = ctypes.c_void_p()
+        contents = np.ascontiguousarray(array)
+        size = contents.nbytes + skip_bytes
+        self.check(self._runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size)))
+        self._live.append(pointer)
+        address = int(pointer.value or 0) + skip_bytes
+        source = contents.ctypes.data_as(ctypes.c_void_p)
+        self._copy(ctypes.c_void_p(address), source, contents.nbytes, kind=1)
+        return address
+
+    def download(self, address: int, like: Array) -> Array:
+        result = np.empty_like(like)
+        target = result.ctypes.data_as(ctypes.c_void_p)
+        self._copy(target, ctypes.c_void_p(address), result.nbytes, kind=2)
+        return result
+
+    def _copy(self, target: Any, source: Any, size: int, kind: int) -> None:
+        self.check(self._runtime.cudaMemcpy(target, source, ctypes.c_size_t(size), kind))
+
+    def synchronise(self) -> None:
+        self.check(self._runtime.cudaDeviceSynchronize())
+
+    def free_all(self) -> None:
+        for pointer in self._live:
+            self.check(self._runtime.cudaFree(pointer))
+        self._live.clear()
+
+
+class KernelLibrary:
+    """A shared library of kernels."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+
+    def workspace_bytes(self, symbol: str, args: Args) -> int:
+        query = self._library[workspace_symbol(symbol)]
+        query.restype = ctypes.c_size_t
+        return int(query(ctypes.byref(args)))
+
+    def launch(self, symbol: str, args: Args) -> None:
+        status = Status()
+        code = self._library[symbol](ctypes.byref(args), ctypes.byref(status))
+        assert code == status.code
+        if code:
+            raise KernelError(status)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A problem's arrays, as the oracle takes them."""
+
+    a: Array
+    b: Array
+    operands: tuple[Array, ...]
+
+
+def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
+    """Values around 1 whose sums stay well inside FP16. No divisor is near 0."""
+    problem = case.problem
+    a_shape, b_shape = input_shapes(problem)
+    scale = (problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k) ** -0.5
+
+    def draw(shape: tuple[int, ...], dtype: DType, low: float = -1.5, high: float = 1.5) -> Array:
+        return rng.uniform(low, high, shape).astype(dtype.value)
+
+    operands = []
+    for load, shape in zip(case.spec.epilogue.loads, operand_shapes(case), strict=True):
+        low = 0.5 if load.kind is LoadKind.COLUMN else -1.5
+        operands.append(draw(shape, load.dtype, low=low))
+    b = (draw(b_shape, DType.F32) * 2 * scale).astype(np.float16)
+    return Inputs(draw(a_shape, DType.F16), b, tuple(operands))
+
+
+def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
+    output = output_shape(case.problem)
+    batch = output[:1] if isinstance(case.problem, BatchedGemm) else ()
+    ahead = batch if case.batched_operands else ()
+    span = output[len(batch) :]
+    m = int(np.prod(span[:-1]))
+    plain = {LoadKind.TENSOR: span, LoadKind.ROW: span[-1:], LoadKind.COLUMN: (m,)}
+    return [(*ahead, *plain[load.kind]) for load in case.spec.epilogue.loads]
+
+
+def _poison(shape: Sequence[int], dtype: Any) -> Array:
+    array = np.empty(shape, dtype)
+    array.view(np.uint8)[...] = _POISON_BYTE
+    return array
+
+
+def _padded(matrix: Array) -> Array:
+    """`matrix` with NaN behind every row."""
+    rows, columns = matrix.shape[-2:]
+    padded = _poison((*matrix.shape[:-2], rows, columns + _PADDING), matrix.dtype)
+    padded[..., :columns] = matrix
+    return padded
+
+
+class Launch:
+    """One launch of a case: `run` returns the output as the oracle shapes it."""
+
+    def __init__(self, cuda: Cuda, library: KernelLibrary, case: KernelCase) -> None:
+        self._cuda, self._library, self._case = cuda, library, case
+        self._symbol = kernel_symbol(case.spec)
+
+    def run(self, inputs: Inputs) -> Array:
+        try:
+            if isinstance(self._case.problem, Conv2d):
+                return self._run_conv2d(self._case.problem, inputs)
+            return self._run_gemm(self._case.problem, inputs)
+        finally:
+            self._cuda.free_all()
+
+    def _upload(self, array: Array, alignment: int) -> int:
+        return self._cuda.upload(array, skip_bytes=min(16, alignment * array.itemsize))
+
+    def _launch(self, args: Args) -> None:
+        args.split_k = self._case.split_k
+        needed = self._library.workspace_bytes(self._symbol, args)
+        if needed:
+            args.workspace = self._cuda.upload(_poison((needed,), np.uint8))
+            args.workspace_bytes = needed
+        self._library.launch(self._symbol, args)
+        self._cuda.synchronise()
+
+    def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
+        vector = 1 if kind is LoadKind.COLUMN else self._case.spec.alignment_d
+        if kind is LoadKind.TENSOR and not isinstance(self._case.problem, Conv2d):
+            array = _padded(array)
+        stride = array[0].size if batched else 0
+        ld = array.shape[-1] if kind is LoadKind.TENSOR else 0
+        return Operand(self._upload(array, vector), ld, stride)
+
+    def _set_operands(self, args: Args, epilogue: Epilogue, inputs: Inputs) -> None:
+        for i, (load, array) in enumerate(zip(epilogue.loads, inputs.operands, strict=True)):
+            args.operands[i] = self._operand(array, load.kind, self._case.batched_operands)
+
+    def _run_gemm(self, problem: Problem, inputs: Inputs) -> Array:
+        assert isinstance(problem, Gemm | BatchedGemm)
+        spec = self._case.spec
+        a, b = _padded(inputs.a), _padded(inputs.b)
+        d = _padded(_poison(output_shape(problem), spec.out_dtype.value))
+        args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
+        args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
+        if isinstance(problem, BatchedGemm):
+            args.batch = problem.batch
+            args.batch_stride_a = a[0].size if problem.a_batched else 0
+            args.batch_stride_b = b[0].size if problem.b_batched else 0
+            args.batch_stride_d = d[0].size
+        args.a = self._upload(a, spec.alignment_a)
+        args.b = self._upload(b, spec.alignment_b)
+        args.d = self._upload(d, spec.alignment_d)
+        self._set_operands(args, spec.epilogue, inputs)
+        self._launch(args)
+        result = self._cuda.download(args.d, d)
+        assert np.array_equal(
+            result[..., problem.n :].view(np.uint8), d[..., problem.n :].view(np.uint8)
+        ), "the kernel wrote into the padding behind a row of D"
+        return np.ascontiguousarray(result[..., : problem.n])
+
+    def _run_conv2d(self, problem: Conv2d, inputs: Inputs) -> Array:
+        spec = self._case.spec
+        d = _poison(output_shape(problem), spec.out_dtype.value)
+        args = Conv2dArgs(**{name: getattr(problem, name) for name in "nhwckrspq"})
+        args.pad_h, args.pad_w = problem.padding[:2]
+        args.stride_h, args.stride_w = problem.stride
+        args.dilation_h, args.dilation_w = problem.dilation
+        args.a = self._upload(inputs.a, spec.alignment_a)
+        args.b = self._upload(inputs.b, spec.alignment_b)
+        args.d = self._upload(d, spec.alignment_d)
+        self._set_operands(args, spec.epilogue, inputs)
+        self._launch(args)
+        return self._cuda.download(args.d, d)
+
+
+__all__ = [
+    "Conv2dArgs",
+    "Cuda",
+    "GemmArgs",
+    "Inputs",
+    "KernelError",
+    "KernelLibrary",
+    "Launch",
+    "Layout",
+    "random_inputs",
+]

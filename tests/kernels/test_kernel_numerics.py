@@ -1,0 +1,32 @@
+"""Every kernel against the oracle, executed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boltgen.ir import reference
+from boltgen.space.kernel import KernelSpec
+from tests.cases import KernelCase, all_cases
+from tests.kernels.launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
+
+CASES = all_cases()
+
+
+def _judge(
+    cuda: Cuda, kernels: dict[KernelSpec, KernelLibrary], case: KernelCase, inputs: Inputs
+) -> reference.Agreement:
+    actual = Launch(cuda, kernels[case.spec], case).run(inputs)
+    graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+    return reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_kernel_agrees_with_the_oracle(
+    case: KernelCase,
+    cuda: Cuda,
+    kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    agreement = _judge(cuda, kernels, case, random_inputs(case, rng))
+    assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"
