@@ -106,7 +106,7 @@ def render_relax_adapter(launches: Sequence[AdapterLaunch]) -> str:
 
 def _laid_out(value: str) -> str:
     """A right-hand side on the line of its `=`, or below where it is long."""
-    return f" {value}" if len(value) < 80 else f"\n      {value}"
+    return f" {value}" if len(value) < 70 else f"\n      {value}"
 
 
 def _declaration(launch: AdapterLaunch) -> KernelDeclaration:

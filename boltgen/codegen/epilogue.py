@@ -96,7 +96,7 @@ def _is_long(node: Node) -> bool:
 def _list(items: list[str], indent: int) -> str:
     """The items with commas, on one line where that is short, else filling lines of their own."""
     line = ", ".join(items)
-    if len(line) <= 50:
+    if len(line) <= 60:
         return line
     margin = " " * indent
     return "\n" + textwrap.fill(

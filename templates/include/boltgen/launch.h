@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <cutlass/cutlass.h>
+#include <cutlass/device_kernel.h>
 #include <cutlass/semaphore.h>
 
 #include <cstdarg>
@@ -119,8 +120,9 @@ void check_operand(ArgumentCheck& check, int index, boltgen_operand const& opera
 }
 
 template <typename... Operand>
-void check_operands(Operands<Operand...>, ArgumentCheck& check, boltgen_operand const* operands,
-                    int n, int alignment) {
+void check_operands(Operands<Operand...>, ArgumentCheck& check,
+                    [[maybe_unused]] boltgen_operand const* operands, [[maybe_unused]] int n,
+                    [[maybe_unused]] int alignment) {
   [[maybe_unused]] int index = 0;
   ((check_operand<Operand>(check, index, operands[index], n, alignment), ++index), ...);
 }

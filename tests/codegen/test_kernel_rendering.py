@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from boltgen.codegen import render as render_module
+from boltgen.codegen.epilogue import emit_epilogue
+from boltgen.codegen.kernel import kernel_key, kernel_symbol, render_kernel
+from boltgen.codegen.library import render_library
+from boltgen.codegen.render import templates_digest
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.problem import Gemm
+from boltgen.paths import resource_dir
+from boltgen.space.config import Shape
+from boltgen.space.kernel import KernelSpec, kernel_spec
+from tests.cases import CONFIGS, EPILOGUES, all_cases
+from tests.codegen.test_cpp_text import NASTY
+
+SPEC = kernel_spec(
+    Gemm(m=64, n=64, k=64), EPILOGUES["bias_relu"], CONFIGS["sm80_small"][1], "sm_80"
+)
+
+
+def _changed() -> list[KernelSpec]:
+    """The spec with one thing changed at a time."""
+    config = SPEC.config
+    return [
+        replace(SPEC, arch="sm_86"),
+        replace(SPEC, epilogue=EPILOGUES["bias"]),
+        replace(SPEC, acc_dtype=DType.F16),
+        replace(SPEC, out_dtype=DType.F32),
+        replace(SPEC, b_layout=Layout.COLUMN),
+        replace(SPEC, alignment_a=4),
+        replace(SPEC, alignment_b=4),
+        replace(SPEC, alignment_d=4),
+        replace(SPEC, config=replace(config, stages=4)),
+        replace(SPEC, config=replace(config, swizzle=2)),
+        replace(SPEC, config=replace(config, threadblock=Shape(128, 64, 32))),
+        replace(SPEC, config=replace(config, warp=Shape(32, 64, 32))),
+    ]
+
+
+def test_symbol_and_key_tell_all_kernels_apart() -> None:
+    specs = [SPEC, *_changed()]
+    assert len({kernel_symbol(spec) for spec in specs}) == len(specs)
+    assert len({kernel_key(spec, "nvcc 13") for spec in specs}) == len(specs)
+
+
+def test_key_covers_the_toolchain_and_not_the_sizes() -> None:
+    assert kernel_key(SPEC, "nvcc 13.0") != kernel_key(SPEC, "nvcc 13.1")
+    other = kernel_spec(Gemm(m=999, n=640, k=1280), SPEC.epilogue, SPEC.config, "sm_80")
+    assert kernel_key(other, "nvcc 13.0") == kernel_key(SPEC, "nvcc 13.0")
+
+
+def test_key_covers_every_template_and_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {templates_digest()}
+    root = resource_dir("templates")
+    files = [path for path in root.rglob("*") if path.suffix in {".j2", ".h"}]
+    for path in files:
+        copy = tmp_path / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(render_module, "resource_dir", lambda _: tmp_path)
+    try:
+        for path in sorted(tmp_path.rglob("*.*")):
+            path.write_text(path.read_text() + "\n")
+            templates_digest.cache_clear()
+            seen.add(templates_digest())
+    finally:
+        templates_digest.cache_clear()
+    assert len(seen) == len(files) + 1
+
+
+def test_symbol_is_readable_and_a_c_identifier() -> None:
+    symbol = kernel_symbol(SPEC)
+    assert re.fullmatch(r"boltgen_gemm_sm80_64x64x32_32x32_s3_rr888_[0-9a-f]{10}", symbol)
+
+
+def test_rendering_is_pure() -> None:
+    assert render_kernel(SPEC, "x") == render_kernel(SPEC, "x")
+
+
+@pytest.mark.parametrize("note", NASTY)
+def test_no_note_changes_the_code(note: str) -> None:
+    def code(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("//")]
+
+    assert code(render_kernel(SPEC, note).text) == code(render_kernel(SPEC).text)
+
+
+def test_header_says_what_and_how() -> None:
+    text = render_kernel(SPEC, "layer1.0.conv1").text
+    for expected in (
+        "accumulated in float32",
+        "D = relu(add(acc, row0))",
+        "threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 3 stages, swizzle 1",
+        "A 8, B 8, D 8 elements",
+        "sm_80",
+        "CUTLASS    2.x API, checked with 4.2",
+        "layer1.0.conv1",
+        "nvcc -std=c++17",
+    ):
+        assert expected in text
+
+
+def test_kernels_of_all_cases_fit_the_page() -> None:
+    for case in all_cases():
+        for line in render_kernel(case.spec).text.splitlines():
+            assert len(line) <= 100 or case.spec.arch in line, line
+
+
+def test_library_renders_every_kernel_once() -> None:
+    other = replace(SPEC, arch="sm_80", epilogue=Epilogue())
+    text = render_library([SPEC, other, SPEC])
+    for spec in (SPEC, other):
+        assert text.count(f'extern "C" int {kernel_symbol(spec)}(') == 1
+    assert text.count("#include") == 2
+
+
+def test_every_unary_function_is_defined_for_the_device() -> None:
+    header = (resource_dir("templates") / "include/boltgen/activations.h").read_text()
+    for op in UnaryOp:
+        assert f" float {op.value}(float x" in header
+
+
+@pytest.mark.parametrize(
+    ("name", "statements"),
+    [
+        ("identity", ()),
+        (
+            "bias_relu",
+            ("float const add2 = acc + row0;", "float const relu3 = boltgen::relu(add2);"),
+        ),
+        (
+            "scalars",
+            (
+                "float const multiply2 = acc * 0x1.99999ap-4f;  // 0.1",
+                "float const maximum4 = boltgen::maximum(multiply2, -0x1.8p-1f);  // -0.75",
+                "float const minimum6 = boltgen::minimum(0x1.8p+0f, maximum4);  // 1.5",
+                "float const exp7 = boltgen::exp(minimum6);",
+            ),
+        ),
+    ],
+)
+def test_epilogues_are_emitted_a_line_a_node(name: str, statements: tuple[str, ...]) -> None:
+    code = emit_epilogue(EPILOGUES[name])
+    assert code.statements == statements
+    assert code.result == (statements[-1].split()[2] if statements else "acc")
+
+
+def test_operands_come_in_the_order_of_loads() -> None:
+    code = emit_epilogue(EPILOGUES["residual_after"])
+    assert code.parameters == "float acc, float row0, float tensor0"
+    assert code.operand_types == "boltgen::Row<float>, boltgen::Tensor<cutlass::half_t>"
+    assert code.is_long == "false"
+    assert emit_epilogue(EPILOGUES["bias_mish"]).is_long == "true"
