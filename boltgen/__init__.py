@@ -1,1 +1,35 @@
 """CUTLASS template search and code generation for TVM."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boltgen import relax
+    from boltgen.arch import Arch
+    from boltgen.compiler import compile
+    from boltgen.errors import BoltgenError
+    from boltgen.runtime.artifact import Artifact, load
+    from boltgen.runtime.device import activate
+
+__all__ = ["Arch", "Artifact", "BoltgenError", "activate", "compile", "load", "relax"]
+
+# Each name is imported when it is first used: TVM takes seconds, and a part of boltgen must be
+# importable without the others.
+_HOMES = {
+    "Arch": "boltgen.arch",
+    "Artifact": "boltgen.runtime.artifact",
+    "BoltgenError": "boltgen.errors",
+    "activate": "boltgen.runtime.device",
+    "compile": "boltgen.compiler",
+    "load": "boltgen.runtime.artifact",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "relax":
+        return importlib.import_module("boltgen.relax")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'boltgen' has no attribute {name!r}")

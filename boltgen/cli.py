@@ -1,0 +1,215 @@
+"""The command line: arguments in, calls of the library, tables out. No logic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import boltgen
+from boltgen.build.progress import reporter_for
+from boltgen.errors import BoltgenError
+from boltgen.runtime.arrays import read_arrays, write_arrays
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.doctor import Verdict, examine
+from boltgen.runtime.metadata import Metadata
+from boltgen.settings import settings_from
+
+app = typer.Typer(
+    help="Compile models with CUTLASS kernels inside TVM, and run them on a GPU or without one.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+_out = Console()
+_err = Console(stderr=True)
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
+
+
+@contextmanager
+def _errors_for_people(debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except BoltgenError as error:
+        if debug:
+            raise
+        _err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        _err.print("interrupted; nothing half-written was kept")
+        raise typer.Exit(130) from None
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`name=1,3,224,224` as a name, which may hold an equals sign, and a shape.
+
+    Raises:
+        typer.BadParameter: it is not of that form.
+    """
+    name, _, extents = text.rpartition("=")
+    parts = extents.split(",")
+    if not name or not all(part.strip().isdigit() for part in parts):
+        raise typer.BadParameter(f"--shape {text!r} is not of the form name=1,3,224,224")
+    return name, tuple(int(part) for part in parts)
+
+
+@app.command("compile")
+def compile_command(  # noqa: PLR0917 (typer's options are arguments)
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_80",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="An input's shape, name=1,3,224,224; for dynamic dimensions."),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Compilers that run at once.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Compile a model to a folder with one deployable library.
+
+    Examples:
+
+        boltgen compile resnet50.onnx --arch sm_80 -o resnet50
+
+        boltgen compile bert.onnx --shape input_ids=1,128 -o bert --jobs 4
+    """
+    with _errors_for_people(debug):
+        artifact = boltgen.compile(
+            model,
+            arch=arch,
+            shapes=dict(parse_shape(text) for text in shape or []),
+            jobs=jobs,
+            reporter=reporter_for(_err),
+        )
+        artifact.save(output)
+        saved = Artifact.load(output)
+    _print_phases(saved.metadata)
+    _print_summary(saved)
+
+
+@app.command()
+def run(
+    folder: Folder,
+    inputs: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
+    device: Annotated[str, typer.Option(help="vgpu or cuda.")] = "vgpu",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="An .npz file for the outputs.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run a compiled model once.
+
+    Examples:
+
+        boltgen run resnet50 --inputs image.npz --device vgpu -o scores.npz
+
+        boltgen run resnet50 --inputs image.npz --device cuda
+    """
+    with _errors_for_people(debug):
+        outputs = boltgen.load(folder).run(read_arrays(inputs), device=device)
+        if output:
+            write_arrays(output, outputs)
+    table = Table("output", "dtype", "shape", "minimum", "mean", "maximum")
+    for name, array in outputs.items():
+        numbers = [f"{x:.5g}" for x in (array.min(), array.mean(), array.max())]
+        table.add_row(Text(name), str(array.dtype), str(array.shape), *numbers)
+    _out.print(table)
+
+
+@app.command()
+def inspect(folder: Folder, debug: Debug = False) -> None:
+    """Show which operator of a compiled model runs where, with which kernel, and why.
+
+    Example:
+
+        boltgen inspect resnet50
+    """
+    with _errors_for_people(debug):
+        artifact = Artifact.load(folder)
+    _print_operators(artifact.metadata)
+    _print_kernels(artifact.metadata)
+    _print_phases(artifact.metadata)
+    _print_summary(artifact)
+
+
+@app.command()
+def doctor(debug: Debug = False) -> None:
+    """Look for everything that boltgen needs, and say what to do about what is missing.
+
+    Ends with status 1 where something is missing.
+
+    Example:
+
+        boltgen doctor
+    """
+    styles = {Verdict.FINE: "green", Verdict.OPTIONAL: "yellow", Verdict.BROKEN: "bold red"}
+    table = Table("", "what", "where, or what to do")
+    with _errors_for_people(debug):
+        findings = list(examine(settings_from(), reporter_for(_err)))
+    for found in findings:
+        verdict = Text(found.verdict.value, style=styles[found.verdict])
+        table.add_row(verdict, found.subject, Text(found.detail, overflow="fold"))
+    _out.print(table)
+    if any(found.verdict is Verdict.BROKEN for found in findings):
+        raise typer.Exit(1)
+
+
+def _print_operators(metadata: Metadata) -> None:
+    regions = {region.symbol: region for region in metadata.regions}
+    table = Table("operator", "shape", "runs in", "kernel and configuration, or why TVM")
+    for placed in metadata.placements:
+        region = regions.get(placed.region or "")
+        where = "boltgen" if region else "TVM"
+        detail = f"{region.kernel}\n{region.why}" if region else placed.reason
+        shape = "x".join(map(str, placed.shape))
+        table.add_row(Text(placed.operator), shape, where, Text(detail, overflow="fold"))
+    _out.print(table)
+
+
+def _print_kernels(metadata: Metadata) -> None:
+    table = Table("kernel", "configuration", "regions")
+    for kernel in metadata.kernels:
+        users = sum(region.kernel == kernel.symbol for region in metadata.regions)
+        table.add_row(Text(kernel.symbol, overflow="fold"), kernel.config, str(users))
+    _out.print(table)
+
+
+def _print_phases(metadata: Metadata) -> None:
+    table = Table("phase", "seconds")
+    for phase in metadata.phases:
+        table.add_row(phase.name, f"{phase.seconds:.2f}")
+    _out.print(table)
+
+
+def _print_summary(artifact: Artifact) -> None:
+    metadata = artifact.metadata
+    _out.print(
+        Text(
+            f"{len(metadata.regions)} regions in {len(metadata.kernels)} kernels for "
+            f"{metadata.arch}; inputs {'; '.join(map(str, metadata.inputs))}; "
+            f"outputs {'; '.join(map(str, metadata.outputs))}"
+        ),
+        soft_wrap=True,
+    )
+    _out.print("worth opening:", style="bold")
+    for path in artifact.worth_opening():
+        _out.print(Text(f"  {path}"), soft_wrap=True)
+
+
+def main() -> None:
+    """The program `boltgen`."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(app())

@@ -1,0 +1,199 @@
+"""`boltgen.compile`: a model in, one deployable library out. Runs every arrow, in order."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from boltgen.arch import Arch, arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.progress import Reporter, Silent
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.codegen.adapter import AdapterLaunch
+from boltgen.errors import BoltgenError
+from boltgen.ir.problem import describe
+from boltgen.ir.region import Placement
+from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
+from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.device import provide_cuda_runtime
+from boltgen.runtime.metadata import (
+    KernelInfo,
+    Metadata,
+    PhaseInfo,
+    PlacementInfo,
+    RegionInfo,
+    TensorInfo,
+)
+from boltgen.settings import settings_from
+
+
+def compile(
+    model: object,
+    arch: str = "sm_80",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    jobs: int | None = None,
+    reporter: Reporter | None = None,
+) -> Artifact:
+    """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
+
+    `model` is the path of an ONNX file, a `torch.export` program, or a Relax module; `shapes` gives
+    the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once. The
+    artifact lives in a temporary folder until it is saved.
+
+    Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
+
+    Raises:
+        ModelImportError: the model cannot be read or imported.
+        UnknownArchError: `arch` is not in the table.
+        NoLegalConfigError: no kernel configuration is legal for a problem.
+        ToolchainError: a compiler is missing or fails at its job.
+        CompileError: a kernel does not compile.
+        CacheError: the cache folder cannot be used.
+    """
+    settings = settings_from()
+    row = arch_named(arch)
+    tools = find_toolchain(settings)
+    cache = Cache(settings.cache_dir)
+    options = PipelineOptions(
+        settings=settings,
+        jobs=jobs,
+        reporter=reporter or Silent(),
+        toolchain=tools,
+        cache=cache,
+    )
+    fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
+    return _compile(model, row, fixed, options)
+
+
+def _compile(
+    model: object, arch: Arch, shapes: dict[str, tuple[int, ...]], options: PipelineOptions
+) -> Artifact:
+    phases, tools, cache = options.phases, options.toolchain, options.cache
+    if tools is None or cache is None:
+        raise AssertionError("compile names its tools and its cache")
+    with phases.phase("load TVM"):
+        provide_cuda_runtime(options.settings, options.reporter)
+        from boltgen.frontend import relax  # noqa: PLC0415
+        from boltgen.runtime import link  # noqa: PLC0415
+    with phases.phase("import the model"):
+        imported = relax.import_model(model, shapes=shapes)
+    with phases.phase("normalise and partition"):
+        annotated = relax.annotate(imported.module)
+        regions = relax.regions(annotated)
+        placements = relax.placements(annotated)
+    built = build_regions(regions, arch.name, options)
+    with phases.phase("TVM build"):
+        module = relax.attach(annotated, built.objects, built.symbols)
+        executable, device_sources = link.build_library(module, arch, tools, cache)
+    folder = _TemporaryFolder(tempfile.TemporaryDirectory(prefix="boltgen-"))
+    with phases.phase("link"):
+        library = link.export_library(executable, folder.path / LIBRARY, tools)
+    kernels = _write_sources(folder.path / SOURCES, built, [s.path for s in device_sources])
+    metadata = Metadata(
+        model=_model_name(model),
+        arch=arch.name,
+        entry="main",
+        inputs=tuple(
+            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs
+        ),
+        outputs=tuple(
+            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs
+        ),
+        regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
+        kernels=kernels,
+        placements=tuple(_placement_info(placed) for placed in placements),
+        phases=_phase_infos(phases),
+        versions=_versions(tools),
+        library_sha256=file_digest(library),
+    )
+    metadata.write(folder.path)
+    return Artifact(folder.path, metadata, keep=folder)
+
+
+@dataclass(frozen=True)
+class _TemporaryFolder:
+    """A folder that goes with the last artifact that refers to it."""
+
+    owner: tempfile.TemporaryDirectory[str]
+
+    @property
+    def path(self) -> Path:
+        return Path(self.owner.name)
+
+
+def _model_name(model: object) -> str:
+    if isinstance(model, (str, Path)):
+        return Path(model).stem
+    return type(model).__name__
+
+
+def _write_sources(
+    folder: Path, built: BuiltRegions, device_sources: Sequence[Path]
+) -> tuple[KernelInfo, ...]:
+    """Write the generated C++ for people to read; the kernels' entries in the metadata."""
+    folder.mkdir()
+    infos = []
+    for kernel in built.plan.kernels:
+        path = folder / f"{kernel.symbol}.cu"
+        path.write_text(kernel.text, encoding="utf-8")
+        infos.append(
+            KernelInfo(
+                symbol=kernel.symbol,
+                config=str(kernel.spec.config),
+                source=f"{SOURCES}/{path.name}",
+            )
+        )
+    if built.plan.launches:
+        (folder / "regions.cc").write_text(built.plan.adapter, encoding="utf-8")
+    for number, path in enumerate(device_sources):
+        suffix = f"_{number}" if number else ""
+        shutil.copyfile(path, folder / f"tvm_kernels{suffix}.cu")
+    return tuple(infos)
+
+
+def _region_info(launch: AdapterLaunch, built: BuiltRegions) -> RegionInfo:
+    plan = built.plan
+    decision = plan.decisions[plan.launches.index(launch)]
+    region = launch.region
+    return RegionInfo(
+        symbol=region.symbol,
+        label=region.label,
+        problem=describe(region.problem),
+        runs_as=describe(launch.problem),
+        epilogue=region.epilogue.describe(),
+        kernel=plan.kernel_of(launch).symbol,
+        config=str(decision.config),
+        split_k=launch.split_k,
+        why=decision.reason,
+    )
+
+
+def _placement_info(placed: Placement) -> PlacementInfo:
+    return PlacementInfo(
+        operator=placed.operator, shape=placed.shape, region=placed.region, reason=placed.reason
+    )
+
+
+def _phase_infos(phases: Phases) -> tuple[PhaseInfo, ...]:
+    return tuple(
+        PhaseInfo(name=name, seconds=round(seconds, 3)) for name, seconds in phases.seconds.items()
+    )
+
+
+def _versions(tools: Toolchain) -> dict[str, str]:
+    versions = {
+        "nvcc": tools.nvcc.version_text,
+        "CUTLASS": tools.cutlass.version,
+        "host compiler": tools.cxx.version,
+    }
+    for package in ("boltgen", "apache-tvm", "apache-tvm-ffi"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise BoltgenError(f"package {package} is not installed: {error}") from error
+    return versions

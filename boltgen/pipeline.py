@@ -1,0 +1,153 @@
+"""Arrow: regions to objects; everything between a frontend and the linker.
+
+    regions --tune.select--> decisions --codegen--> sources --build--> objects
+
+`plan_regions` is pure and needs no compiler; `build_regions` runs one on what was planned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boltgen.build.cache import Cache
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.progress import Reporter, Silent
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
+from boltgen.codegen.adapter import AdapterLaunch, render_relax_adapter
+from boltgen.codegen.kernel import KernelSource, render_kernel
+from boltgen.ir.region import Region
+from boltgen.settings import Settings, settings_from
+from boltgen.space.kernel import kernel_spec
+from boltgen.tune.select import Decision, Task, select
+
+
+@dataclass(slots=True)
+class Phases:
+    """How long each phase took, in seconds, in the order in which they began."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the `with` block to phase `name`."""
+        started = time.monotonic()
+        self.seconds.setdefault(name, 0.0)
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.monotonic() - started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """How regions are built.
+
+    `settings`, `toolchain` and `cache` default to what the environment says.
+    """
+
+    settings: Settings = field(default_factory=settings_from)
+    jobs: int | None = None
+    reporter: Reporter = field(default_factory=Silent)
+    device_code: DeviceCode = DeviceCode.SASS_AND_PTX
+    phases: Phases = field(default_factory=Phases)
+    toolchain: Toolchain | None = None
+    cache: Cache | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be compiled: one launch per region, one source per distinct kernel."""
+
+    arch: str
+    decisions: tuple[Decision, ...]
+    launches: tuple[AdapterLaunch, ...]
+    kernels: tuple[KernelSource, ...]
+    adapter: str
+
+    def kernel_of(self, launch: AdapterLaunch) -> KernelSource:
+        """The kernel that `launch` runs."""
+        return next(kernel for kernel in self.kernels if kernel.spec == launch.spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltRegions:
+    """Objects to link, the adapter's first; `symbols` are the TVM functions that it exports."""
+
+    plan: Plan
+    objects: tuple[Path, ...]
+    symbols: tuple[str, ...]
+
+
+def plan_regions(regions: Sequence[Region], arch: str) -> Plan:
+    """Choose a kernel for each region and generate all sources; no compiler is run.
+
+    Raises:
+        NoLegalConfigError: no configuration is legal for a region's problem.
+        UnknownArchError: `arch` is not in the table.
+    """
+    tasks = [Task(problem=region.problem, epilogue=region.epilogue) for region in regions]
+    decisions = select(tasks, arch)
+    launches = tuple(
+        AdapterLaunch(
+            region=region,
+            problem=decision.problem,
+            spec=kernel_spec(decision.problem, region.epilogue, decision.config, arch),
+            split_k=decision.config.split_k,
+        )
+        for region, decision in zip(regions, decisions, strict=True)
+    )
+    specs = dict.fromkeys(launch.spec for launch in launches)
+    return Plan(
+        arch=arch,
+        decisions=tuple(decisions),
+        launches=launches,
+        kernels=tuple(render_kernel(spec) for spec in specs),
+        adapter=render_relax_adapter(launches),
+    )
+
+
+def build_regions(
+    regions: Sequence[Region], arch: str, options: PipelineOptions | None = None
+) -> BuiltRegions:
+    """Plan and compile the regions; nothing is compiled where there are none.
+
+    Raises:
+        NoLegalConfigError: no configuration is legal for a region's problem.
+        CompileError: a kernel does not compile.
+        ToolchainError: a compiler is missing.
+        CacheError: the cache folder cannot be used.
+    """
+    chosen = options or PipelineOptions()
+    with chosen.phases.phase("choose kernels and generate sources"):
+        plan = plan_regions(regions, arch)
+    with chosen.phases.phase("compile kernels"):
+        return build_plan(plan, chosen)
+
+
+def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
+    """Compile what was planned, in parallel, through the cache."""
+    if not plan.launches:
+        return BuiltRegions(plan=plan, objects=(), symbols=())
+    tools = options.toolchain or find_toolchain(options.settings)
+    cache = options.cache or Cache(options.settings.cache_dir)
+    units = [
+        adapter_unit("regions", plan.adapter, tools),
+        *(kernel_unit(kernel, tools, options.device_code) for kernel in plan.kernels),
+    ]
+    outcomes = compile_all(
+        units,
+        cache,
+        jobs=options.jobs or options.settings.jobs,
+        reporter=options.reporter,
+        title="kernels",
+    )
+    return BuiltRegions(
+        plan=plan,
+        objects=tuple(compiled.path for compiled in objects_or_raise(outcomes)),
+        symbols=tuple(launch.region.symbol for launch in plan.launches),
+    )

@@ -1,0 +1,166 @@
+"""A compiled model: a folder that is saved, loaded and run.
+
+model.so        the library, the same file for a GPU and for the virtual GPU
+metadata.json   inputs, outputs, arch, kernels and configurations, versions
+sources/        the generated C++
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boltgen.errors import ArtifactError, InputError
+from boltgen.runtime.metadata import FILE_NAME, Metadata, TensorInfo, read_metadata
+from boltgen.runtime.session import Session
+
+LIBRARY = "model.so"
+SOURCES = "sources"
+
+
+class Artifact:
+    """A compiled model in `folder`.
+
+    `keep` is an object whose lifetime the folder's is bound to: a temporary folder, for a model
+    that has not been saved yet.
+    """
+
+    def __init__(self, folder: Path, metadata: Metadata, keep: object = None) -> None:
+        self.folder = folder
+        self.metadata = metadata
+        self._keep = keep
+        self._sessions: dict[str, Session] = {}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Artifact:
+        """The artifact that `save` wrote to `folder`.
+
+        Raises:
+            ArtifactError: there is none, or it is damaged or of another version.
+        """
+        path = Path(folder)
+        metadata = read_metadata(path)
+        library = path / LIBRARY
+        if not library.is_file():
+            raise ArtifactError(f"{path} has no {LIBRARY}: it is incomplete; compile it again")
+        if file_digest(library) != metadata.library_sha256:
+            raise ArtifactError(
+                f"{library} is not the file that was compiled (its SHA-256 differs from that in "
+                f"{FILE_NAME}); compile the model again"
+            )
+        return cls(path.resolve(), metadata)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Copy the artifact to `folder`, which appears whole or not at all.
+
+        An artifact that is already there is replaced.
+
+        Raises:
+            ArtifactError: `folder` holds something else, or cannot be written.
+        """
+        target = Path(folder).absolute()
+        if target.exists() and not _is_replaceable(target):
+            raise ArtifactError(
+                f"{target} exists and is no compiled model; it is left as it is: "
+                "give another folder"
+            )
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as name:
+                staged = Path(name) / "new"
+                staged.mkdir()
+                mode = staged.stat().st_mode  # the user's choice; a temporary folder's is 0700
+                shutil.copytree(self.folder, staged, dirs_exist_ok=True)
+                staged.chmod(mode)
+                if target.exists():
+                    target.rename(Path(name) / "old")
+                staged.rename(target)
+        except OSError as error:
+            raise ArtifactError(f"{target} cannot be written: {error}") from error
+        return target
+
+    def worth_opening(self) -> list[Path]:
+        """The files that a person may want to read."""
+        kernels = [self.folder / kernel.source for kernel in self.metadata.kernels[:1]]
+        return [self.folder / FILE_NAME, *kernels, self.folder / SOURCES]
+
+    def run(
+        self, inputs: Mapping[str, np.ndarray[Any, Any]], device: str = "vgpu"
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the model once on `device` ("vgpu" or "cuda"); the outputs by name.
+
+        The library stays loaded for the next run.
+
+        Raises:
+            InputError: a name, shape or dtype is not what the model takes.
+            DeviceError: the device is not there, cannot run the model, or reports a fault.
+        """
+        check_inputs(self.metadata.inputs, inputs)
+        session = self._sessions.get(device)
+        if session is None:
+            session = Session(self.folder / LIBRARY, self.metadata, device)
+            self._sessions[device] = session
+        return session.run([np.ascontiguousarray(inputs[i.name]) for i in self.metadata.inputs])
+
+
+def check_inputs(
+    expected: tuple[TensorInfo, ...], inputs: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Compare arrays with what the model takes.
+
+    Raises:
+        InputError: a name, shape or dtype differs; the message has both.
+    """
+    names = [info.name for info in expected]
+    takes = "the model takes " + "; ".join(map(str, expected))
+    if missing := [name for name in names if name not in inputs]:
+        raise InputError(f"no input {', '.join(map(repr, missing))}; {takes}")
+    if unknown := [name for name in inputs if name not in names]:
+        raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {takes}")
+    for info in expected:
+        array = inputs[info.name]
+        if not isinstance(array, np.ndarray):
+            raise InputError(
+                f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; {takes}"
+            )
+        if tuple(array.shape) != info.shape:
+            raise InputError(
+                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}; "
+                f"{takes}"
+            )
+        if array.dtype != np.dtype(info.dtype):
+            raise InputError(
+                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
+            )
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    state = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            state.update(block)
+    return state.hexdigest()
+
+
+def _is_replaceable(target: Path) -> bool:
+    if not target.is_dir():
+        return False
+    is_artifact = (target / FILE_NAME).is_file() and (target / LIBRARY).is_file()
+    return is_artifact or not any(target.iterdir())
+
+
+def load(folder: str | os.PathLike[str]) -> Artifact:
+    """The artifact that `Artifact.save` or `boltgen compile` wrote to `folder`.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged or of another version.
+    """
+    return Artifact.load(folder)

@@ -1,0 +1,153 @@
+"""What a compiled model says of itself: the contents of `metadata.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from boltgen.errors import ArtifactError
+
+# Raised whenever a field changes its meaning or goes away.
+SCHEMA = 1
+
+FILE_NAME = "metadata.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """An input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionInfo:
+    """A region of the model and the kernel that computes it; `runs_as` is what is launched."""
+
+    symbol: str
+    label: str
+    problem: str
+    runs_as: str
+    epilogue: str
+    kernel: str
+    config: str
+    split_k: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelInfo:
+    """A kernel in the library; `source` is relative to the artifact's folder."""
+
+    symbol: str
+    config: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementInfo:
+    """Where an operator runs: in a region, or in TVM for a reason."""
+
+    operator: str
+    shape: tuple[int, ...]
+    region: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseInfo:
+    """How long a phase of the compilation took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """A compiled model's inputs, outputs, kernels, and what they were made with.
+
+    `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
+    compiler.
+    """
+
+    model: str
+    arch: str
+    entry: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    regions: tuple[RegionInfo, ...]
+    kernels: tuple[KernelInfo, ...]
+    placements: tuple[PlacementInfo, ...]
+    phases: tuple[PhaseInfo, ...]
+    versions: Mapping[str, str]
+    library_sha256: str
+    schema: int = field(default=SCHEMA)
+
+    def write(self, folder: Path) -> None:
+        """Write `metadata.json` into `folder`."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+_PARTS: dict[str, type[Any]] = {
+    "inputs": TensorInfo,
+    "outputs": TensorInfo,
+    "regions": RegionInfo,
+    "kernels": KernelInfo,
+    "placements": PlacementInfo,
+    "phases": PhaseInfo,
+}
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """The metadata of the artifact in `folder`.
+
+    Raises:
+        ArtifactError: there is none, it cannot be read, or another version of boltgen wrote it.
+    """
+    path = folder / FILE_NAME
+    again = "compile the model again"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{folder} is no compiled model: it has no {FILE_NAME}; give the folder that "
+            "`boltgen compile -o` wrote"
+        ) from None
+    except NotADirectoryError:
+        raise ArtifactError(f"{folder} is a file; a compiled model is a folder") from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read ({error}); {again}") from error
+    if not isinstance(values, dict) or "schema" not in values:
+        raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
+    if values["schema"] != SCHEMA:
+        raise ArtifactError(
+            f"{path} has schema {values['schema']!r}, this version of boltgen reads {SCHEMA}; "
+            f"{again}"
+        )
+    try:
+        return _parse(values)
+    except (TypeError, KeyError, ValueError) as error:
+        raise ArtifactError(f"{path} is incomplete or damaged ({error}); {again}") from error
+
+
+def _parse(values: dict[str, Any]) -> Metadata:
+    known = {f.name for f in fields(Metadata)}
+    if unknown := sorted(values.keys() - known):
+        raise ValueError(f"unknown fields {', '.join(unknown)}")
+    parts = {
+        name: tuple(kind(**_tupled(part)) for part in values[name]) for name, kind in _PARTS.items()
+    }
+    return Metadata(**(values | parts))
+
+
+def _tupled(part: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
