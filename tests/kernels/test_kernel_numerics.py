@@ -30,3 +30,27 @@ def test_kernel_agrees_with_the_oracle(
 ) -> None:
     agreement = _judge(cuda, kernels, case, random_inputs(case, rng))
     assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"
+
+
+NAN_CASES = [
+    case
+    for case in CASES
+    if case.name.startswith(("split-gemm3", "split-conv2", "batch-ab", "sm_86", "tiny-129x129"))
+]
+
+
+@pytest.mark.parametrize("case", NAN_CASES, ids=[case.name for case in NAN_CASES])
+def test_nan_and_infinity_reach_the_output_as_numpy_has_it(
+    case: KernelCase,
+    cuda: Cuda,
+    kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    inputs = random_inputs(case, rng)
+    flat = inputs.a.reshape(-1)
+    flat[rng.integers(flat.size, size=3)] = [np.nan, np.inf, -np.inf]
+    for operand in inputs.operands:
+        flat = operand.reshape(-1)
+        flat[rng.integers(flat.size)] = np.nan
+    agreement = _judge(cuda, kernels, case, inputs)
+    assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"

@@ -1,0 +1,148 @@
+"""What a kernel's entry refuses, and how it says so. Nothing is launched."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.kernel import KernelSpec, kernel_spec
+from tests.cases import CONFIGS, EPILOGUES, split_k_cases
+from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelError, KernelLibrary
+
+_SPLIT = {case.name: case for case in split_k_cases()}
+GEMM = _SPLIT["split-gemm2"].spec  # residual_before: operands are a row and a tensor
+CONV = _SPLIT["split-conv2"].spec
+INVALID, MISALIGNED, WORKSPACE = 1, 2, 3
+ADDRESS = 0x7F0000001000  # never dereferenced
+
+
+def gemm_args() -> GemmArgs:
+    args = GemmArgs(m=150, n=136, k=264, batch=1, lda=264, ldb=264, ldd=136, split_k=1)
+    args.a = args.b = args.d = ADDRESS
+    args.operands[0].pointer = args.operands[1].pointer = ADDRESS
+    args.operands[1].ld = 136
+    return args
+
+
+def conv_args() -> Conv2dArgs:
+    args = Conv2dArgs(n=1, h=9, w=8, c=72, k=136, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
+    args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = args.split_k = 1
+    args.a = args.b = args.d = ADDRESS
+    args.operands[0].pointer = args.operands[1].pointer = ADDRESS
+    args.operands[1].ld = 136
+    return args
+
+
+def _set(**values: Any) -> Callable[[Any], None]:
+    def change(args: Any) -> None:
+        for name, value in values.items():
+            setattr(args, name, value)
+
+    return change
+
+
+def _operand(index: int, **values: Any) -> Callable[[Any], None]:
+    return lambda args: _set(**values)(args.operands[index])
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (_set(m=0), INVALID, "m is 0; it must be at least 1"),
+        (_set(batch=65536), INVALID, "batch is 65536; it must be at most 65535"),
+        (_set(batch=2, split_k=2), INVALID, "split_k is 2; it must be at most 1"),
+        (_set(lda=256), INVALID, "lda is 256; it must be at least 264"),
+        (_set(ldd=128), INVALID, "ldd is 128; it must be at least 136"),
+        (_set(k=260), MISALIGNED, r"k \(rows of A\) is 260; .* multiple of 8 elements"),
+        (_set(lda=268), MISALIGNED, "lda is 268; .* multiple of 8 elements"),
+        (_set(batch=2, batch_stride_b=4), MISALIGNED, "batch_stride_b is 4; .* of 8"),
+        (_set(a=None), INVALID, "a is a null pointer"),
+        (_set(a=ADDRESS + 8), MISALIGNED, "a is at address 0x7f0000001008; .* needs 16-byte"),
+        (_set(d=ADDRESS + 2), MISALIGNED, "d is at address 0x7f0000001002; .* needs 16-byte"),
+        (_operand(0, pointer=None), INVALID, r"operands\[0\].pointer is a null pointer"),
+        (_operand(1, pointer=ADDRESS + 4), MISALIGNED, r"operands\[1\].pointer is at address"),
+        (_operand(1, ld=128), INVALID, r"operands\[1\].ld is 128; it must be at least 136"),
+        (_operand(1, ld=140), MISALIGNED, r"operands\[1\].ld is 140; .* multiple of 8"),
+        (_set(split_k=2), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+ \(ask"),
+        (
+            _set(split_k=2, workspace=ADDRESS, workspace_bytes=128),
+            WORKSPACE,
+            r"workspace has 128 bytes; these sizes need \d+ \(ask",
+        ),
+    ],
+)
+def test_gemm_refuses(
+    change: Callable[[Any], None],
+    code: int,
+    message: str,
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    args = gemm_args()
+    change(args)
+    with pytest.raises(KernelError) as caught:
+        kernels[GEMM].launch(kernel_symbol(GEMM), args)
+    assert re.search(message, str(caught.value)), str(caught.value)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (_set(p=0), INVALID, "p is 0; it must be at least 1"),
+        (_set(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
+        (_set(r=33), INVALID, r"r \(optimised iterator\) is 33; it must be at most 32"),
+        (_set(n=1 << 20), INVALID, "bytes of A is 10871635968; it must be at most 2147483647"),
+        (_set(c=68), MISALIGNED, r"c \(of A\) is 68; .* multiple of 8 elements"),
+        (_set(k=132), MISALIGNED, r"k \(of D\) is 132; .* multiple of 8 elements"),
+        (_set(b=ADDRESS + 1), MISALIGNED, "b is at address 0x7f0000001001; .* needs 16-byte"),
+        (_set(split_k=3), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+"),
+    ],
+)
+def test_conv2d_refuses(
+    change: Callable[[Any], None],
+    code: int,
+    message: str,
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    args = conv_args()
+    change(args)
+    with pytest.raises(KernelError) as caught:
+        kernels[CONV].launch(kernel_symbol(CONV), args)
+    assert re.search(message, str(caught.value)), str(caught.value)
+    assert caught.value.code == code
+
+
+def test_workspace_holds_a_semaphore_and_a_tile_of_fp32_for_each_block(
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    tiles = 3 * 3  # of 64 x 64, for 150 x 136
+    args = gemm_args()
+    query = kernels[GEMM].workspace_bytes
+    assert query(kernel_symbol(GEMM), args) == 0
+    args.split_k = 3
+    assert query(kernel_symbol(GEMM), args) == 128 + tiles * 64 * 64 * 4
+    args.split_k = 264  # more slices than K has vectors; all add to the same partial sums
+    assert query(kernel_symbol(GEMM), args) == 128 + tiles * 64 * 64 * 4
+    conv = conv_args()
+    conv.split_k = 2
+    assert kernels[CONV].workspace_bytes(kernel_symbol(CONV), conv) == 128 + 6 * 64 * 64 * 4
+
+
+def test_structures_are_those_of_the_header() -> None:
+    assert ctypes.sizeof(GemmArgs) == 16 + 3 * 8 + 6 * 8 + 7 * 24 + 4 * 8
+    assert ctypes.sizeof(Conv2dArgs) == 15 * 4 + 4 + 3 * 8 + 7 * 24 + 4 * 8
+
+
+def test_specs_are_what_the_arguments_assume() -> None:
+    config = CONFIGS["sm80_small"][1]
+    epilogue = EPILOGUES["residual_before"]
+    conv = Conv2d(n=1, h=9, w=8, c=72, k=136, r=3, s=3)
+    assert kernel_spec(conv, epilogue, config, "sm_80") == CONV
+    assert GEMM.epilogue == epilogue
+    assert Gemm(m=150, n=136, k=264).alignment_a == GEMM.alignment_a == 8
