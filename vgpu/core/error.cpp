@@ -1,0 +1,115 @@
+#include "core/error.h"
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace vgpu {
+namespace {
+
+struct Text {
+  const char* name;
+  const char* text;
+};
+const std::map<int, Text> kTexts = {
+    {0, {"cudaSuccess", "no error"}},
+    {1, {"cudaErrorInvalidValue", "invalid argument"}},
+    {2, {"cudaErrorMemoryAllocation", "out of memory"}},
+    {9, {"cudaErrorInvalidConfiguration", "invalid configuration argument"}},
+    {13, {"cudaErrorInvalidSymbol", "invalid device symbol"}},
+    {17, {"cudaErrorInvalidDevicePointer", "invalid device pointer"}},
+    {21, {"cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"}},
+    {52, {"cudaErrorMissingConfiguration", "__global__ function call is not configured"}},
+    {98, {"cudaErrorInvalidDeviceFunction", "invalid device function"}},
+    {100, {"cudaErrorNoDevice", "no CUDA-capable device is detected"}},
+    {101, {"cudaErrorInvalidDevice", "invalid device ordinal"}},
+    {200, {"cudaErrorInvalidKernelImage", "device kernel image is invalid"}},
+    {201, {"cudaErrorDeviceUninitialized", "invalid device context"}},
+    {209, {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"}},
+    {218, {"cudaErrorInvalidPtx", "a PTX JIT compilation failed"}},
+    {400, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
+    {401, {"cudaErrorIllegalState", "the operation cannot be performed in the present state"}},
+    {500, {"cudaErrorSymbolNotFound", "named symbol not found"}},
+    {600, {"cudaErrorNotReady", "device not ready"}},
+    {700, {"cudaErrorIllegalAddress", "an illegal memory access was encountered"}},
+    {701, {"cudaErrorLaunchOutOfResources", "too many resources requested for launch"}},
+    {710, {"cudaErrorAssert", "device-side assert triggered"}},
+    {716, {"cudaErrorMisalignedAddress", "misaligned address"}},
+    {719, {"cudaErrorLaunchFailure", "unspecified launch failure"}},
+    {800, {"cudaErrorNotPermitted", "operation not permitted"}},
+    {801, {"cudaErrorNotSupported", "operation not supported"}},
+    {900, {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"}},
+};
+
+struct State {
+  std::mutex mutex;
+  std::map<int, std::string> detail;
+  std::string last;
+  Code sticky = Code::kSuccess;
+  std::set<std::string> texts;  // never shrinks: callers keep the pointers
+};
+State& state() {
+  static State* const s = new State;  // outlives every other static
+  return *s;
+}
+
+}  // namespace
+
+Code fail(Code code, const std::string& message) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.detail[static_cast<int>(code)] = message;
+  s.last = message;
+  return code;
+}
+
+Code fail_sticky(Code code, const std::string& message) {
+  fail(code, message);
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.sticky == Code::kSuccess) s.sticky = code;
+  std::fprintf(stderr, "vgpu: %s\n", message.c_str());
+  return code;
+}
+
+Code sticky_error() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.sticky;
+}
+
+void clear_sticky_error() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.sticky = Code::kSuccess;
+}
+
+std::string last_message() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.last;
+}
+
+void clear_message() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.last.clear();
+  s.detail.clear();
+}
+
+const char* error_name(int code) {
+  auto it = kTexts.find(code);
+  return it == kTexts.end() ? "unrecognized error code" : it->second.name;
+}
+
+const char* error_text(int code) {
+  auto it = kTexts.find(code);
+  std::string text = it == kTexts.end() ? "unrecognized error code" : it->second.text;
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (auto d = s.detail.find(code); d != s.detail.end() && code != 0) text += ": " + d->second;
+  return s.texts.insert(std::move(text)).first->c_str();
+}
+
+}  // namespace vgpu

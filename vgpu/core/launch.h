@@ -1,0 +1,48 @@
+// A kernel launch: the checks that a GPU makes, the run, and the report of what went wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/module.h"
+
+namespace vgpu {
+
+struct LaunchShape {
+  u32 grid[3] = {1, 1, 1};
+  u32 block[3] = {1, 1, 1};
+  u64 dynamic_shared = 0;
+  u32 cluster[3] = {1, 1, 1};
+};
+
+// Runs the kernel and returns when it is finished. `arguments` has one pointer per parameter.
+Code launch(Kernel& kernel, const LaunchShape& shape, void** arguments);
+// The parameters as one buffer, laid out as the kernel wants them.
+Code launch_packed(Kernel& kernel, const LaunchShape& shape, const void* buffer, u64 bytes);
+
+struct KernelResources {
+  u32 static_shared = 0;
+  u32 local_bytes = 0;
+  u32 registers = 0;
+  u32 max_threads = 0;
+  u32 max_dynamic_shared = 0;
+  int capability = 0;
+};
+Code resources(Kernel& kernel, KernelResources* out);
+// Largest dynamic shared memory a kernel may opt in to.
+Code set_max_dynamic_shared(Kernel& kernel, int bytes);
+// Blocks that fit a multiprocessor at once.
+Code occupancy(Kernel& kernel, int block_threads, u64 dynamic_shared, int* blocks);
+
+struct LaunchRecord {
+  std::string kernel;  // mangled
+  u32 grid[3];
+  u32 block[3];
+  u64 dynamic_shared;
+  u64 warp_instructions;
+  double seconds;
+};
+std::vector<LaunchRecord> launch_records();
+void clear_launch_records();
+
+}  // namespace vgpu

@@ -1,0 +1,40 @@
+// Device memory: host memory with a table of what belongs to whom.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "exec/warp.h"
+
+namespace vgpu {
+
+struct AllocationIndex {
+  std::vector<Allocation> sorted;  // by base
+};
+
+enum class MemoryKind { kDevice, kHost, kModule };
+
+// Fresh memory holds 0xff bytes: NaN in every float type, so a read of what was never written shows.
+Code allocate(u64 bytes, MemoryKind kind, void** out);
+// Memory that the caller owns (a launch's parameters, a registered host buffer).
+void register_memory_range(const void* base, u64 bytes, bool read_only);
+void unregister_memory_range(const void* base);
+// Freed blocks are kept for a while, so that a use of one is recognised.
+Code release(void* base, MemoryKind kind);
+
+// The table as it is now; a launch keeps its own reference.
+std::shared_ptr<const AllocationIndex> allocations();
+
+// A host-side copy or fill may touch host memory freely, but not cross the end of an allocation.
+Code check_range(const void* base, u64 bytes, const char* what);
+bool is_device_memory(const void* address, Allocation* found = nullptr);
+MemoryKind kind_of(const void* address);
+
+// "4 bytes past the end of the 4096-byte allocation #12", for messages.
+std::string describe_address(const AllocationIndex& index, u64 address, u64 bytes);
+
+u64 allocated_bytes();
+
+}  // namespace vgpu

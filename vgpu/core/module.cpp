@@ -1,0 +1,197 @@
+#include "core/module.h"
+
+#include <cxxabi.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/memory.h"
+#include "core/options.h"
+#include "ptx/lower.h"
+
+namespace vgpu {
+namespace {
+
+struct FatbinWrapper {  // what __cudaRegisterFatBinary gets
+  u32 magic;
+  u32 version;
+  const void* data;
+  void* unknown;
+};
+constexpr u32 kWrapperMagic = 0x466243b1;
+constexpr u32 kFatbinMagic = 0xba55ed50;
+
+u32 magic_of(const void* image) {
+  u32 magic;
+  std::memcpy(&magic, image, 4);
+  return magic;
+}
+
+}  // namespace
+
+Kernel::Kernel(Module& module, const ptx::Function& function) : module_(module), function_(function) {
+  for (int p : function.params) {
+    const ptx::Variable& v = function.variables[p];
+    param_bytes_ = (param_bytes_ + v.align - 1) / v.align * v.align;
+    params_.push_back({v.name, param_bytes_, static_cast<u32>(v.bytes)});
+    param_bytes_ += static_cast<u32>(v.bytes);
+  }
+}
+
+std::string Kernel::short_name() const {
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(name().c_str(), nullptr, nullptr, &status);
+  std::string text = status == 0 ? demangled : name();
+  std::free(demangled);
+  if (text.rfind("void ", 0) == 0) text.erase(0, 5);
+  // Leave out the arguments, and template arguments that would fill a screen.
+  std::string brief;
+  int depth = 0;
+  for (char c : text) {
+    if (c == '(' && depth == 0) break;
+    if (c == '>') --depth;
+    if (depth == 0 || text.size() <= 120) brief += c;
+    if (c == '<' && depth++ == 0 && text.size() > 120) brief += "...";
+  }
+  return brief;
+}
+
+u32 Kernel::max_threads() const {
+  const u32* d = function_.required_threads[0] ? function_.required_threads : function_.max_threads;
+  if (d[0] == 0) return 1024;
+  return d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1);
+}
+
+const Program* Kernel::program(Code* why) {
+  const std::lock_guard lock(mutex_);
+  const Isa* isa = options().isa;
+  if (isa_ != isa) {
+    isa_ = isa;
+    failed_ = Code::kSuccess;
+    const auto address = [this](const std::string& symbol) -> std::optional<u64> {
+      void* at;
+      u64 bytes;
+      if (!module_.variable(symbol, &at, &bytes)) return std::nullopt;
+      return reinterpret_cast<u64>(at);
+    };
+    program_ = ptx::lower(module_.ast(), function_, *isa, address);
+    if (!program_->unsupported.empty()) {
+      std::string message = "kernel '" + short_name() + "' cannot run on the virtual GPU: ";
+      for (size_t k = 0; k < program_->unsupported.size() && k < 5; ++k) {
+        message += (k ? "; " : "") + program_->unsupported[k];
+      }
+      if (program_->unsupported.size() > 5) {
+        message += "; and " + std::to_string(program_->unsupported.size() - 5) + " more";
+      }
+      failed_ = fail(Code::kInvalidPtx, message);
+      std::fprintf(stderr, "vgpu: %s\n", message.c_str());
+      failure_ = message;
+    }
+  }
+  *why = failed_ == Code::kSuccess ? Code::kSuccess : fail(failed_, failure_);
+  return failed_ == Code::kSuccess ? program_.get() : nullptr;
+}
+
+Code Module::load(const void* image, std::unique_ptr<Module>* out) {
+  if (!image) return fail(Code::kInvalidValue, "a module image is null");
+  if (magic_of(image) == kWrapperMagic) image = static_cast<const FatbinWrapper*>(image)->data;
+  std::string text;
+  int capability = 0;
+  if (magic_of(image) == kFatbinMagic) {
+    const Code code = ptx_from_fatbin(image, options().device->capability, &text, &capability);
+    if (code != Code::kSuccess) return code;
+  } else if (std::memcmp(image, "\x7f" "ELF", 4) == 0) {
+    return fail(Code::kNoBinaryForDevice,
+                "the image is a cubin, which holds machine code only; the virtual GPU needs PTX: compile "
+                "to a fatbin with -gencode arch=compute_XX,code=[sm_XX,compute_XX] and --no-compress");
+  } else {
+    text = static_cast<const char*>(image);
+    if (text.find(".version") == text.npos) {
+      return fail(Code::kInvalidImage, "the image is neither PTX text, nor a fatbin, nor a cubin");
+    }
+  }
+  auto module = std::make_unique<Module>();
+  const Code code = module->parse(std::move(text), capability);
+  if (code == Code::kSuccess) *out = std::move(module);
+  return code;
+}
+
+Code Module::parse(std::string text, int capability) {
+  text_ = std::move(text);
+  try {
+    ast_ = ptx::parse(text_);
+  } catch (const ptx::SyntaxError& e) {
+    std::fprintf(stderr, "vgpu: %s\n", e.what());
+    return fail(Code::kInvalidPtx, e.what());
+  }
+  std::string digits;
+  for (char c : ast_.target.substr(0, ast_.target.find(','))) {
+    if (std::isdigit(static_cast<unsigned char>(c))) digits += c;
+  }
+  capability_ = capability ? capability : std::atoi(digits.c_str());
+  if (capability_ > options().device->capability) {
+    return fail(Code::kNoBinaryForDevice, "the PTX is for " + ast_.target + ", the device is " +
+                                              options().device->name);
+  }
+  for (const ptx::Function& f : ast_.functions) {
+    if (f.is_entry && f.has_body) kernels_.emplace(f.name, std::make_unique<Kernel>(*this, f));
+  }
+  return place_variables();
+}
+
+Code Module::place_variables() {
+  for (const ptx::Variable& v : ast_.variables) {
+    if (v.space != ptx::Space::kGlobal && v.space != ptx::Space::kConst) continue;
+    if (v.is_extern && v.bytes == 0) continue;
+    void* at = nullptr;
+    const u64 bytes = v.bytes ? v.bytes : 1;
+    const Code code = allocate(bytes, MemoryKind::kModule, &at);
+    if (code != Code::kSuccess) return code;
+    std::memset(at, 0, bytes);
+    std::memcpy(at, v.data.data(), v.data.size());
+    variables_[v.name] = {at, v.bytes};
+  }
+  for (const ptx::Variable& v : ast_.variables) {
+    for (const ptx::Variable::Reference& r : v.references) {
+      auto to = variables_.find(r.symbol);
+      auto in = variables_.find(v.name);
+      if (to == variables_.end() || in == variables_.end()) continue;
+      const u64 value = reinterpret_cast<u64>(to->second.address) + static_cast<u64>(r.addend);
+      std::memcpy(static_cast<char*>(in->second.address) + r.at, &value, 8);
+    }
+  }
+  return Code::kSuccess;
+}
+
+Module::~Module() {
+  for (auto& [name, place] : variables_) release(place.address, MemoryKind::kModule);
+}
+
+Kernel* Module::kernel(const std::string& name) {
+  auto it = kernels_.find(name);
+  return it == kernels_.end() ? nullptr : it->second.get();
+}
+
+bool Module::variable(const std::string& name, void** address, u64* bytes) const {
+  auto it = variables_.find(name);
+  if (it == variables_.end()) return false;
+  *address = it->second.address;
+  *bytes = it->second.bytes;
+  return true;
+}
+
+std::string Module::source_line(u32 line) const {
+  size_t begin = 0;
+  for (u32 k = 1; k < line; ++k) {
+    begin = text_.find('\n', begin);
+    if (begin == text_.npos) return "";
+    ++begin;
+  }
+  std::string found = text_.substr(begin, text_.find('\n', begin) - begin);
+  const size_t first = found.find_first_not_of(" \t");
+  return first == found.npos ? "" : found.substr(first);
+}
+
+}  // namespace vgpu

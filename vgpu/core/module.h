@@ -1,0 +1,80 @@
+// Loaded PTX: modules, their variables, and kernels that are lowered on their first launch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "exec/op_table.h"
+#include "exec/program.h"
+#include "ptx/ast.h"
+
+namespace vgpu {
+
+class Module;
+
+class Kernel {
+ public:
+  Kernel(Module& module, const ptx::Function& function);
+
+  const std::string& name() const { return function_.name; }
+  std::string short_name() const;  // demangled, template arguments left out where long
+  Module& module() const { return module_; }
+  const std::vector<Param>& params() const { return params_; }
+  u32 param_bytes() const { return param_bytes_; }
+  // The lowered code for the instruction set in use, or null: then last_message() says why.
+  const Program* program(Code* why);
+  u32 max_threads() const;  // .maxntid, or 1024
+
+  u32 max_dynamic_shared = 0;  // set when the program opts in; 0: the default of 48 KB in all
+  int shared_carveout = -1;
+
+ private:
+  Module& module_;
+  const ptx::Function& function_;
+  std::vector<Param> params_;
+  u32 param_bytes_ = 0;
+  std::mutex mutex_;
+  std::unique_ptr<Program> program_;
+  const Isa* isa_ = nullptr;
+  Code failed_ = Code::kSuccess;
+  std::string failure_;
+};
+
+class Module {
+ public:
+  // PTX text, a fatbin (or the wrapper that nvcc puts around one), or a cubin, which is refused.
+  static Code load(const void* image, std::unique_ptr<Module>* out);
+  ~Module();
+
+  Kernel* kernel(const std::string& name);
+  // Address and size of a .global or .const variable.
+  bool variable(const std::string& name, void** address, u64* bytes) const;
+  // The line as it stands in the PTX text.
+  std::string source_line(u32 line) const;
+  std::string where() const { return "sm_" + std::to_string(capability_) + " PTX"; }
+  int capability() const { return capability_; }
+  const ptx::Module& ast() const { return ast_; }
+
+ private:
+  Code parse(std::string text, int capability);
+  Code place_variables();
+
+  std::string text_;
+  int capability_ = 0;
+  ptx::Module ast_;
+  std::map<std::string, std::unique_ptr<Kernel>> kernels_;
+  struct Place {
+    void* address;
+    u64 bytes;
+  };
+  std::map<std::string, Place> variables_;
+};
+
+// The PTX in a fatbin that suits the device best. An error says what is wrong and what to do.
+Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int* found);
+
+}  // namespace vgpu

@@ -1,0 +1,25 @@
+// Settings, from BOLTGEN_VGPU ("device=sm_80,threads=2,isa=avx2,check=memcheck") or set_option.
+#pragma once
+
+#include <string>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "exec/op_table.h"
+
+namespace vgpu {
+
+struct Options {
+  const DeviceModel* device;
+  int threads;
+  const Isa* isa;
+  bool late_copies;  // cp.async completes when it is waited for, not when it is issued
+};
+
+// The settings in force. The first call reads the environment.
+const Options& options();
+
+// Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck), copies (late, eager).
+Code set_option(const std::string& name, const std::string& value);
+
+}  // namespace vgpu

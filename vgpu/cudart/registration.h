@@ -1,0 +1,12 @@
+// Kernels and variables by the address that host code knows them by.
+#pragma once
+
+#include "core/launch.h"
+#include "cudart/types.h"
+
+namespace vgpu::cudart {
+
+Code find_kernel(const void* host, Kernel** out);
+Code find_variable(const void* host, void** address, u64* bytes);
+
+}  // namespace vgpu::cudart

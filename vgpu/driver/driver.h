@@ -1,0 +1,37 @@
+// Types of the CUDA driver interface, as CUDA 13 lays them out (cuda.h).
+#pragma once
+
+#include <cstddef>
+
+#include "core/error.h"
+
+extern "C" {
+typedef int CUresult;
+typedef unsigned long long CUdeviceptr;
+
+struct CUlaunchAttribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    unsigned cluster[3];
+  } value;
+};
+
+struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  void* hStream;
+  CUlaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+}
+
+namespace vgpu::driver {
+
+inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+CUresult result(Code code);
+
+}  // namespace vgpu::driver

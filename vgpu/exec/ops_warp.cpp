@@ -1,0 +1,311 @@
+// What involves a whole warp or CTA: shuffles, votes, reductions, barriers; and traps and calls out.
+#include <ctime>
+
+#include "exec/access.h"
+
+namespace vgpu::VGPU_ISA {
+namespace {
+
+enum class Shuffle { kIndex, kUp, kDown, kButterfly };
+
+// Operands: result, predicate (or none), value, index, clamp and segment mask, member mask.
+template <Shuffle kMode>
+Status shuffle(Warp& w, const Ins& i, u32 mask) {
+  const u32* value = words(w, i, 2);
+  const u32* index = words(w, i, 3);
+  const u32* control = words(w, i, 4);
+  alignas(64) u32 result[kWarpSize];
+  u32 in_range = 0;
+  for (int l = 0; l < kWarpSize; ++l) {
+    const int bound = control[l] & 31;
+    const int segment = control[l] >> 8 & 31;
+    const int n = index[l] & 31;
+    const int lowest = l & segment;
+    const int highest = lowest | (bound & ~segment);
+    int from = l;
+    bool good = true;
+    switch (kMode) {
+      case Shuffle::kIndex: from = lowest | (n & ~segment); good = from <= highest; break;
+      case Shuffle::kUp: from = l - n; good = from >= highest; break;
+      case Shuffle::kDown: from = l + n; good = from <= highest; break;
+      case Shuffle::kButterfly: from = l ^ n; good = from <= highest; break;
+    }
+    result[l] = value[good ? from & 31 : l];
+    in_range |= static_cast<u32>(good) << l;
+  }
+  blend(words(w, i, 0), result, mask);
+  if (has(i, 1)) set_predicate(w, i, 1, in_range, mask);
+  return Status::kNext;
+}
+
+void broadcast(u32* to, u32 value, u32 mask) {
+  for (int l = 0; l < kWarpSize; ++l) to[l] = (mask >> l & 1u) ? value : to[l];
+}
+
+// Votes run over the active lanes that the member mask names.
+u32 voters(Warp& w, const Ins& i, int operand, u32 mask) {
+  return mask & words(w, i, operand)[__builtin_ctz(mask)];
+}
+Status vote_all(Warp& w, const Ins& i, u32 mask) {
+  const u32 members = voters(w, i, 2, mask);
+  set_predicate(w, i, 0, (predicate(w, i, 1) & members) == members ? ~0u : 0, mask);
+  return Status::kNext;
+}
+Status vote_any(Warp& w, const Ins& i, u32 mask) {
+  set_predicate(w, i, 0, (predicate(w, i, 1) & voters(w, i, 2, mask)) ? ~0u : 0, mask);
+  return Status::kNext;
+}
+Status vote_uniform(Warp& w, const Ins& i, u32 mask) {
+  const u32 members = voters(w, i, 2, mask);
+  const u32 yes = predicate(w, i, 1) & members;
+  set_predicate(w, i, 0, yes == 0 || yes == members ? ~0u : 0, mask);
+  return Status::kNext;
+}
+Status vote_ballot(Warp& w, const Ins& i, u32 mask) {
+  broadcast(words(w, i, 0), predicate(w, i, 1) & voters(w, i, 2, mask), mask);
+  return Status::kNext;
+}
+Status active_mask(Warp& w, const Ins& i, u32 mask) {
+  broadcast(words(w, i, 0), mask, mask);
+  return Status::kNext;
+}
+
+template <class Lane>
+Status match_any(Warp& w, const Ins& i, u32 mask) {
+  const Lane* value = slot<Lane>(w, i, 1);
+  const u32 members = voters(w, i, 2, mask);
+  alignas(64) u32 result[kWarpSize] = {};
+  for_lanes(members, [&](int l) {
+    for_lanes(members, [&](int k) { result[l] |= static_cast<u32>(value[k] == value[l]) << k; });
+  });
+  blend(words(w, i, 0), result, mask);
+  return Status::kNext;
+}
+template <class Lane>
+Status match_all(Warp& w, const Ins& i, u32 mask) {
+  const Lane* value = slot<Lane>(w, i, 2);
+  const u32 members = voters(w, i, 3, mask);
+  bool same = true;
+  const Lane first = value[__builtin_ctz(members ? members : mask)];
+  for_lanes(members, [&](int l) { same &= value[l] == first; });
+  broadcast(words(w, i, 0), same ? members : 0, mask);
+  if (has(i, 1)) set_predicate(w, i, 1, same ? ~0u : 0, mask);
+  return Status::kNext;
+}
+
+template <class T, class F>
+void add_reduction(OpTable& t, const char* name, F) {
+  add_function(
+      t, name,
+      [](Warp& w, const Ins& i, u32 mask) {
+        const u32* value = words(w, i, 1);
+        const u32 members = voters(w, i, 2, mask);
+        if (!members) return Status::kNext;
+        T total = static_cast<T>(value[__builtin_ctz(members)]);
+        for_lanes(members & (members - 1), [&](int l) { total = F{}(total, static_cast<T>(value[l])); });
+        broadcast(words(w, i, 0), static_cast<u32>(total), mask);
+        return Status::kNext;
+      },
+      "w", "ww");
+}
+
+// --- barriers -----------------------------------------------------------------------------------
+
+Status barrier_fault(Warp& w, const char* what, u32 mask) {
+  w.fault.kind = FaultKind::kBarrier;
+  w.fault.detail = what;
+  w.fault.lane = __builtin_ctz(mask);
+  return Status::kFault;
+}
+
+// Opens the barrier when all that it waits for have come.
+bool try_open(Cta& cta, Barrier& b) {
+  const u32 expected = b.all ? (cta.warps - cta.warps_done) * kWarpSize : b.expected;
+  if (b.arrived < expected) return false;
+  u32* const result = b.result[b.generation & 1];
+  result[0] = b.reduce_and;
+  result[1] = b.reduce_or;
+  result[2] = b.reduce_count;
+  b.arrived = 0;
+  b.reduce_and = 1;
+  b.reduce_or = b.reduce_count = 0;
+  ++b.generation;
+  return true;
+}
+
+// Counts the warp in, once; the count is of threads, in whole warps, as on a GPU.
+Barrier* arrive(Warp& w, const Ins& i, int id, int count, u32 mask, u32 votes) {
+  const u32 number = words(w, i, id)[__builtin_ctz(mask)];
+  if (number >= 16) {
+    barrier_fault(w, "a barrier number must be below 16", mask);
+    return nullptr;
+  }
+  if (mask != w.live) {
+    barrier_fault(w, "a barrier was reached by a part of the warp's threads", mask);
+    return nullptr;
+  }
+  Barrier& b = w.cta->barriers[number];
+  b.all = !has(i, count);
+  b.expected = b.all ? 0 : words(w, i, count)[__builtin_ctz(mask)];
+  b.arrived += kWarpSize;
+  b.reduce_and &= (votes & mask) == mask;
+  b.reduce_or |= (votes & mask) != 0;
+  b.reduce_count += static_cast<u32>(__builtin_popcount(votes & mask));
+  w.barrier_id = number;
+  w.barrier_generation = b.generation;
+  return &b;
+}
+
+// True when the warp has passed. The first call arrives, later ones look again.
+bool pass(Warp& w, const Ins& i, int id, int count, u32 mask, u32 votes, Status& status) {
+  status = Status::kBlock;
+  if (!w.waiting) {
+    Barrier* b = arrive(w, i, id, count, mask, votes);
+    if (!b) {
+      status = Status::kFault;
+      return false;
+    }
+    if (try_open(*w.cta, *b)) return true;
+    w.waiting = true;
+    return false;
+  }
+  Barrier& b = w.cta->barriers[w.barrier_id];
+  if (b.generation == w.barrier_generation && !try_open(*w.cta, b)) return false;
+  w.waiting = false;
+  return true;
+}
+
+Status barrier_sync(Warp& w, const Ins& i, u32 mask) {
+  Status status;
+  return pass(w, i, 0, 1, mask, 0, status) ? Status::kNext : status;
+}
+Status barrier_arrive(Warp& w, const Ins& i, u32 mask) {
+  Barrier* b = arrive(w, i, 0, 1, mask, 0);
+  if (!b) return Status::kFault;
+  try_open(*w.cta, *b);
+  return Status::kNext;
+}
+// kResult: 0 and, 1 or, 2 popc.
+template <int kResult>
+Status barrier_reduce(Warp& w, const Ins& i, u32 mask) {
+  Status status;
+  if (!pass(w, i, 1, 2, mask, predicate(w, i, 3), status)) return status;
+  const u32 value = w.cta->barriers[w.barrier_id].result[w.barrier_generation & 1][kResult];
+  if constexpr (kResult == 2) {
+    broadcast(words(w, i, 0), value, mask);
+  } else {
+    set_predicate(w, i, 0, value ? ~0u : 0, mask);
+  }
+  return Status::kNext;
+}
+
+Status nothing(Warp&, const Ins&, u32) { return Status::kNext; }
+Status fence(Warp&, const Ins&, u32) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return Status::kNext;
+}
+Status sleep(Warp&, const Ins&, u32) { return Status::kYield; }
+
+Status trap(Warp& w, const Ins&, u32 mask) {
+  w.fault.kind = FaultKind::kTrap;
+  w.fault.lane = __builtin_ctz(mask);
+  return Status::kFault;
+}
+
+// --- clocks: instructions of the warp, so that runs repeat ---------------------------------------
+
+Status clock32(Warp& w, const Ins& i, u32 mask) {
+  broadcast(words(w, i, 0), static_cast<u32>(w.instructions), mask);
+  return Status::kNext;
+}
+Status clock64(Warp& w, const Ins& i, u32 mask) {
+  u64* to = doubles(w, i, 0);
+  for_lanes(mask, [&](int l) { to[l] = w.instructions; });
+  return Status::kNext;
+}
+Status global_timer(Warp& w, const Ins& i, u32 mask) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  u64* to = doubles(w, i, 0);
+  const u64 ns = static_cast<u64>(now.tv_sec) * 1000000000u + static_cast<u64>(now.tv_nsec);
+  for_lanes(mask, [&](int l) { to[l] = ns; });
+  return Status::kNext;
+}
+
+// isspacep: imm is the window that the address must lie in; 0 is global memory.
+Status is_space(Warp& w, const Ins& i, u32 mask) {
+  const u64* address = doubles(w, i, 1);
+  u32 result = 0;
+  for (int l = 0; l < kWarpSize; ++l) {
+    result |= static_cast<u32>((address[l] & kWindowMask) == static_cast<u64>(i.imm)) << l;
+  }
+  set_predicate(w, i, 0, result, mask);
+  return Status::kNext;
+}
+
+// vprintf: result, format, pointer to the arguments in local memory.
+Status print(Warp& w, const Ins& i, u32 mask) {
+  for_lanes(mask, [&](int l) {
+    const u64 arguments = doubles(w, i, 2)[l] & ~kWindowMask;
+    const u64 format = doubles(w, i, 1)[l];
+    const bool readable = lookup_global(w, format, 1, false);
+    device_print(w, l, readable ? reinterpret_cast<const char*>(format) : "(bad format)\n",
+                 arguments < w.local_bytes ? w.local + l * w.local_bytes + arguments : nullptr);
+    words(w, i, 0)[l] = 0;
+  });
+  return Status::kNext;
+}
+// __assertfail: message, file, line, function.
+Status assertion(Warp& w, const Ins& i, u32 mask) {
+  w.fault.kind = FaultKind::kAssert;
+  w.fault.lane = __builtin_ctz(mask);
+  const u64 text = doubles(w, i, 0)[w.fault.lane];
+  w.fault.detail = lookup_global(w, text, 1, false) ? reinterpret_cast<const char*>(text) : "";
+  w.fault.address = doubles(w, i, 1)[w.fault.lane];
+  w.fault.bytes = words(w, i, 2)[w.fault.lane];
+  if (!lookup_global(w, w.fault.address, 1, false)) w.fault.address = 0;
+  return Status::kFault;
+}
+
+}  // namespace
+
+void register_warp(OpTable& t) {
+  add_function(t, "shfl.idx", &shuffle<Shuffle::kIndex>, "wp", "wwww");
+  add_function(t, "shfl.up", &shuffle<Shuffle::kUp>, "wp", "wwww");
+  add_function(t, "shfl.down", &shuffle<Shuffle::kDown>, "wp", "wwww");
+  add_function(t, "shfl.bfly", &shuffle<Shuffle::kButterfly>, "wp", "wwww");
+  add_function(t, "vote.all", &vote_all, "p", "pw");
+  add_function(t, "vote.any", &vote_any, "p", "pw");
+  add_function(t, "vote.uni", &vote_uniform, "p", "pw");
+  add_function(t, "vote.ballot", &vote_ballot, "w", "pw");
+  add_function(t, "activemask", &active_mask, "w", "");
+  add_function(t, "match.any.u32", &match_any<u32>, "w", "ww");
+  add_function(t, "match.any.u64", &match_any<u64>, "w", "dw");
+  add_function(t, "match.all.u32", &match_all<u32>, "wp", "ww");
+  add_function(t, "match.all.u64", &match_all<u64>, "wp", "dw");
+  add_reduction<u32>(t, "redux.add.u32", [](u32 a, u32 b) { return a + b; });
+  add_reduction<u32>(t, "redux.min.u32", [](u32 a, u32 b) { return a < b ? a : b; });
+  add_reduction<u32>(t, "redux.max.u32", [](u32 a, u32 b) { return a > b ? a : b; });
+  add_reduction<s32>(t, "redux.min.s32", [](s32 a, s32 b) { return a < b ? a : b; });
+  add_reduction<s32>(t, "redux.max.s32", [](s32 a, s32 b) { return a > b ? a : b; });
+  add_reduction<u32>(t, "redux.and.u32", [](u32 a, u32 b) { return a & b; });
+  add_reduction<u32>(t, "redux.or.u32", [](u32 a, u32 b) { return a | b; });
+  add_reduction<u32>(t, "redux.xor.u32", [](u32 a, u32 b) { return a ^ b; });
+  add_function(t, "bar.sync", &barrier_sync, "", "ww");
+  add_function(t, "bar.arrive", &barrier_arrive, "", "ww");
+  add_function(t, "bar.red.and", &barrier_reduce<0>, "p", "wwp");
+  add_function(t, "bar.red.or", &barrier_reduce<1>, "p", "wwp");
+  add_function(t, "bar.red.popc", &barrier_reduce<2>, "w", "wwp");
+  add_function(t, "nothing", &nothing, "", "");
+  add_function(t, "fence", &fence, "", "");
+  add_function(t, "nanosleep", &sleep, "", "");
+  add_function(t, "trap", &trap, "", "");
+  add_function(t, "clock", &clock32, "w", "");
+  add_function(t, "clock64", &clock64, "d", "");
+  add_function(t, "globaltimer", &global_timer, "d", "");
+  add_function(t, "isspacep", &is_space, "p", "d");
+  add_function(t, "vprintf", &print, "w", "dd");
+  add_function(t, "assertfail", &assertion, "", "ddwd");
+}
+
+}  // namespace vgpu::VGPU_ISA

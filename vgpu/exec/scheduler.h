@@ -1,0 +1,25 @@
+// Runs the CTAs of a launch on the host's threads.
+#pragma once
+
+#include <optional>
+
+#include "exec/op_table.h"
+#include "exec/warp.h"
+
+namespace vgpu {
+
+struct FaultReport {
+  Fault fault;
+  u32 block[3];
+  u32 warp;
+  s32 pc;
+};
+
+struct GridResult {
+  std::optional<FaultReport> fault;
+  u64 instructions = 0;  // of warps
+};
+
+GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors, u32 grid_id);
+
+}  // namespace vgpu

@@ -1,0 +1,125 @@
+// The state of a running warp, CTA and launch. Plain data: the same for every instruction set.
+#pragma once
+
+#include "exec/program.h"
+#include "exec/types.h"
+
+namespace vgpu {
+
+struct Allocation {
+  u64 base;
+  u64 bytes;
+  u64 id;
+  bool freed;
+  bool read_only;
+};
+
+enum class FaultKind : u8 { kNone, kIllegalAddress, kMisaligned, kTrap, kAssert, kBarrier };
+
+// What an operation knows when it fails. The message is made later, once, outside the hot path.
+struct Fault {
+  FaultKind kind = FaultKind::kNone;
+  const char* space = "";   // "global", "shared", "local"
+  const char* detail = "";  // for the kinds without an address
+  bool store = false;
+  u64 address = 0;
+  u32 bytes = 0;
+  int lane = 0;
+};
+
+struct Barrier {
+  u32 arrived = 0;     // threads
+  u32 generation = 0;
+  u32 expected = 0;    // threads, of the arrivals under way
+  bool all = false;    // every thread of the CTA is expected: one that exits is not waited for
+  u32 reduce_and = 1;
+  u32 reduce_or = 0;
+  u32 reduce_count = 0;
+  u32 result[2][3] = {};  // and, or, popc; by generation parity: a slow warp still reads the earlier one
+};
+
+struct DivergenceEntry {
+  s32 pc;
+  s32 reconverge;
+  u32 mask;
+};
+
+// One cp.async of a warp that has not been performed yet.
+struct AsyncCopy {
+  u64 source[kWarpSize];
+  u32 destination[kWarpSize];
+  u32 source_bytes[kWarpSize];
+  u32 mask;
+  u32 bytes;
+  u32 group;
+};
+
+struct Cta;
+struct LaunchState;
+
+inline constexpr int kDivergenceDepth = 256;
+inline constexpr int kAllocationCache = 4;
+
+struct Warp {
+  u8* registers;
+  u8* shared;        // of the CTA
+  u32 shared_bytes;
+  u32 mask;          // active lanes
+  u32 live;          // lanes that have not exited
+  s32 pc;
+  s32 reconverge;
+  u32 depth;
+  u8* local;         // lane l has local + l * local_bytes
+  u32 local_bytes;
+  u32 index;         // in the CTA
+  Cta* cta;
+  LaunchState* launch;
+  u64 instructions;
+  u64 budget;        // instructions until the warp must let others run
+  bool waiting;      // in a barrier
+  bool done;
+  u32 barrier_generation;
+  u32 barrier_id;
+  u32 next_cached;   // round robin over the cache
+  Allocation cached[kAllocationCache];
+  // cp.async: a ring of copies, oldest first
+  AsyncCopy* copies;
+  u32 copy_capacity;
+  u32 copy_head;
+  u32 copy_count;
+  u32 group;         // copies issued now belong to this group
+  Fault fault;
+  DivergenceEntry stack[kDivergenceDepth];
+};
+
+struct Cta {
+  u32 id[3];
+  u32 warps;
+  u32 warps_done;
+  Barrier barriers[16];
+};
+
+struct AllocationIndex;
+
+struct LaunchState {
+  const Program* program;
+  const Ins* code;
+  u32 grid[3];
+  u32 block[3];
+  u32 dynamic_shared;
+  const u8* params;
+  u32 param_bytes;
+  const AllocationIndex* allocations;
+  bool late_copies;  // perform cp.async as late as the program allows
+};
+
+// Finds the allocation that holds [address, address + bytes), or null. Out of the ISA variants.
+const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64 bytes);
+
+// Makes room for one more pending copy (rare: the ring grows by doubling).
+void grow_copies(Warp& warp);
+
+// Sends the text of vprintf to stderr.
+void device_print(const Warp& warp, int lane, const char* format, const u8* arguments);
+
+}  // namespace vgpu

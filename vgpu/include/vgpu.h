@@ -1,0 +1,44 @@
+/* The C interface of libvgpu.so, for bindings and tools. Programs use CUDA's interface instead. */
+#ifndef VGPU_H_
+#define VGPU_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  const char* kernel; /* mangled; valid until the calling thread asks for launches again */
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint64_t dynamic_shared_bytes;
+  uint64_t warp_instructions;
+  double seconds;
+} vgpu_launch;
+
+/* 0, or the CUDA error number; the reason is in vgpu_last_error(). */
+int vgpu_set_option(const char* name, const char* value);
+
+/* The full message of the last failure, or "". Valid until the calling thread asks again. */
+const char* vgpu_last_error(void);
+
+/* Number of launches since the start or the last clear, and a copy of up to `capacity` of them. */
+uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity);
+void vgpu_clear_launches(void);
+
+/* Lets kernels access memory of the program's own, until it is unregistered. */
+void vgpu_register_memory(const void* base, uint64_t bytes);
+void vgpu_unregister_memory(const void* base);
+
+/* "avx512", "avx2" or "generic". */
+const char* vgpu_isa(void);
+
+/* Forgets an error that made every later call fail (a GPU needs a new process for that). */
+void vgpu_reset_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* VGPU_H_ */

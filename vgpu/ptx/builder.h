@@ -1,0 +1,146 @@
+// What lowering works on: instructions over virtual slots, before slots get their offsets.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ptx/lower.h"
+
+namespace vgpu::ptx {
+
+using Width = Constant::Width;
+
+struct Slot {
+  enum class Kind : u8 { kVirtual, kConstant, kSpecial };
+  Width width;
+  Kind kind;
+  u64 value;           // of a constant, or the Special
+  bool dynamic_base;   // a constant to which the start of dynamic shared memory is added
+  u32 offset = kNoSlot;
+};
+
+struct Draft {  // an Ins in the making
+  const OpInfo* info = nullptr;
+  std::vector<int> slots;  // -1 where an operand is absent
+  int guard = -1;
+  bool guard_negated = false;
+  s64 imm = 0;
+  u32 extra = 0;
+  u32 control = 0;  // MXCSR bits
+  Kind kind = Kind::kPlain;
+  int label = -1;   // branch target
+  int target = -1;
+  int reconverge = -1;
+  bool joins = false;
+  u32 line = 0;
+};
+
+// Fills in targets, reconvergence points and `joins`.
+void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_position);
+
+// Gives every slot its offset, sharing one between values that are never alive together.
+void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Program& program);
+
+// The body of one function, inlined at one place.
+struct Frame {
+  const Function* function = nullptr;
+  std::vector<int> registers;            // slot of each, -1 until it is used
+  std::vector<s64> storage;              // place of each variable in its space, -1 until it is used
+  std::map<std::pair<int, std::string>, int> labels;  // (scope, name)
+  int end_label = -1;                    // where `ret` goes; -1 in the kernel itself
+  int carry = -1;                        // the carry flag
+};
+
+class Unsupported : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Builder {
+ public:
+  Builder(const Module& module, const Function& kernel, const Isa& isa, const SymbolAddress& symbols);
+  std::unique_ptr<Program> run();
+
+ private:
+  struct Address {
+    int slot = -1;
+    s64 offset = 0;
+    bool entry_parameter = false;
+    bool local_storage = false;  // a .param variable of a call, kept in local memory
+  };
+
+  // lower.cpp: structure, operands
+  void inline_function(Frame& frame);
+  void call(const Instruction& ins);
+  bool call_builtin(const Instruction& ins, const std::string& name, const std::vector<s64>& arguments,
+                    const std::vector<s64>& results);
+  int new_slot(Width width);
+  int constant(Width width, u64 value, bool dynamic_base = false);
+  int special(Special which);
+  int special_register(const std::string& name, bool wide);
+  int register_slot(int index);
+  int label_of(const Instruction& ins, const std::string& name);
+  void place_label(int label);
+  s64 storage_of(int variable);
+  int symbol_slot(const Operand& operand, Width width);
+  int source(const Operand& operand, char code, const std::string& type);
+  // A slot for the result; `finish_results` moves it on where the register is wider or narrower.
+  int result(const Operand& operand, char code, bool sign);
+  void finish_results();
+  Address address(const Operand& operand, char code);
+  Draft& emit(const std::string& name, std::vector<int> slots);
+  const OpInfo& op(const std::string& name);
+  void begin(const Instruction& ins) { current_ = &ins; }
+  [[noreturn]] void unknown() const;
+
+  // lower_ops.cpp: one method per kind of instruction
+  void lower_instruction(const Instruction& ins);
+  bool lower_control(const Instruction& ins);
+  bool lower_memory(const Instruction& ins);
+  bool lower_warp(const Instruction& ins);
+  void lower_move(const Instruction& ins);
+  void lower_load_store(const Instruction& ins, bool store);
+  void lower_atomic(const Instruction& ins);
+  void lower_async_copy(const Instruction& ins);
+  void lower_matrix(const Instruction& ins);
+  void lower_cvta(const Instruction& ins);
+  void lower_setp(const Instruction& ins);
+  void lower_set(const Instruction& ins);
+  int compare(const std::string& cmp, const std::string& type, const Operand& a, const Operand& b,
+              u32 control);
+  void lower_cvt(const Instruction& ins);
+  void lower_carry(const Instruction& ins);
+  void lower_barrier(const Instruction& ins);
+  void lower_generic(const Instruction& ins);
+  void lower_by_signature(const std::string& name, const std::vector<Operand>& operands,
+                          const std::string& type, u32 control);
+
+  const Module& module_;
+  const Function& kernel_;
+  const Isa& isa_;
+  const OpTable& table_;
+  const SymbolAddress& symbols_;
+  std::unique_ptr<Program> program_;
+  std::vector<Draft> code_;
+  std::vector<Slot> slots_;
+  std::map<std::tuple<Width, u64, bool>, int> constants_;
+  std::map<Special, int> specials_;
+  std::vector<int> label_position_;
+  std::map<std::string, u32> shared_offsets_;  // module-scope shared variables
+  u32 shared_bytes_ = 0;
+  u32 dynamic_align_ = 16;
+  u32 local_bytes_ = 0;
+  Frame* frame_ = nullptr;
+  std::vector<const Function*> call_stack_;
+  const Instruction* current_ = nullptr;
+  int guard_ = -1;
+  bool guard_negated_ = false;
+  struct PendingResult {
+    int from, to;
+    const char* op;
+  };
+  std::vector<PendingResult> pending_;
+};
+
+}  // namespace vgpu::ptx

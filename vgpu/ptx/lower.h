@@ -1,0 +1,21 @@
+// From the syntax tree of a kernel to the flat program that warps execute.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "exec/op_table.h"
+#include "exec/program.h"
+#include "ptx/ast.h"
+
+namespace vgpu::ptx {
+
+// The device address of a module-scope variable, or nothing when there is none of that name.
+using SymbolAddress = std::function<std::optional<u64>(const std::string&)>;
+
+std::unique_ptr<Program> lower(const Module& module, const Function& kernel, const Isa& isa,
+                               const SymbolAddress& symbols);
+
+}  // namespace vgpu::ptx
