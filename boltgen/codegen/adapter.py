@@ -135,7 +135,7 @@ def _region(launch: AdapterLaunch) -> AdapterRegion:
     parameters = [f"TensorView const& p{i}" for i in range(region.parameter_count)]
     return AdapterRegion(
         symbol=region.symbol,
-        label=string_literal(region.label),
+        label=string_literal(" ".join(region.label.split())),  # one line of a message
         comment=comment_lines(comment),
         parameters=",\n    ".join((*parameters, "TensorView const& output")),
         kernel=_declaration(launch),

@@ -101,7 +101,7 @@ def test_adapters_with_nasty_labels_compile() -> None:
     assert isinstance(outcome, CompiledObject), outcome.message
     content = outcome.path.read_bytes()
     for text in NASTY:
-        assert text.encode("utf-8", errors="replace") in content
+        assert " ".join(text.split()).encode("utf-8", errors="replace") in content
 
 
 @pytest.mark.parametrize("symbol", ["a b", 'x"y', "1st", "f();"])
