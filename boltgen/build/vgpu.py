@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
 from pathlib import Path
 
 from boltgen.build.cache import Cache
@@ -15,9 +17,10 @@ from boltgen.paths import resource_dir
 from boltgen.settings import Settings
 
 # What the rest of boltgen loads; a build without them is no build.
-LIBRARIES = ("libcuda.so.1", "libcudart.so.13")
+LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13")
 
-_CPU_INFO = Path("/proc/cpuinfo")
+_SOURCES = (".cpp", ".h", ".map", "Makefile")
+_POLL_SECONDS = 0.2
 
 
 def vgpu_libraries(
@@ -34,64 +37,76 @@ def vgpu_libraries(
     key = _key(source, compiler)
     cache = cache or Cache(settings.cache_dir)
     told = reporter or Silent()
-
-    def build(folder: Path) -> None:
-        told.start("building the virtual GPU", 1)
-        try:
-            _make(source, folder, compiler, settings)
-            told.step("its libraries")
-        finally:
-            told.end()
-
-    return cache.get_or_build("vgpu", key, build).folder
+    return cache.get_or_build(
+        "vgpu", key, lambda folder: _make(source, folder, compiler, settings, told)
+    ).folder
 
 
 def _key(source: Path, compiler: HostCompiler) -> str:
-    files = sorted(path for path in source.rglob("*") if path.is_file())
-    contents = tuple((str(p.relative_to(source)), p.read_text(errors="replace")) for p in files)
-    return digest("vgpu", contents, compiler.version, _processor())
+    files = sorted(path for path in source.rglob("*") if path.name.endswith(_SOURCES))
+    contents = tuple((str(path.relative_to(source)), path.read_text()) for path in files)
+    return digest("vgpu", contents, compiler.version)
 
 
-def _processor() -> str:
-    """The processor's instruction sets: the libraries are built for the machine at hand."""
-    try:
-        lines = _CPU_INFO.read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _make(source: Path, folder: Path, compiler: HostCompiler, settings: Settings) -> None:
+def _make(
+    source: Path, folder: Path, compiler: HostCompiler, settings: Settings, reporter: Reporter
+) -> None:
     make = shutil.which("make", path=settings.search_path)
     if not make:
         raise ToolchainError(
             "make is not on PATH; the virtual GPU is built with it: install it (Debian and "
             "Ubuntu: `apt install make`)"
         )
-    work = folder / "work"
-    work.mkdir()
-    log = folder / "build.log"
-    status = Children().run(
-        (
-            make,
-            "-C",
-            str(source),
-            f"-j{settings.jobs}",
-            f"CXX={compiler.path}",
-            f"BUILD={work}",
-            f"OUT={folder}",
-        ),
-        folder=folder,
-        environment=dict(settings.compiler_environment),
-        log=log,
+    command = (
+        make,
+        "-C",
+        str(source),
+        f"-j{settings.jobs}",
+        f"CXX={compiler.path}",
+        f"OUT={folder}",
     )
+    log = folder / "build.log"
+    status = _run(command, folder, log, settings, reporter)
     missing = [name for name in LIBRARIES if not (folder / name).is_file()]
     if status or missing:
         said = log.read_text(errors="replace").splitlines()
-        errors = [line for line in said if "error" in line or "Error" in line] or said[-1:]
+        errors = [line for line in said if "error:" in line or "Error" in line] or said[-1:]
         raise ToolchainError(
             f"the virtual GPU cannot be built with {compiler.path} ({compiler.version}): "
             f"{errors[0] if errors else f'no {missing[0]} was made'}\n"
-            f"  it needs a C++20 compiler; by hand: make -C {source}"
+            f"  it needs g++ 11 or newer; by hand: make -C {source} OUT=<folder>"
         )
-    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(folder / "obj", ignore_errors=True)
+
+
+def _run(
+    command: tuple[str, ...], folder: Path, log: Path, settings: Settings, reporter: Reporter
+) -> int:
+    """Run make; progress is told by the objects that appear."""
+    environment = dict(settings.compiler_environment)
+    children = Children()
+    counting = folder / "plan.log"
+    children.run((*command, "-n"), folder=folder, environment=environment, log=counting)
+    total = counting.read_text(errors="replace").count(" -c ")
+    counting.unlink()
+    reporter.start("building the virtual GPU", total)
+    seen: set[Path] = set()
+    try:
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            running = pool.submit(
+                children.run, command, folder=folder, environment=environment, log=log
+            )
+            try:
+                while True:
+                    for path in sorted(set((folder / "obj").rglob("*.o")) - seen):
+                        seen.add(path)
+                        reporter.step(str(path.relative_to(folder / "obj")))
+                    try:
+                        return running.result(timeout=_POLL_SECONDS)
+                    except NotYetError:
+                        continue
+            except BaseException:
+                children.stop()
+                raise
+    finally:
+        reporter.end()

@@ -1,0 +1,154 @@
+"""Saving and loading compiled models, and what is said of arrays and folders that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.errors import ArtifactError, InputError
+from boltgen.runtime.artifact import Artifact, check_inputs, load
+from boltgen.runtime.metadata import SCHEMA, TensorInfo
+from tests.runtime.samples import write_sample
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Artifact:
+    return write_sample(tmp_path / "sample")
+
+
+def test_a_saved_artifact_loads_as_it_was(sample: Artifact, tmp_path: Path) -> None:
+    sample.save(tmp_path / "deep" / "saved")
+    loaded = load(tmp_path / "deep" / "saved")
+    assert loaded.metadata == sample.metadata
+    assert (loaded.folder / "sources" / "k.cu").read_text() == "// kernel\n"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["saved"]
+    assert all(path.exists() for path in loaded.worth_opening())
+
+
+def test_an_artifact_replaces_an_artifact_or_an_empty_folder(
+    sample: Artifact, tmp_path: Path
+) -> None:
+    (tmp_path / "target").mkdir()
+    sample.save(tmp_path / "target")
+    (tmp_path / "target" / "sources" / "stale.cu").write_text("old")
+    sample.save(tmp_path / "target")
+    assert not (tmp_path / "target" / "sources" / "stale.cu").exists()
+
+
+def test_what_is_no_artifact_is_never_overwritten(sample: Artifact, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    with pytest.raises(
+        ArtifactError, match=r"home exists and is no compiled model.*another folder"
+    ):
+        sample.save(tmp_path / "home")
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtifactError, match="is no compiled model"):
+        sample.save(tmp_path / "file")
+
+
+def test_a_save_that_fails_leaves_the_old_artifact(
+    sample: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample.save(tmp_path / "target")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(ArtifactError, match=r"target cannot be written: .*No space left"):
+        sample.save(tmp_path / "target")
+    assert load(tmp_path / "target").metadata == sample.metadata
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample", "target"]
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"it has no metadata\.json; give the folder"):
+        load(tmp_path / "absent")
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_text("x")
+    with pytest.raises(ArtifactError, match=r"model\.onnx is a file; a compiled model is a folder"):
+        load(tmp_path / "model.onnx")
+
+
+def test_a_library_that_is_missing(sample: Artifact) -> None:
+    (sample.folder / "model.so").unlink()
+    with pytest.raises(ArtifactError, match=r"has no model\.so: it is incomplete"):
+        load(sample.folder)
+
+
+def test_a_library_that_was_changed(sample: Artifact) -> None:
+    (sample.folder / "model.so").write_bytes(b"librarz")
+    with pytest.raises(ArtifactError, match=r"model\.so is not the file that was compiled"):
+        load(sample.folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "cannot be read"),
+        ("\x00\xff", "cannot be read"),
+        ("[]", "names no schema"),
+        ("{}", "names no schema"),
+        (json.dumps({"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}, .* reads {SCHEMA}"),
+        (json.dumps({"schema": SCHEMA}), "incomplete or damaged"),
+    ],
+)
+def test_metadata_that_cannot_be_used(sample: Artifact, text: str, said: str) -> None:
+    (sample.folder / "metadata.json").write_text(text)
+    with pytest.raises(ArtifactError, match=f"(?s){said}.*compile the model again"):
+        load(sample.folder)
+
+
+def test_metadata_with_a_field_too_many_or_too_few(sample: Artifact) -> None:
+    path = sample.folder / "metadata.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"colour": "red"}))
+    with pytest.raises(ArtifactError, match="unknown fields colour"):
+        load(sample.folder)
+    del values["inputs"][0]["shape"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match="shape"):
+        load(sample.folder)
+
+
+INPUTS = (
+    TensorInfo(name="x", shape=(2, 3), dtype="float32"),
+    TensorInfo(name="n", shape=(), dtype="int64"),
+)
+X, N = np.zeros((2, 3), np.float32), np.array(1)
+
+
+def test_arrays_that_fit() -> None:
+    check_inputs(INPUTS, {"n": N, "x": X})
+    check_inputs(INPUTS, {"x": np.zeros((3, 2), np.float32).T, "n": N})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"x": X}, "no input 'n'; the model takes x: float32[2, 3]; n: int64[]"),
+        ({"x": X, "n": N, "m": N}, "unknown input 'm'; the model takes x"),
+        ({"X": X, "n": N}, "no input 'x'"),
+        ({"x": X[None], "n": N}, "input 'x' has shape (1, 2, 3), expected (2, 3)"),
+        ({"x": X.astype(np.float64), "n": N}, "input 'x' has dtype float64, expected float32"),
+        ({"x": X.tolist(), "n": N}, "input 'x' is a list, not a NumPy array"),
+    ],
+)
+def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        check_inputs(INPUTS, arrays)
+
+
+def test_inputs_are_checked_before_a_device_is_touched(sample: Artifact) -> None:
+    with pytest.raises(InputError, match="no input"):
+        sample.run({}, device="no such device")
