@@ -1,0 +1,77 @@
+"""How a benchmark's figures are kept: one JSON file each, with what they were measured on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def repeat_seconds(run: Callable[[], object], repeats: int, warm_ups: int = 1) -> list[float]:
+    """Wall seconds of each of `repeats` calls, after `warm_ups` that are not counted."""
+    for _ in range(warm_ups):
+        run()
+    seconds = []
+    for _ in range(repeats):
+        started = perf_counter()
+        run()
+        seconds.append(perf_counter() - started)
+    return seconds
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """Median and range of repeated measurements, and all of them."""
+    return {
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "all": list(values),
+    }
+
+
+def write(name: str, figures: dict[str, Any], target: str) -> Path:
+    """Keep `figures` in `benchmarks/results/NAME.json`, and print them.
+
+    `target` says in words what the figures are to reach.
+    """
+    record = {
+        "benchmark": name,
+        "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
+        "target": target,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "machine": {"cpu": _cpu(), "cores": _cores(), "python": platform.python_version()},
+        "figures": figures,
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    text = json.dumps(record, indent=2)
+    path.write_text(text + "\n")
+    print(text)
+    return path
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _cores() -> int:
+    return len([x for x in Path("/proc/cpuinfo").read_text().splitlines() if "processor" in x])
