@@ -35,7 +35,9 @@ uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity) {
 
 void vgpu_clear_launches(void) { vgpu::clear_launch_records(); }
 
-void vgpu_register_memory(const void* base, uint64_t bytes) { vgpu::register_memory_range(base, bytes, false); }
+void vgpu_register_memory(const void* base, uint64_t bytes) {
+  vgpu::register_memory_range(base, bytes, false);
+}
 void vgpu_unregister_memory(const void* base) { vgpu::unregister_memory_range(base); }
 
 const char* vgpu_isa(void) { return vgpu::options().isa->name; }

@@ -1,5 +1,6 @@
-// The GPU models that can be imitated. Figures from the CUDA C++ Programming Guide, table "Technical
-// specifications per compute capability", and NVIDIA's data sheets of the named products.
+// The GPU models that can be imitated. Figures from the CUDA C++ Programming Guide, table
+// "Technical specifications per compute capability", and NVIDIA's data sheets of the named
+// products.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ struct DeviceModel {
   int threads_per_sm;
   int blocks_per_sm;
   int registers_per_sm;
-  int shared_per_sm;         // bytes
+  int shared_per_sm;  // bytes
   int shared_per_block_optin;
   int l2_bytes;
   int clock_khz;

@@ -26,7 +26,9 @@ const std::map<int, Text> kTexts = {
     {101, {"cudaErrorInvalidDevice", "invalid device ordinal"}},
     {200, {"cudaErrorInvalidKernelImage", "device kernel image is invalid"}},
     {201, {"cudaErrorDeviceUninitialized", "invalid device context"}},
-    {209, {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"}},
+    {209,
+     {"cudaErrorNoKernelImageForDevice",
+      "no kernel image is available for execution on the device"}},
     {218, {"cudaErrorInvalidPtx", "a PTX JIT compilation failed"}},
     {400, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
     {401, {"cudaErrorIllegalState", "the operation cannot be performed in the present state"}},
@@ -39,7 +41,8 @@ const std::map<int, Text> kTexts = {
     {719, {"cudaErrorLaunchFailure", "unspecified launch failure"}},
     {800, {"cudaErrorNotPermitted", "operation not permitted"}},
     {801, {"cudaErrorNotSupported", "operation not supported"}},
-    {900, {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"}},
+    {900,
+     {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"}},
 };
 
 struct State {

@@ -50,7 +50,8 @@ Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int*
     const bool is_ptx = entry.kind == 1;
     const int arch = static_cast<int>(entry.capability);
     if (is_ptx || entry.kind == 2) {
-      present += (present.empty() ? "" : ", ") + std::string(is_ptx ? "compute_" : "sm_") + std::to_string(arch);
+      present += (present.empty() ? "" : ", ") + std::string(is_ptx ? "compute_" : "sm_") +
+                 std::to_string(arch);
     }
     if (is_ptx && arch <= capability && arch > best) {
       compressed = (entry.flags & kCompressedFlags) != 0;
@@ -62,13 +63,15 @@ Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int*
   }
   if (best == 0) {
     return fail(Code::kNoBinaryForDevice,
-                "the fatbin holds no PTX for sm_" + std::to_string(capability) + " or below (it holds " +
-                    (present.empty() ? "nothing" : present) + "); compile with -gencode arch=compute_" +
-                    std::to_string(capability) + ",code=[sm_" + std::to_string(capability) + ",compute_" +
+                "the fatbin holds no PTX for sm_" + std::to_string(capability) +
+                    " or below (it holds " + (present.empty() ? "nothing" : present) +
+                    "); compile with -gencode arch=compute_" + std::to_string(capability) +
+                    ",code=[sm_" + std::to_string(capability) + ",compute_" +
                     std::to_string(capability) + "]");
   }
   if (compressed) {
-    return fail(Code::kNoBinaryForDevice, "the PTX in the fatbin is compressed; compile with nvcc --no-compress");
+    return fail(Code::kNoBinaryForDevice,
+                "the PTX in the fatbin is compressed; compile with nvcc --no-compress");
   }
   *found = best;
   return Code::kSuccess;

@@ -34,13 +34,16 @@ Code check_shared(Kernel& kernel, u64 static_bytes, u64 dynamic) {
   const u64 optin = static_cast<u64>(d.shared_per_block_optin);
   if (total > optin) {
     return refuse(Code::kInvalidValue, kernel,
-                  std::to_string(total) + " bytes of shared memory a block; " + d.name + " has " + std::to_string(optin));
+                  std::to_string(total) + " bytes of shared memory a block; " + d.name + " has " +
+                      std::to_string(optin));
   }
   if (total > static_cast<u64>(kSharedPerBlock) && dynamic > kernel.max_dynamic_shared) {
-    return refuse(Code::kInvalidValue, kernel,
-                  std::to_string(dynamic) + " bytes of dynamic shared memory; above 48 KB they must be asked for with "
-                  "cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize), which allows " +
-                      std::to_string(kernel.max_dynamic_shared) + " now");
+    return refuse(
+        Code::kInvalidValue, kernel,
+        std::to_string(dynamic) +
+            " bytes of dynamic shared memory; above 48 KB they must be asked for with "
+            "cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize), which allows " +
+            std::to_string(kernel.max_dynamic_shared) + " now");
   }
   return Code::kSuccess;
 }
@@ -50,17 +53,21 @@ Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   const std::string block = triple(s.block[0], s.block[1], s.block[2]);
   const std::string grid = triple(s.grid[0], s.grid[1], s.grid[2]);
   if (threads == 0 || !s.grid[0] || !s.grid[1] || !s.grid[2]) {
-    return refuse(Code::kInvalidConfiguration, kernel, "grid " + grid + ", block " + block + ": a dimension is zero");
+    return refuse(Code::kInvalidConfiguration, kernel,
+                  "grid " + grid + ", block " + block + ": a dimension is zero");
   }
   if (threads > 1024 || s.block[0] > 1024 || s.block[1] > 1024 || s.block[2] > 64) {
-    return refuse(Code::kInvalidConfiguration, kernel, "block " + block + " is larger than (1024,1024,64) or 1024 threads");
+    return refuse(Code::kInvalidConfiguration, kernel,
+                  "block " + block + " is larger than (1024,1024,64) or 1024 threads");
   }
   if (threads > kernel.max_threads()) {
-    return refuse(Code::kInvalidValue, kernel, "block " + block + " has more threads than the kernel's __launch_bounds__ " +
-                                                   std::to_string(kernel.max_threads()));
+    return refuse(Code::kInvalidValue, kernel,
+                  "block " + block + " has more threads than the kernel's __launch_bounds__ " +
+                      std::to_string(kernel.max_threads()));
   }
   if (s.grid[0] > 0x7fffffffu || s.grid[1] > 65535 || s.grid[2] > 65535) {
-    return refuse(Code::kInvalidConfiguration, kernel, "grid " + grid + " is larger than (2147483647,65535,65535)");
+    return refuse(Code::kInvalidConfiguration, kernel,
+                  "grid " + grid + " is larger than (2147483647,65535,65535)");
   }
   if (s.cluster[0] * s.cluster[1] * s.cluster[2] != 1) {
     return refuse(Code::kNotSupported, kernel, "clusters are not modelled");
@@ -73,33 +80,38 @@ std::string thread_of(const FaultReport& r, const LaunchShape& s) {
   return triple(t % s.block[0], t / s.block[0] % s.block[1], t / s.block[0] / s.block[1]);
 }
 
-void report(Kernel& kernel, const Program& p, const LaunchShape& s, const FaultReport& r, const AllocationIndex& index) {
+void report(Kernel& kernel, const Program& p, const LaunchShape& s, const FaultReport& r,
+            const AllocationIndex& index) {
   const Fault& f = r.fault;
   const u32 line = p.code[static_cast<size_t>(r.pc)].line;
   std::ostringstream where;
-  where << " in kernel '" << kernel.short_name() << "', block " << triple(r.block[0], r.block[1], r.block[2])
-        << ", thread " << thread_of(r, s) << ", PTX line " << line << ": " << kernel.module().source_line(line);
+  where << " in kernel '" << kernel.short_name() << "', block "
+        << triple(r.block[0], r.block[1], r.block[2]) << ", thread " << thread_of(r, s)
+        << ", PTX line " << line << ": " << kernel.module().source_line(line);
   std::ostringstream text;
   const std::string space = f.space;
   switch (f.kind) {
     case FaultKind::kIllegalAddress:
-      text << "out-of-bounds " << space << (f.store ? " write" : " read") << " of " << f.bytes << " bytes" << where.str() << "; ";
+      text << "out-of-bounds " << space << (f.store ? " write" : " read") << " of " << f.bytes
+           << " bytes" << where.str() << "; ";
       if (space == "global") {
         text << describe_address(index, f.address, f.bytes);
       } else {
         text << "offset " << f.address << " of "
-             << (space == "shared" ? p.static_shared_bytes + s.dynamic_shared : p.local_bytes) << " bytes of " << space << " memory";
+             << (space == "shared" ? p.static_shared_bytes + s.dynamic_shared : p.local_bytes)
+             << " bytes of " << space << " memory";
       }
       fail_sticky(Code::kIllegalAddress, text.str());
       break;
     case FaultKind::kMisaligned:
-      text << "misaligned " << space << (f.store ? " write" : " read") << " of " << f.bytes << " bytes at address 0x"
-           << std::hex << f.address << std::dec << where.str();
+      text << "misaligned " << space << (f.store ? " write" : " read") << " of " << f.bytes
+           << " bytes at address 0x" << std::hex << f.address << std::dec << where.str();
       fail_sticky(Code::kMisalignedAddress, text.str());
       break;
     case FaultKind::kAssert:
-      text << "assertion failed: " << f.detail << " (" << (f.address ? reinterpret_cast<const char*>(f.address) : "?")
-           << ":" << f.bytes << ")" << where.str();
+      text << "assertion failed: " << f.detail << " ("
+           << (f.address ? reinterpret_cast<const char*>(f.address) : "?") << ":" << f.bytes << ")"
+           << where.str();
       fail_sticky(Code::kAssert, text.str());
       break;
     case FaultKind::kBarrier:
@@ -114,7 +126,8 @@ void report(Kernel& kernel, const Program& p, const LaunchShape& s, const FaultR
   }
 }
 
-Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const u8* params, u32 param_bytes) {
+Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const u8* params,
+         u32 param_bytes) {
   const auto index = allocations();
   LaunchState state = {};
   state.program = &program;
@@ -133,7 +146,8 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   {
     const std::lock_guard lock(records_mutex);
-    LaunchRecord r = {kernel.name(), {}, {}, shape.dynamic_shared, result.instructions, seconds.count()};
+    LaunchRecord r = {kernel.name(),  {}, {}, shape.dynamic_shared, result.instructions,
+                      seconds.count()};
     std::memcpy(r.grid, shape.grid, sizeof(r.grid));
     std::memcpy(r.block, shape.block, sizeof(r.block));
     records.push_back(std::move(r));
@@ -158,21 +172,25 @@ Code launch_packed(Kernel& kernel, const LaunchShape& shape, const void* buffer,
   const Program* program = nullptr;
   if (const Code code = prepare(kernel, shape, &program); code != Code::kSuccess) return code;
   if (bytes < kernel.param_bytes()) {
-    return refuse(Code::kInvalidValue, kernel, "a parameter buffer of " + std::to_string(bytes) + " bytes, want " +
-                                                   std::to_string(kernel.param_bytes()));
+    return refuse(Code::kInvalidValue, kernel,
+                  "a parameter buffer of " + std::to_string(bytes) + " bytes, want " +
+                      std::to_string(kernel.param_bytes()));
   }
   alignas(128) u8 params[4096 + 64];
-  if (kernel.param_bytes() > 4096) return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
+  if (kernel.param_bytes() > 4096)
+    return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
   std::memcpy(params, buffer, kernel.param_bytes());
   return run(kernel, shape, *program, params, kernel.param_bytes());
 }
 
 Code launch(Kernel& kernel, const LaunchShape& shape, void** arguments) {
   alignas(128) u8 params[4096 + 64] = {};
-  if (kernel.param_bytes() > 4096) return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
+  if (kernel.param_bytes() > 4096)
+    return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
   for (size_t k = 0; k < kernel.params().size(); ++k) {
     const Param& p = kernel.params()[k];
-    if (!arguments || !arguments[k]) return refuse(Code::kInvalidValue, kernel, "argument " + std::to_string(k) + " is null");
+    if (!arguments || !arguments[k])
+      return refuse(Code::kInvalidValue, kernel, "argument " + std::to_string(k) + " is null");
     std::memcpy(params + p.offset, arguments[k], p.bytes);
   }
   return launch_packed(kernel, shape, params, kernel.param_bytes());
@@ -190,7 +208,9 @@ Code resources(Kernel& kernel, KernelResources* out) {
   const u32 fit = static_cast<u32>(d.registers_per_sm) / kernel.max_threads() / 8 * 8;
   out->registers = std::min(std::min(wanted, fit), 255u);
   out->max_threads = kernel.max_threads();
-  const u32 rest = static_cast<u32>(kSharedPerBlock) > p->static_shared_bytes ? static_cast<u32>(kSharedPerBlock) - p->static_shared_bytes : 0;
+  const u32 rest = static_cast<u32>(kSharedPerBlock) > p->static_shared_bytes
+                       ? static_cast<u32>(kSharedPerBlock) - p->static_shared_bytes
+                       : 0;
   out->max_dynamic_shared = std::max(rest, kernel.max_dynamic_shared);
   out->capability = kernel.module().capability();
   return Code::kSuccess;
@@ -201,11 +221,13 @@ Code set_max_dynamic_shared(Kernel& kernel, int bytes) {
   const Program* p = kernel.program(&code);
   if (!p) return code;
   const DeviceModel& d = *options().device;
-  if (bytes < 0 || static_cast<u64>(bytes) + p->static_shared_bytes > static_cast<u64>(d.shared_per_block_optin)) {
-    return fail(Code::kInvalidValue, "kernel '" + kernel.short_name() + "' asks for " + std::to_string(bytes) +
-                                         " bytes of dynamic beside " + std::to_string(p->static_shared_bytes) +
-                                         " of static shared memory; a block of " + d.name + " has " +
-                                         std::to_string(d.shared_per_block_optin));
+  if (bytes < 0 || static_cast<u64>(bytes) + p->static_shared_bytes >
+                       static_cast<u64>(d.shared_per_block_optin)) {
+    return fail(Code::kInvalidValue, "kernel '" + kernel.short_name() + "' asks for " +
+                                         std::to_string(bytes) + " bytes of dynamic beside " +
+                                         std::to_string(p->static_shared_bytes) +
+                                         " of static shared memory; a block of " + d.name +
+                                         " has " + std::to_string(d.shared_per_block_optin));
   }
   kernel.max_dynamic_shared = static_cast<u32>(bytes);
   return Code::kSuccess;
@@ -215,10 +237,14 @@ Code occupancy(Kernel& kernel, int block_threads, u64 dynamic_shared, int* block
   KernelResources r;
   if (const Code code = resources(kernel, &r); code != Code::kSuccess) return code;
   const DeviceModel& d = *options().device;
-  if (block_threads < 1) return fail(Code::kInvalidValue, "occupancy of a block of " + std::to_string(block_threads) + " threads");
+  if (block_threads < 1)
+    return fail(Code::kInvalidValue,
+                "occupancy of a block of " + std::to_string(block_threads) + " threads");
   const u64 threads = (static_cast<u64>(block_threads) + 31) / 32 * 32;
-  u64 fit = std::min<u64>(static_cast<u64>(d.blocks_per_sm), static_cast<u64>(d.threads_per_sm) / threads);
-  if (r.registers) fit = std::min(fit, static_cast<u64>(d.registers_per_sm) / (r.registers * threads));
+  u64 fit = std::min<u64>(static_cast<u64>(d.blocks_per_sm),
+                          static_cast<u64>(d.threads_per_sm) / threads);
+  if (r.registers)
+    fit = std::min(fit, static_cast<u64>(d.registers_per_sm) / (r.registers * threads));
   const u64 shared = r.static_shared + dynamic_shared + (d.capability >= 80 ? kSharedReserved : 0);
   fit = std::min(fit, static_cast<u64>(d.shared_per_sm) / std::max<u64>(shared, 1));
   if (threads > kernel.max_threads()) fit = 0;

@@ -30,9 +30,11 @@ class Heap {
       return Code::kSuccess;
     }
     const std::lock_guard lock(mutex_);
-    if (kind == MemoryKind::kDevice && used_ + bytes > options().device->memory_bytes) return no_memory(bytes);
+    if (kind == MemoryKind::kDevice && used_ + bytes > options().device->memory_bytes)
+      return no_memory(bytes);
     void* base = nullptr;
-    if (posix_memalign(&base, kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) != 0) {
+    if (posix_memalign(&base, kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) !=
+        0) {
       return no_memory(bytes);
     }
     std::memset(base, 0xff, bytes);
@@ -46,10 +48,12 @@ class Heap {
     if (!base) return Code::kSuccess;
     const std::lock_guard lock(mutex_);
     auto it = blocks_.find(reinterpret_cast<u64>(base));
-    if (it == blocks_.end() || it->second.allocation.freed || !it->second.owned || it->second.kind != kind) {
+    if (it == blocks_.end() || it->second.allocation.freed || !it->second.owned ||
+        it->second.kind != kind) {
       std::ostringstream text;
       text << "free of " << base << ", which is "
-           << (it != blocks_.end() && it->second.allocation.freed ? "freed already" : "no start of an allocation");
+           << (it != blocks_.end() && it->second.allocation.freed ? "freed already"
+                                                                  : "no start of an allocation");
       return fail(Code::kInvalidValue, text.str());
     }
     Allocation& a = it->second.allocation;
@@ -115,7 +119,8 @@ class Heap {
   }
   Code no_memory(u64 bytes) {
     return fail(Code::kOutOfMemory, "no room for " + std::to_string(bytes) + " bytes beside the " +
-                                        std::to_string(used_) + " in use on " + options().device->name);
+                                        std::to_string(used_) + " in use on " +
+                                        options().device->name);
   }
 
   std::mutex mutex_;
@@ -190,12 +195,14 @@ std::string describe_address(const AllocationIndex& index, u64 address, u64 byte
     if (a.base > address && !after) after = &a;
   }
   const auto named = [](const Allocation& a) {
-    return "the " + std::to_string(a.bytes) + "-byte " + (a.freed ? "freed " : "") + "allocation #" + std::to_string(a.id);
+    return "the " + std::to_string(a.bytes) + "-byte " + (a.freed ? "freed " : "") +
+           "allocation #" + std::to_string(a.id);
   };
   constexpr u64 kNear = 1ull << 30;
   if (before && address < before->base + before->bytes) {
     if (address + bytes > before->base + before->bytes) {
-      text << " starts " << before->base + before->bytes - address << " bytes before the end of " << named(*before);
+      text << " starts " << before->base + before->bytes - address << " bytes before the end of "
+           << named(*before);
     } else {
       text << " lies in " << named(*before) << " at byte " << address - before->base;
       if (before->read_only) text << ", which is read-only";
@@ -209,7 +216,8 @@ std::string describe_address(const AllocationIndex& index, u64 address, u64 byte
   } else if (ahead < kNear) {
     text << " is " << ahead << " bytes before the start of " << named(*after);
   } else {
-    text << " is in no allocation (host memory that is not registered is not accessible to kernels)";
+    text
+        << " is in no allocation (host memory that is not registered is not accessible to kernels)";
   }
   return text.str();
 }

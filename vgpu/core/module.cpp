@@ -31,7 +31,8 @@ u32 magic_of(const void* image) {
 
 }  // namespace
 
-Kernel::Kernel(Module& module, const ptx::Function& function) : module_(module), function_(function) {
+Kernel::Kernel(Module& module, const ptx::Function& function)
+    : module_(module), function_(function) {
   for (int p : function.params) {
     const ptx::Variable& v = function.variables[p];
     param_bytes_ = (param_bytes_ + v.align - 1) / v.align * v.align;
@@ -102,10 +103,14 @@ Code Module::load(const void* image, std::unique_ptr<Module>* out) {
   if (magic_of(image) == kFatbinMagic) {
     const Code code = ptx_from_fatbin(image, options().device->capability, &text, &capability);
     if (code != Code::kSuccess) return code;
-  } else if (std::memcmp(image, "\x7f" "ELF", 4) == 0) {
-    return fail(Code::kNoBinaryForDevice,
-                "the image is a cubin, which holds machine code only; the virtual GPU needs PTX: compile "
-                "to a fatbin with -gencode arch=compute_XX,code=[sm_XX,compute_XX] and --no-compress");
+  } else if (std::memcmp(image,
+                         "\x7f"
+                         "ELF",
+                         4) == 0) {
+    return fail(
+        Code::kNoBinaryForDevice,
+        "the image is a cubin, which holds machine code only; the virtual GPU needs PTX: compile "
+        "to a fatbin with -gencode arch=compute_XX,code=[sm_XX,compute_XX] and --no-compress");
   } else {
     text = static_cast<const char*>(image);
     if (text.find(".version") == text.npos) {
@@ -132,8 +137,8 @@ Code Module::parse(std::string text, int capability) {
   }
   capability_ = capability ? capability : std::atoi(digits.c_str());
   if (capability_ > options().device->capability) {
-    return fail(Code::kNoBinaryForDevice, "the PTX is for " + ast_.target + ", the device is " +
-                                              options().device->name);
+    return fail(Code::kNoBinaryForDevice,
+                "the PTX is for " + ast_.target + ", the device is " + options().device->name);
   }
   for (const ptx::Function& f : ast_.functions) {
     if (f.is_entry && f.has_body) kernels_.emplace(f.name, std::make_unique<Kernel>(*this, f));

@@ -12,35 +12,42 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
   if (name == "device") {
     const DeviceModel* d = find_device(parse_capability(value));
     if (!d) {
-      return fail(Code::kInvalidValue, "vgpu option device=" + value + ": know sm_75, sm_80, sm_86, sm_89 and sm_90");
+      return fail(Code::kInvalidValue,
+                  "vgpu option device=" + value + ": know sm_75, sm_80, sm_86, sm_89 and sm_90");
     }
     o.device = d;
   } else if (name == "threads") {
     const int n = std::atoi(value.c_str());
-    if (n < 1 || n > 1024) return fail(Code::kInvalidValue, "vgpu option threads=" + value + ": want 1 to 1024");
+    if (n < 1 || n > 1024)
+      return fail(Code::kInvalidValue, "vgpu option threads=" + value + ": want 1 to 1024");
     o.threads = n;
   } else if (name == "isa") {
     const Isa& isa = select_isa(value);
     if (value != "auto" && value != isa.name) {
-      return fail(Code::kInvalidValue, "vgpu option isa=" + value + ": this CPU has no such instruction set; want auto, avx512, avx2 or generic");
+      return fail(Code::kInvalidValue,
+                  "vgpu option isa=" + value +
+                      ": this CPU has no such instruction set; want auto, avx512, avx2 or generic");
     }
     o.isa = &isa;
   } else if (name == "check") {
     // Memory is checked always: there is nothing to switch yet.
-    if (value != "memcheck") return fail(Code::kInvalidValue, "vgpu option check=" + value + ": know memcheck");
+    if (value != "memcheck")
+      return fail(Code::kInvalidValue, "vgpu option check=" + value + ": know memcheck");
   } else if (name == "copies") {
     if (value != "late" && value != "eager") {
       return fail(Code::kInvalidValue, "vgpu option copies=" + value + ": know late and eager");
     }
     o.late_copies = value == "late";
   } else {
-    return fail(Code::kInvalidValue, "vgpu has no option '" + name + "': know device, threads, isa, check, copies");
+    return fail(Code::kInvalidValue,
+                "vgpu has no option '" + name + "': know device, threads, isa, check, copies");
   }
   return Code::kSuccess;
 }
 
 Options from_environment() {
-  Options o = {find_device(80), static_cast<int>(std::thread::hardware_concurrency()), &select_isa("auto"), true};
+  Options o = {find_device(80), static_cast<int>(std::thread::hardware_concurrency()),
+               &select_isa("auto"), true};
   if (o.threads < 1) o.threads = 1;
   const char* text = std::getenv("BOLTGEN_VGPU");
   std::istringstream items(text ? text : "");

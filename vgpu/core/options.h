@@ -19,7 +19,8 @@ struct Options {
 // The settings in force. The first call reads the environment.
 const Options& options();
 
-// Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck), copies (late, eager).
+// Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck), copies (late,
+// eager).
 Code set_option(const std::string& name, const std::string& value);
 
 }  // namespace vgpu

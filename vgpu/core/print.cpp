@@ -30,7 +30,8 @@ void device_print(const Warp&, int, const char* format, const u8* arguments) {
       continue;
     }
     std::string spec(p, end + 1);
-    const bool wide = spec.find('l') != spec.npos || spec.find('z') != spec.npos || spec.find('j') != spec.npos;
+    const bool wide =
+        spec.find('l') != spec.npos || spec.find('z') != spec.npos || spec.find('j') != spec.npos;
     char text[512] = "";
     if (std::strchr("eEfFgGaA", *end)) {
       const u64 bits = take(8);

@@ -28,7 +28,8 @@ namespace {
 
 Code only_device(int device) {
   return device == 0 ? Code::kSuccess
-                     : fail(Code::kInvalidDevice, "device " + std::to_string(device) + ": there is one device, number 0");
+                     : fail(Code::kInvalidDevice,
+                            "device " + std::to_string(device) + ": there is one device, number 0");
 }
 
 }  // namespace
@@ -147,7 +148,9 @@ cudaError_t cudaStreamCreateWithPriority(void** stream, unsigned flags, int prio
   return done(alive());
 }
 cudaError_t cudaStreamCreate(void** stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
-cudaError_t cudaStreamCreateWithFlags(void** stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
+cudaError_t cudaStreamCreateWithFlags(void** stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
 cudaError_t cudaStreamDestroy(void* stream) {
   delete static_cast<Stream*>(stream);
   return 0;
@@ -163,7 +166,8 @@ cudaError_t cudaStreamGetFlags(void* stream, unsigned* flags) {
   *flags = stream ? static_cast<Stream*>(stream)->flags : 0;
   return 0;
 }
-cudaError_t cudaStreamAddCallback(void* stream, void (*callback)(void*, cudaError_t, void*), void* data, unsigned) {
+cudaError_t cudaStreamAddCallback(void* stream, void (*callback)(void*, cudaError_t, void*),
+                                  void* data, unsigned) {
   callback(stream, static_cast<int>(alive()), data);
   return 0;
 }
@@ -178,7 +182,8 @@ cudaError_t cudaStreamIsCapturing(void*, int* status) {
   *status = 0;
   return done(alive());
 }
-cudaError_t cudaStreamGetCaptureInfo(void*, int* status, unsigned long long* id, void**, const void***, const void**, size_t* count) {
+cudaError_t cudaStreamGetCaptureInfo(void*, int* status, unsigned long long* id, void**,
+                                     const void***, const void**, size_t* count) {
   *status = 0;
   if (id) *id = 0;
   if (count) *count = 0;
@@ -191,7 +196,9 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
   *mode = previous;
   return 0;
 }
-static cudaError_t no_graphs() { return done(fail(Code::kNotSupported, "the virtual GPU does not have CUDA graphs")); }
+static cudaError_t no_graphs() {
+  return done(fail(Code::kNotSupported, "the virtual GPU does not have CUDA graphs"));
+}
 cudaError_t cudaStreamBeginCapture(void*, int) { return no_graphs(); }
 cudaError_t cudaStreamEndCapture(void*, void**) { return no_graphs(); }
 cudaError_t cudaGraphInstantiate(void**, void*, unsigned long long) { return no_graphs(); }
@@ -211,7 +218,9 @@ cudaError_t cudaEventDestroy(void* event) {
   return 0;
 }
 cudaError_t cudaEventRecord(void* event, void*) { return done(record(static_cast<Event*>(event))); }
-cudaError_t cudaEventRecordWithFlags(void* event, void*, unsigned) { return done(record(static_cast<Event*>(event))); }
+cudaError_t cudaEventRecordWithFlags(void* event, void*, unsigned) {
+  return done(record(static_cast<Event*>(event)));
+}
 cudaError_t cudaEventSynchronize(void*) { return done(alive()); }
 cudaError_t cudaEventQuery(void*) { return done(alive()); }
 cudaError_t cudaEventElapsedTime(float* ms, void* begin, void* end) {
@@ -220,7 +229,8 @@ cudaError_t cudaEventElapsedTime(float* ms, void* begin, void* end) {
 
 // --- the driver's functions by name --------------------------------------------------------------
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long, int* status) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long, int* status) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   *function = driver ? dlsym(driver, symbol) : nullptr;
   if (driver && !*function) *function = dlsym(driver, (std::string(symbol) + "_v2").c_str());
@@ -228,7 +238,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   if (*function || status) return 0;
   return done(fail(Code::kNotFound, std::string("the virtual GPU's driver has no ") + symbol));
 }
-cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags, int* status) {
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags,
+                                    int* status) {
   return cudaGetDriverEntryPointByVersion(symbol, function, 13000, flags, status);
 }
 

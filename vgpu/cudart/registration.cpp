@@ -9,8 +9,8 @@
 #include "core/launch.h"
 #include "core/memory.h"
 #include "core/options.h"
-#include "cudart/types.h"
 #include "cudart/registration.h"
+#include "cudart/types.h"
 
 namespace vgpu::cudart {
 namespace {
@@ -58,19 +58,22 @@ Code find_kernel(const void* host, Kernel** out) {
   const std::lock_guard lock(mutex);
   auto it = functions().find(host);
   if (!host || it == functions().end()) {
-    return fail(Code::kInvalidDeviceFunction, host ? "the function is no registered kernel" : "the kernel function is null");
+    return fail(Code::kInvalidDeviceFunction,
+                host ? "the function is no registered kernel" : "the kernel function is null");
   }
   Module* module = nullptr;
   if (const Code code = module_of(*it->second.image, &module); code != Code::kSuccess) return code;
   *out = module->kernel(it->second.name);
   if (*out) return Code::kSuccess;
-  return fail(Code::kInvalidDeviceFunction, "kernel " + it->second.name + " is not in the " + module->where() + " of its fatbin");
+  return fail(Code::kInvalidDeviceFunction,
+              "kernel " + it->second.name + " is not in the " + module->where() + " of its fatbin");
 }
 
 Code find_variable(const void* host, void** address, u64* bytes) {
   const std::lock_guard lock(mutex);
   auto it = variables().find(host);
-  if (it == variables().end()) return fail(Code::kInvalidSymbol, "the symbol is no registered device variable");
+  if (it == variables().end())
+    return fail(Code::kInvalidSymbol, "the symbol is no registered device variable");
   Module* module = nullptr;
   if (const Code code = module_of(*it->second.image, &module); code != Code::kSuccess) return code;
   if (module->variable(it->second.name, address, bytes)) return Code::kSuccess;
@@ -111,8 +114,8 @@ void __cudaUnregisterFatBinary(void** handle) {
   }
   delete image;
 }
-void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, void*, void*, void*,
-                            void*, int*) {
+void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, void*,
+                            void*, void*, void*, int*) {
   const std::lock_guard lock(mutex);
   functions()[host] = {reinterpret_cast<Image*>(handle), name};
 }
@@ -127,9 +130,11 @@ unsigned __cudaPushCallConfiguration(vgpu_dim3 grid, vgpu_dim3 block, size_t sha
   configurations().push_back(shape_of(grid, block, shared));
   return 0;
 }
-cudaError_t __cudaPopCallConfiguration(vgpu_dim3* grid, vgpu_dim3* block, size_t* shared, void* stream) {
+cudaError_t __cudaPopCallConfiguration(vgpu_dim3* grid, vgpu_dim3* block, size_t* shared,
+                                       void* stream) {
   if (configurations().empty()) {
-    return done(fail(vgpu::Code::kMissingConfiguration, "a kernel stub was called without <<<...>>>"));
+    return done(
+        fail(vgpu::Code::kMissingConfiguration, "a kernel stub was called without <<<...>>>"));
   }
   const vgpu::LaunchShape s = configurations().back();
   configurations().pop_back();
@@ -145,22 +150,30 @@ cudaError_t __cudaGetKernel(const void** kernel, const void* host) {
   *kernel = host;
   return 0;
 }
-cudaError_t cudaGetKernel(const void** kernel, const void* host) { return __cudaGetKernel(kernel, host); }
+cudaError_t cudaGetKernel(const void** kernel, const void* host) {
+  return __cudaGetKernel(kernel, host);
+}
 
-cudaError_t __cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments, size_t shared, void*) {
+cudaError_t __cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
+                               void** arguments, size_t shared, void*) {
   return done(launch_host(kernel, shape_of(grid, block, shared), arguments));
 }
-cudaError_t __cudaLaunchKernel_ptsz(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments, size_t shared, void* stream) {
+cudaError_t __cudaLaunchKernel_ptsz(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
+                                    void** arguments, size_t shared, void* stream) {
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
-cudaError_t cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments, size_t shared, void* stream) {
+cudaError_t cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments,
+                             size_t shared, void* stream) {
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
-cudaError_t cudaLaunchCooperativeKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments, size_t shared, void* stream) {
+cudaError_t cudaLaunchCooperativeKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
+                                        void** arguments, size_t shared, void* stream) {
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
-  if (!config) return done(fail(vgpu::Code::kInvalidValue, "cudaLaunchKernelExC: the configuration is null"));
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                void** arguments) {
+  if (!config)
+    return done(fail(vgpu::Code::kInvalidValue, "cudaLaunchKernelExC: the configuration is null"));
   vgpu::LaunchShape s = shape_of(config->grid, config->block, config->dynamic_shared);
   for (unsigned k = 0; k < config->count; ++k) {
     if (config->attributes[k].id == kClusterDimension) {
@@ -169,11 +182,13 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   }
   return done(launch_host(kernel, s, arguments));
 }
-cudaError_t __cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
+cudaError_t __cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                  void** arguments) {
   return cudaLaunchKernelExC(config, kernel, arguments);
 }
 
-// --- attributes and occupancy ----------------------------------------------------------------------
+// --- attributes and occupancy
+// ----------------------------------------------------------------------
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function) {
   vgpu::Kernel* kernel = nullptr;
@@ -198,11 +213,20 @@ cudaError_t cudaFuncSetAttribute(const void* function, int attribute, int value)
   const vgpu::Code code = find_kernel(function, &kernel);
   if (code != vgpu::Code::kSuccess) return done(code);
   switch (attribute) {
-    case 8: return done(vgpu::set_max_dynamic_shared(*kernel, value));
-    case 9: kernel->shared_carveout = value; return 0;
-    case 10: case 11: case 12: case 13: case 14: return 0;  // clusters: judged at the launch
+    case 8:
+      return done(vgpu::set_max_dynamic_shared(*kernel, value));
+    case 9:
+      kernel->shared_carveout = value;
+      return 0;
+    case 10:
+    case 11:
+    case 12:
+    case 13:
+    case 14:
+      return 0;  // clusters: judged at the launch
     default:
-      return done(fail(vgpu::Code::kInvalidValue, "cudaFuncSetAttribute: unknown attribute " + std::to_string(attribute)));
+      return done(fail(vgpu::Code::kInvalidValue,
+                       "cudaFuncSetAttribute: unknown attribute " + std::to_string(attribute)));
   }
 }
 cudaError_t cudaFuncSetCacheConfig(const void*, int) { return 0; }
@@ -214,15 +238,19 @@ cudaError_t cudaFuncGetName(const char** name, const void* function) {
   return 0;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* function, int threads,
-                                                                   size_t shared, unsigned) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks,
+                                                                   const void* function,
+                                                                   int threads, size_t shared,
+                                                                   unsigned) {
   vgpu::Kernel* kernel = nullptr;
   const vgpu::Code code = find_kernel(function, &kernel);
   if (code != vgpu::Code::kSuccess) return done(code);
   return done(vgpu::occupancy(*kernel, threads, shared, blocks));
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads, size_t shared) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
+                                                          int threads, size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared,
+                                                                0);
 }
 
 cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
@@ -236,12 +264,14 @@ cudaError_t cudaGetSymbolSize(size_t* size, const void* symbol) {
   *size = bytes;
   return done(code);
 }
-cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t count, size_t offset, int) {
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t count, size_t offset,
+                               int) {
   void* address = nullptr;
   vgpu::u64 bytes = 0;
   const vgpu::Code code = find_variable(symbol, &address, &bytes);
   if (code != vgpu::Code::kSuccess) return done(code);
-  if (offset + count > bytes) return done(fail(vgpu::Code::kInvalidValue, "cudaMemcpyToSymbol past the end of the variable"));
+  if (offset + count > bytes)
+    return done(fail(vgpu::Code::kInvalidValue, "cudaMemcpyToSymbol past the end of the variable"));
   std::memcpy(static_cast<char*>(address) + offset, from, count);
   return done(alive());
 }
@@ -250,14 +280,18 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t count, siz
   vgpu::u64 bytes = 0;
   const vgpu::Code code = find_variable(symbol, &address, &bytes);
   if (code != vgpu::Code::kSuccess) return done(code);
-  if (offset + count > bytes) return done(fail(vgpu::Code::kInvalidValue, "cudaMemcpyFromSymbol past the end of the variable"));
+  if (offset + count > bytes)
+    return done(
+        fail(vgpu::Code::kInvalidValue, "cudaMemcpyFromSymbol past the end of the variable"));
   std::memcpy(to, static_cast<char*>(address) + offset, count);
   return done(alive());
 }
-cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t count, size_t offset, int kind, void*) {
+cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t count,
+                                    size_t offset, int kind, void*) {
   return cudaMemcpyToSymbol(symbol, from, count, offset, kind);
 }
-cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t count, size_t offset, int kind, void*) {
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t count, size_t offset,
+                                      int kind, void*) {
   return cudaMemcpyFromSymbol(to, symbol, count, offset, kind);
 }
 

@@ -18,9 +18,12 @@ namespace vgpu::driver {
 // The runtime has a few codes that the driver does not.
 CUresult result(Code code) {
   switch (code) {
-    case Code::kInvalidConfiguration: return 1;
-    case Code::kInvalidDeviceFunction: return 400;
-    default: return static_cast<CUresult>(code);
+    case Code::kInvalidConfiguration:
+      return 1;
+    case Code::kInvalidDeviceFunction:
+      return 400;
+    default:
+      return static_cast<CUresult>(code);
   }
 }
 
@@ -87,7 +90,9 @@ CUresult cuDeviceGetUuid_v2(char* uuid, int) {
   return 0;
 }
 CUresult cuDeviceGetUuid(char* uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
-CUresult cuDeviceGetAttribute(int* value, int attribute, int) { return result(device_attribute(attribute, value)); }
+CUresult cuDeviceGetAttribute(int* value, int attribute, int) {
+  return result(device_attribute(attribute, value));
+}
 CUresult cuDeviceTotalMem_v2(size_t* bytes, int) {
   *bytes = options().device->memory_bytes;
   return 0;
@@ -155,32 +160,61 @@ CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
   *out = reinterpret_cast<CUdeviceptr>(p);
   return result(code);
 }
-CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, void*) { return cuMemAlloc_v2(out, bytes); }
+CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, void*) {
+  return cuMemAlloc_v2(out, bytes);
+}
 CUresult cuMemFree_v2(CUdeviceptr p) { return result(release(pointer(p), MemoryKind::kDevice)); }
 CUresult cuMemFreeAsync(CUdeviceptr p, void*) { return cuMemFree_v2(p); }
-CUresult cuMemAllocHost_v2(void** out, size_t bytes) { return result(allocate(bytes, MemoryKind::kHost, out)); }
-CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) { return cuMemAllocHost_v2(out, bytes); }
+CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
+  return result(allocate(bytes, MemoryKind::kHost, out));
+}
+CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
+  return cuMemAllocHost_v2(out, bytes);
+}
 CUresult cuMemFreeHost(void* p) { return result(release(p, MemoryKind::kHost)); }
 CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   *total = options().device->memory_bytes;
   *free_bytes = *total - allocated_bytes();
   return 0;
 }
-CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) { return copy(pointer(to), pointer(from), n); }
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, void*) { return cuMemcpy(to, from, n); }
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) { return copy(pointer(to), from, n); }
-CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) { return copy(to, pointer(from), n); }
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return cuMemcpy(to, from, n); }
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, void*) { return cuMemcpyHtoD_v2(to, from, n); }
-CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void*) { return cuMemcpy(to, from, n); }
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
+  return copy(pointer(to), pointer(from), n);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, void*) {
+  return cuMemcpy(to, from, n);
+}
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) {
+  return copy(pointer(to), from, n);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) {
+  return copy(to, pointer(from), n);
+}
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
+  return cuMemcpy(to, from, n);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, void*) {
+  return cuMemcpyHtoD_v2(to, from, n);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, void*) {
+  return cuMemcpyDtoH_v2(to, from, n);
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void*) {
+  return cuMemcpy(to, from, n);
+}
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t n) { return fill(to, value, n); }
-CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) { return fill(to, value, n); }
+CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) {
+  return fill(to, value, n);
+}
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t n) { return fill(to, value, n); }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, void*) { return fill(to, value, n); }
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t n, void*) { return fill(to, value, n); }
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, void*) {
+  return fill(to, value, n);
+}
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t n, void*) {
+  return fill(to, value, n);
+}
 
-// --- streams and events ----------------------------------------------------------------------------
+// --- streams and events
+// ----------------------------------------------------------------------------
 
 CUresult cuStreamCreate(void** stream, unsigned flags) {
   *stream = new Stream{flags, 0};
@@ -211,25 +245,33 @@ CUresult cuEventQuery(void*) { return result(sticky_error()); }
 CUresult cuEventElapsedTime(float* ms, void* begin, void* end) {
   return result(elapsed(static_cast<Event*>(begin), static_cast<Event*>(end), ms));
 }
-CUresult cuEventElapsedTime_v2(float* ms, void* begin, void* end) { return cuEventElapsedTime(ms, begin, end); }
+CUresult cuEventElapsedTime_v2(float* ms, void* begin, void* end) {
+  return cuEventElapsedTime(ms, begin, end);
+}
 
-// --- functions by name -----------------------------------------------------------------------------
+// --- functions by name
+// -----------------------------------------------------------------------------
 
-CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long, int* status) {
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long,
+                             int* status) {
   // Newest version first, as the real one does for the newest CUDA version.
   void* self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   *function = self ? dlsym(self, (std::string(symbol) + "_v2").c_str()) : nullptr;
   if (self && !*function) *function = dlsym(self, symbol);
   if (status) *status = *function ? 0 : 1;
-  return *function ? 0 : result(fail(Code::kNotFound, std::string("the virtual GPU's driver has no ") + symbol));
+  return *function ? 0
+                   : result(fail(Code::kNotFound,
+                                 std::string("the virtual GPU's driver has no ") + symbol));
 }
-CUresult cuGetProcAddress(const char* symbol, void** function, int version, unsigned long long flags) {
+CUresult cuGetProcAddress(const char* symbol, void** function, int version,
+                          unsigned long long flags) {
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
 
 // Descriptors of the tensor memory accelerator belong to sm_90.
-CUresult cuTensorMapEncodeTiled(void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*,
-                                const unsigned*, const unsigned*, int, int, int, int) {
+CUresult cuTensorMapEncodeTiled(void*, int, unsigned, void*, const unsigned long long*,
+                                const unsigned long long*, const unsigned*, const unsigned*, int,
+                                int, int, int) {
   return result(fail(Code::kNotSupported, "tensor maps (TMA, sm_90) are not modelled"));
 }
 

@@ -9,17 +9,22 @@ enum class Where { kGlobal, kShared, kLocal, kGeneric, kParam };
 
 inline constexpr const char* name_of(Where where) {
   switch (where) {
-    case Where::kGlobal: return "global";
-    case Where::kShared: return "shared";
-    case Where::kLocal: return "local";
-    case Where::kGeneric: return "global";
-    case Where::kParam: return "parameter";
+    case Where::kGlobal:
+      return "global";
+    case Where::kShared:
+      return "shared";
+    case Where::kLocal:
+      return "local";
+    case Where::kGeneric:
+      return "global";
+    case Where::kParam:
+      return "parameter";
   }
   return "";
 }
 
-__attribute__((noinline, cold)) inline Status raise(Warp& w, FaultKind kind, Where where, bool store,
-                                                    u64 address, u32 bytes, int lane) {
+__attribute__((noinline, cold)) inline Status raise(Warp& w, FaultKind kind, Where where,
+                                                    bool store, u64 address, u32 bytes, int lane) {
   w.fault.kind = kind;
   w.fault.space = name_of(where);
   w.fault.store = store;
@@ -52,7 +57,9 @@ inline u8* resolve(Warp& w, Where where, u64 address, u32 bytes, bool store, int
   }
   if (where == Where::kGeneric) {
     const u64 window = address & kWindowMask;
-    where = window == kSharedWindow ? Where::kShared : window == kLocalWindow ? Where::kLocal : Where::kGlobal;
+    where = window == kSharedWindow  ? Where::kShared
+            : window == kLocalWindow ? Where::kLocal
+                                     : Where::kGlobal;
     if (window) address &= ~kWindowMask;
   }
   switch (where) {

@@ -1,9 +1,9 @@
 // How an elementwise operation runs on 32 lanes. Compiled once per instruction set.
 //
-// Every variant must give the same bits, so: no contraction (-ffp-contract=off), fused operations by
-// name only, NaN results in the GPU's canonical form, and no libm function whose result depends on
-// the CPU. No std:: container or algorithm may be instantiated here: the linker would keep one copy
-// of it, and that copy might need AVX-512.
+// Every variant must give the same bits, so: no contraction (-ffp-contract=off), fused operations
+// by name only, NaN results in the GPU's canonical form, and no libm function whose result depends
+// on the CPU. No std:: container or algorithm may be instantiated here: the linker would keep one
+// copy of it, and that copy might need AVX-512.
 #pragma once
 
 #include <cstring>
@@ -77,7 +77,8 @@ VGPU_INLINE u32 float_to_bfloat(float value) {
   return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded;
 }
 
-// --- operand types: how a lane is stored, and what the operation sees -----------------------------
+// --- operand types: how a lane is stored, and what the operation sees
+// -----------------------------
 
 template <class T>
 struct Integer {
@@ -150,7 +151,8 @@ struct Pred {
   static constexpr bool kSigned = false;
 };
 
-// --- access to the register file -------------------------------------------------------------------
+// --- access to the register file
+// -------------------------------------------------------------------
 
 template <class Lane>
 VGPU_INLINE Lane* slot(Warp& w, const Ins& i, int operand) {

@@ -1,6 +1,6 @@
 // The approximate functions of the GPU, in double precision, so that rounding to float is within
-// half an ulp and a bit. Only +, -, * and / in a fixed order: the same bits on every CPU. A GPU's own
-// approximations differ in the last bits; nothing may depend on those.
+// half an ulp and a bit. Only +, -, * and / in a fixed order: the same bits on every CPU. A GPU's
+// own approximations differ in the last bits; nothing may depend on those.
 #pragma once
 
 #include "exec/lanes.h"

@@ -1,8 +1,9 @@
 // The operations of one instruction set, by name.
 //
-// A name is a normalised PTX opcode ("add.u32", "setp.lt.f32") or an internal one ("ld.shared.32x4").
-// Lowering finds the operation, its operand widths and its number of results here, so an opcode that
-// is not in the table is an unknown instruction and nothing else has to know it.
+// A name is a normalised PTX opcode ("add.u32", "setp.lt.f32") or an internal one
+// ("ld.shared.32x4"). Lowering finds the operation, its operand widths and its number of results
+// here, so an opcode that is not in the table is an unknown instruction and nothing else has to
+// know it.
 #pragma once
 
 #include <map>
@@ -18,8 +19,8 @@ struct OpInfo {
   OpFn fn = nullptr;
   const char* results = "";
   const char* sources = "";
-  bool lanewise = false;   // lane l of the result depends on lane l only, written after it is read
-  bool sign = false;       // the result is signed: what a wider destination register receives
+  bool lanewise = false;  // lane l of the result depends on lane l only, written after it is read
+  bool sign = false;      // the result is signed: what a wider destination register receives
 };
 
 class OpTable {

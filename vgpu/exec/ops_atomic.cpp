@@ -17,9 +17,8 @@ Status atomic(Warp& w, const Ins& i, u32 mask) {
   const auto* b = has(i, 3) ? slot<LaneOf<T>>(w, i, 3) : a;
   for (u32 left = mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
-    const u64 address = kWhere == Where::kShared
-                            ? words(w, i, 1)[l] + static_cast<u32>(i.imm)
-                            : doubles(w, i, 1)[l] + static_cast<u64>(i.imm);
+    const u64 address = kWhere == Where::kShared ? words(w, i, 1)[l] + static_cast<u32>(i.imm)
+                                                 : doubles(w, i, 1)[l] + static_cast<u64>(i.imm);
     u8* at = resolve(w, kWhere, address, sizeof(T), true, l);
     if (!at) return Status::kFault;
     T* cell = reinterpret_cast<T*>(at);
@@ -27,7 +26,8 @@ Status atomic(Warp& w, const Ins& i, u32 mask) {
     T wanted;
     do {
       wanted = F{}(seen, static_cast<T>(a[l]), static_cast<T>(b[l]));
-    } while (!__atomic_compare_exchange_n(cell, &seen, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(cell, &seen, wanted, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_RELAXED));
     if (old) old[l] = seen;
   }
   return Status::kNext;
@@ -36,12 +36,12 @@ Status atomic(Warp& w, const Ins& i, u32 mask) {
 template <class T, class F>
 void add_atomic(OpTable& t, const char* op, const char* type, F) {
   constexpr bool kWide = sizeof(T) == 8;
-  add_function(t, Name("atom.global", op, type).text, &atomic<T, F, Where::kGlobal>, kWide ? "d" : "w",
-               kWide ? "ddd" : "dww");
-  add_function(t, Name("atom.shared", op, type).text, &atomic<T, F, Where::kShared>, kWide ? "d" : "w",
-               kWide ? "wdd" : "www");
-  add_function(t, Name("atom.generic", op, type).text, &atomic<T, F, Where::kGeneric>, kWide ? "d" : "w",
-               kWide ? "ddd" : "dww");
+  add_function(t, Name("atom.global", op, type).text, &atomic<T, F, Where::kGlobal>,
+               kWide ? "d" : "w", kWide ? "ddd" : "dww");
+  add_function(t, Name("atom.shared", op, type).text, &atomic<T, F, Where::kShared>,
+               kWide ? "d" : "w", kWide ? "wdd" : "www");
+  add_function(t, Name("atom.generic", op, type).text, &atomic<T, F, Where::kGeneric>,
+               kWide ? "d" : "w", kWide ? "ddd" : "dww");
 }
 
 template <class T>
@@ -79,8 +79,10 @@ void register_atomic(OpTable& t) {
   add_atomic<u16>(t, "exch", "u16", [](u16, u16 a, u16) { return a; });
   add_atomic<u32>(t, "inc", "u32", [](u32 x, u32 a, u32) { return x >= a ? 0u : x + 1; });
   add_atomic<u32>(t, "dec", "u32", [](u32 x, u32 a, u32) { return x == 0 || x > a ? a : x - 1; });
-  add_atomic<u32>(t, "add", "f32", [](u32 x, u32 a, u32) { return F32::store(F32::load(x) + F32::load(a)); });
-  add_atomic<u64>(t, "add", "f64", [](u64 x, u64 a, u64) { return F64::store(F64::load(x) + F64::load(a)); });
+  add_atomic<u32>(t, "add", "f32",
+                  [](u32 x, u32 a, u32) { return F32::store(F32::load(x) + F32::load(a)); });
+  add_atomic<u64>(t, "add", "f64",
+                  [](u64 x, u64 a, u64) { return F64::store(F64::load(x) + F64::load(a)); });
   add_atomic<u16>(t, "add", "f16", [](u16 x, u16 a, u16) {
     return static_cast<u16>(F16::store(F16::load(x) + F16::load(a)));
   });

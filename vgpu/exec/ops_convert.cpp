@@ -20,7 +20,8 @@ VGPU_INLINE T highest() {
   return static_cast<T>(~0ull >> (64 - kBits));
 }
 
-// `value` is already rounded to an integer. NaN gives zero, or the top bit where 64 bits are involved.
+// `value` is already rounded to an integer. NaN gives zero, or the top bit where 64 bits are
+// involved.
 template <class T, bool kNanIsTopBit>
 VGPU_INLINE T clamp_to(double value) {
   T result;
@@ -35,7 +36,9 @@ VGPU_INLINE T clamp_to(double value) {
     result = static_cast<T>(static_cast<s64>(inside ? value : 0.0));
   }
   result = value >= beyond<T>() ? highest<T>() : result;
-  result = value <= lowest<T>() ? static_cast<T>(static_cast<T>(-1) < 0 ? 1ull << (sizeof(T) * 8 - 1) : 0) : result;
+  result = value <= lowest<T>()
+               ? static_cast<T>(static_cast<T>(-1) < 0 ? 1ull << (sizeof(T) * 8 - 1) : 0)
+               : result;
   return value != value ? static_cast<T>(kNanIsTopBit ? 1ull << (sizeof(T) * 8 - 1) : 0) : result;
 }
 
@@ -49,7 +52,8 @@ void float_to_integer(OpTable& t, const char* to, const char* from) {
   using T = typename D::Value;
   constexpr bool kTop = sizeof(T) == 8 || S::kCode == 'd';
   using V = typename S::Value;
-  add<D, S>(t, Name("cvt.rni", to, from).text, [](V a) { return clamp_to<T, kTop>(to_nearest(a)); });
+  add<D, S>(t, Name("cvt.rni", to, from).text,
+            [](V a) { return clamp_to<T, kTop>(to_nearest(a)); });
   add<D, S>(t, Name("cvt.rzi", to, from).text, [](V a) { return clamp_to<T, kTop>(to_zero(a)); });
   add<D, S>(t, Name("cvt.rmi", to, from).text, [](V a) { return clamp_to<T, kTop>(to_lower(a)); });
   add<D, S>(t, Name("cvt.rpi", to, from).text, [](V a) { return clamp_to<T, kTop>(to_upper(a)); });
@@ -83,7 +87,8 @@ void from_integer(OpTable& t, const char* from) {
   add<F32, S>(t, Name("cvt.f32", from).text, [](T a) { return static_cast<float>(a); });
   add<F64, S>(t, Name("cvt.f64", from).text, [](T a) { return static_cast<double>(a); });
   // Everything that a half can hold, and the overflow threshold 65520, are exact in 53 bits.
-  add<U32, S>(t, Name("cvt.f16", from).text, [](T a) { return double_to_half(static_cast<double>(a)); });
+  add<U32, S>(t, Name("cvt.f16", from).text,
+              [](T a) { return double_to_half(static_cast<double>(a)); });
 }
 
 template <class S>
@@ -155,13 +160,15 @@ void between_floats(OpTable& t) {
   // The first source goes to the upper half.
   add<U32, F32, F32>(t, "cvt.f16x2.f32",
                      [](float a, float b) { return float_to_half(a) << 16 | float_to_half(b); });
-  add<U32, F32, F32>(t, "cvt.bf16x2.f32",
-                     [](float a, float b) { return float_to_bfloat(a) << 16 | float_to_bfloat(b); });
+  add<U32, F32, F32>(t, "cvt.bf16x2.f32", [](float a, float b) {
+    return float_to_bfloat(a) << 16 | float_to_bfloat(b);
+  });
   add<U32, F32, F32>(t, "cvt.rz.f16x2.f32", [](float a, float b) {
     return half_directed(a, false, false) << 16 | half_directed(b, false, false);
   });
-  add<U32, F32, F32>(t, "cvt.rz.bf16x2.f32",
-                     [](float a, float b) { return bfloat_truncated(a) << 16 | bfloat_truncated(b); });
+  add<U32, F32, F32>(t, "cvt.rz.bf16x2.f32", [](float a, float b) {
+    return bfloat_truncated(a) << 16 | bfloat_truncated(b);
+  });
 }
 
 }  // namespace

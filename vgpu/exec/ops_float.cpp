@@ -36,7 +36,8 @@ void arithmetic(OpTable& t, const char* type) {
   add<N, N, N>(t, Name("max", type).text, [](T a, T b) { return maximum(a, b); });
   add<N, N, N>(t, Name("min.NaN", type).text, [](T a, T b) { return minimum_nan(a, b); });
   add<N, N, N>(t, Name("max.NaN", type).text, [](T a, T b) { return maximum_nan(a, b); });
-  add<N, N>(t, Name("saturate", type).text, [](T a) { return a > T(0) ? (a < T(1) ? a : T(1)) : T(0); });
+  add<N, N>(t, Name("saturate", type).text,
+            [](T a) { return a > T(0) ? (a < T(1) ? a : T(1)) : T(0); });
   add<N, N>(t, Name("relu", type).text, [](T a) { return a < T(0) ? T(0) : a; });
   comparisons<N>(t, type);
 }
@@ -48,10 +49,12 @@ void divisions(OpTable& t, const char* type) {
   add<N, N>(t, Name("rcp", type).text, [](T a) { return T(1) / a; });
   if constexpr (sizeof(T) == 8) {
     add<N, N>(t, Name("sqrt", type).text, [](T a) { return __builtin_sqrt(a); });
-    add<N, N, N, N>(t, Name("fma", type).text, [](T a, T b, T c) { return __builtin_fma(a, b, c); });
+    add<N, N, N, N>(t, Name("fma", type).text,
+                    [](T a, T b, T c) { return __builtin_fma(a, b, c); });
   } else {
     add<N, N>(t, Name("sqrt", type).text, [](T a) { return __builtin_sqrtf(a); });
-    add<N, N, N, N>(t, Name("fma", type).text, [](T a, T b, T c) { return __builtin_fmaf(a, b, c); });
+    add<N, N, N, N>(t, Name("fma", type).text,
+                    [](T a, T b, T c) { return __builtin_fmaf(a, b, c); });
   }
 }
 
@@ -84,12 +87,13 @@ void special_functions(OpTable& t) {
                  [](u32 a) { return (a & 0x7f800000u) == 0 && (a & 0x7fffffu) != 0; });
 }
 
-// A product of two halves is exact in double, and the sum's rounding to 53 bits can not turn a value
-// into a midpoint of the 11-bit result.
+// A product of two halves is exact in double, and the sum's rounding to 53 bits can not turn a
+// value into a midpoint of the 11-bit result.
 template <class N>
 VGPU_INLINE u32 fused_small(u32 a, u32 b, u32 c) {
-  const double exact = static_cast<double>(N::load(a & 0xffff)) * static_cast<double>(N::load(b & 0xffff)) +
-                       static_cast<double>(N::load(c & 0xffff));
+  const double exact =
+      static_cast<double>(N::load(a & 0xffff)) * static_cast<double>(N::load(b & 0xffff)) +
+      static_cast<double>(N::load(c & 0xffff));
   if constexpr (std::is_same_v<N, F16>) return double_to_half(exact);
   const float nearest = static_cast<float>(exact);
   u32 bits = bit_cast<u32>(nearest);

@@ -6,18 +6,43 @@ namespace {
 
 template <class T>
 struct UnsignedOf;
-template <> struct UnsignedOf<u16> { using Type = u16; using Double = u32; };
-template <> struct UnsignedOf<s16> { using Type = u16; using Double = s32; };
-template <> struct UnsignedOf<u32> { using Type = u32; using Double = u64; };
-template <> struct UnsignedOf<s32> { using Type = u32; using Double = s64; };
-template <> struct UnsignedOf<u64> { using Type = u64; using Double = u128; };
-template <> struct UnsignedOf<s64> { using Type = u64; using Double = s128; };
+template <>
+struct UnsignedOf<u16> {
+  using Type = u16;
+  using Double = u32;
+};
+template <>
+struct UnsignedOf<s16> {
+  using Type = u16;
+  using Double = s32;
+};
+template <>
+struct UnsignedOf<u32> {
+  using Type = u32;
+  using Double = u64;
+};
+template <>
+struct UnsignedOf<s32> {
+  using Type = u32;
+  using Double = s64;
+};
+template <>
+struct UnsignedOf<u64> {
+  using Type = u64;
+  using Double = u128;
+};
+template <>
+struct UnsignedOf<s64> {
+  using Type = u64;
+  using Double = s128;
+};
 
 template <class T>
 VGPU_INLINE T divide(T a, T b) {
   using U = typename UnsignedOf<T>::Type;
   if (b == 0) return static_cast<T>(~U{0});
-  if (static_cast<T>(-1) < 0 && b == static_cast<T>(-1)) return static_cast<T>(U{0} - static_cast<U>(a));
+  if (static_cast<T>(-1) < 0 && b == static_cast<T>(-1))
+    return static_cast<T>(U{0} - static_cast<U>(a));
   return static_cast<T>(a / b);
 }
 template <class T>
@@ -38,15 +63,17 @@ void arithmetic(OpTable& t, const char* type) {
   add<N, N, N>(t, Name("sub", type).text, [](T a, T b) { return T(U(U(a) - U(b))); });
   add<N, N, N>(t, Name("mul.lo", type).text, [](T a, T b) { return T(U(u64(U(a)) * U(b))); });
   add<N, N, N>(t, Name("mul.hi", type).text, [](T a, T b) { return T(D(D(a) * D(b)) >> kBits); });
-  add<N, N, N, N>(t, Name("mad.lo", type).text, [](T a, T b, T c) { return T(U(u64(U(a)) * U(b) + U(c))); });
+  add<N, N, N, N>(t, Name("mad.lo", type).text,
+                  [](T a, T b, T c) { return T(U(u64(U(a)) * U(b) + U(c))); });
   add<N, N, N, N>(t, Name("mad.hi", type).text,
                   [](T a, T b, T c) { return T(U(U(D(D(a) * D(b)) >> kBits) + U(c))); });
   add<N, N, N>(t, Name("div", type).text, [](T a, T b) { return divide<T>(a, b); });
   add<N, N, N>(t, Name("rem", type).text, [](T a, T b) { return remainder<T>(a, b); });
   add<N, N, N>(t, Name("min", type).text, [](T a, T b) { return a < b ? a : b; });
   add<N, N, N>(t, Name("max", type).text, [](T a, T b) { return a > b ? a : b; });
-  add<N, N, N, N>(t, Name("sad", type).text,
-                  [](T a, T b, T c) { return T(U(U(c) + (a < b ? U(U(b) - U(a)) : U(U(a) - U(b))))); });
+  add<N, N, N, N>(t, Name("sad", type).text, [](T a, T b, T c) {
+    return T(U(U(c) + (a < b ? U(U(b) - U(a)) : U(U(a) - U(b)))));
+  });
   add<N, N>(t, Name("neg", type).text, [](T a) { return T(U(U(0) - U(a))); });
   add<N, N>(t, Name("abs", type).text, [](T a) { return a < 0 ? T(U(U(0) - U(a))) : a; });
   add<N, N, U32>(t, Name("shr", type).text, [](T a, u32 n) {
@@ -69,10 +96,12 @@ void bitwise(OpTable& t, const char* type) {
   add<N, N>(t, Name("not", type).text, [](T a) { return T(~a); });
   add<N, N>(t, Name("cnot", type).text, [](T a) { return T(a == 0); });
   add<N, N>(t, Name("mov", type).text, [](T a) { return a; });
-  add<N, N, U32>(t, Name("shl", type).text, [](T a, u32 n) { return n >= kBits ? T(0) : T(a << n); });
+  add<N, N, U32>(t, Name("shl", type).text,
+                 [](T a, u32 n) { return n >= kBits ? T(0) : T(a << n); });
   add<N, N, N, Pred>(t, Name("selp", type).text, [](T a, T b, bool c) { return c ? a : b; });
   add<N, N, N, S32>(t, Name("slct.s32", type).text, [](T a, T b, s32 c) { return c >= 0 ? a : b; });
-  add<N, N, N, F32>(t, Name("slct.f32", type).text, [](T a, T b, float c) { return c >= 0 ? a : b; });
+  add<N, N, N, F32>(t, Name("slct.f32", type).text,
+                    [](T a, T b, float c) { return c >= 0 ? a : b; });
   add<Pred, N, N>(t, Name("setp.eq", type).text, [](T a, T b) { return a == b; });
   add<Pred, N, N>(t, Name("setp.ne", type).text, [](T a, T b) { return a != b; });
 }
@@ -83,7 +112,8 @@ void widening(OpTable& t, const char* type) {
   using D = typename W::Value;
   using U = typename UnsignedOf<D>::Type;
   add<W, N, N>(t, Name("mul.wide", type).text, [](T a, T b) { return D(D(a) * D(b)); });
-  add<W, N, N, W>(t, Name("mad.wide", type).text, [](T a, T b, D c) { return D(U(D(D(a) * D(b))) + U(c)); });
+  add<W, N, N, W>(t, Name("mad.wide", type).text,
+                  [](T a, T b, D c) { return D(U(D(D(a) * D(b))) + U(c)); });
 }
 
 // PTX: position and length are the low 8 bits; the field may reach past the top.
@@ -94,8 +124,9 @@ VGPU_INLINE T extract_field(T a, u32 position, u32 length) {
   position &= 255;
   length &= 255;
   if (length == 0) return 0;
-  const bool sign_bit_set = static_cast<T>(-1) < 0 &&
-                            (U(a) >> (position + length - 1 < kBits - 1 ? position + length - 1 : kBits - 1) & 1);
+  const bool sign_bit_set =
+      static_cast<T>(-1) < 0 &&
+      (U(a) >> (position + length - 1 < kBits - 1 ? position + length - 1 : kBits - 1) & 1);
   U field = position >= kBits ? U(0) : U(a) >> position;
   if (length < kBits) field &= (U(1) << length) - 1;
   // Bits that the field does not cover, or that lie past the top, repeat the sign.
@@ -178,7 +209,8 @@ void bits(OpTable& t) {
   add<U32, U64>(t, "clz.u64", [](u64 a) { return a ? u32(__builtin_clzll(a)) : 64u; });
   add<U32, U32>(t, "brev.u32", [](u32 a) { return reverse_bits(a); });
   add<U64, U64>(t, "brev.u64", [](u64 a) {
-    return static_cast<u64>(reverse_bits(static_cast<u32>(a))) << 32 | reverse_bits(static_cast<u32>(a >> 32));
+    return static_cast<u64>(reverse_bits(static_cast<u32>(a))) << 32 |
+           reverse_bits(static_cast<u32>(a >> 32));
   });
   add<U32, U32>(t, "bfind.u32", [](u32 a) { return a ? 31u - __builtin_clz(a) : ~0u; });
   add<U32, S32>(t, "bfind.s32", [](s32 a) {
@@ -190,21 +222,32 @@ void bits(OpTable& t) {
     const u64 u = static_cast<u64>(a < 0 ? ~a : a);
     return u ? 63u - __builtin_clzll(u) : ~0u;
   });
-  add<U32, U32, U32, U32>(t, "bfe.u32", [](u32 a, u32 p, u32 n) { return extract_field<u32>(a, p, n); });
-  add<S32, S32, U32, U32>(t, "bfe.s32", [](s32 a, u32 p, u32 n) { return extract_field<s32>(a, p, n); });
-  add<U64, U64, U32, U32>(t, "bfe.u64", [](u64 a, u32 p, u32 n) { return extract_field<u64>(a, p, n); });
-  add<S64, S64, U32, U32>(t, "bfe.s64", [](s64 a, u32 p, u32 n) { return extract_field<s64>(a, p, n); });
-  add<U32, U32, U32, U32, U32>(t, "bfi.u32",
-                               [](u32 a, u32 b, u32 p, u32 n) { return insert_field<u32>(a, b, p, n); });
-  add<U64, U64, U64, U32, U32>(t, "bfi.u64",
-                               [](u64 a, u64 b, u32 p, u32 n) { return insert_field<u64>(a, b, p, n); });
-  add<U32, U32, U32, U32>(t, "prmt.u32", [](u32 a, u32 b, u32 c) { return permute_bytes(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.f4e", [](u32 a, u32 b, u32 c) { return permute_mode<0>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.b4e", [](u32 a, u32 b, u32 c) { return permute_mode<1>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.rc8", [](u32 a, u32 b, u32 c) { return permute_mode<2>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.ecl", [](u32 a, u32 b, u32 c) { return permute_mode<3>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.ecr", [](u32 a, u32 b, u32 c) { return permute_mode<4>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "prmt.rc16", [](u32 a, u32 b, u32 c) { return permute_mode<5>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "bfe.u32",
+                          [](u32 a, u32 p, u32 n) { return extract_field<u32>(a, p, n); });
+  add<S32, S32, U32, U32>(t, "bfe.s32",
+                          [](s32 a, u32 p, u32 n) { return extract_field<s32>(a, p, n); });
+  add<U64, U64, U32, U32>(t, "bfe.u64",
+                          [](u64 a, u32 p, u32 n) { return extract_field<u64>(a, p, n); });
+  add<S64, S64, U32, U32>(t, "bfe.s64",
+                          [](s64 a, u32 p, u32 n) { return extract_field<s64>(a, p, n); });
+  add<U32, U32, U32, U32, U32>(
+      t, "bfi.u32", [](u32 a, u32 b, u32 p, u32 n) { return insert_field<u32>(a, b, p, n); });
+  add<U64, U64, U64, U32, U32>(
+      t, "bfi.u64", [](u64 a, u64 b, u32 p, u32 n) { return insert_field<u64>(a, b, p, n); });
+  add<U32, U32, U32, U32>(t, "prmt.u32",
+                          [](u32 a, u32 b, u32 c) { return permute_bytes(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.f4e",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<0>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.b4e",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<1>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.rc8",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<2>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.ecl",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<3>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.ecr",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<4>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "prmt.rc16",
+                          [](u32 a, u32 b, u32 c) { return permute_mode<5>(a, b, c); });
   add<U32, U32, U32, U32, U32>(
       t, "lop3.u32", [](u32 a, u32 b, u32 c, u32 table) { return lookup3(a, b, c, table); });
   add<U32, U32, U32, U32>(t, "shf.l.clamp", [](u32 lo, u32 hi, u32 n) {
@@ -225,30 +268,32 @@ void bits(OpTable& t) {
 void mixed(OpTable& t) {
   add<S32, S32, S32>(t, "add.sat.s32", [](s32 a, s32 b) { return clamp_s32(s64(a) + b); });
   add<S32, S32, S32>(t, "sub.sat.s32", [](s32 a, s32 b) { return clamp_s32(s64(a) - b); });
-  add<S32, S32, S32, S32>(t, "mad.hi.sat.s32", [](s32 a, s32 b, s32 c) {
-    return clamp_s32((s64(a) * b >> 32) + c);
-  });
-  add<U32, U32, U32>(t, "mul24.lo.u32", [](u32 a, u32 b) { return (a & 0xffffff) * (b & 0xffffff); });
+  add<S32, S32, S32, S32>(t, "mad.hi.sat.s32",
+                          [](s32 a, s32 b, s32 c) { return clamp_s32((s64(a) * b >> 32) + c); });
+  add<U32, U32, U32>(t, "mul24.lo.u32",
+                     [](u32 a, u32 b) { return (a & 0xffffff) * (b & 0xffffff); });
   add<S32, S32, S32>(t, "mul24.lo.s32", [](s32 a, s32 b) {
     return s32(u32(s64(s32(u32(a) << 8) >> 8) * (s32(u32(b) << 8) >> 8)));
   });
-  add<U32, U32, U32>(t, "mul24.hi.u32", [](u32 a, u32 b) {
-    return u32(u64(a & 0xffffff) * (b & 0xffffff) >> 16);
-  });
+  add<U32, U32, U32>(t, "mul24.hi.u32",
+                     [](u32 a, u32 b) { return u32(u64(a & 0xffffff) * (b & 0xffffff) >> 16); });
   add<S32, S32, S32>(t, "mul24.hi.s32", [](s32 a, s32 b) {
     return s32(s64(s32(u32(a) << 8) >> 8) * (s32(u32(b) << 8) >> 8) >> 16);
   });
-  add<U32, U32, U32, U32>(t, "mad24.lo.u32", [](u32 a, u32 b, u32 c) {
-    return (a & 0xffffff) * (b & 0xffffff) + c;
-  });
+  add<U32, U32, U32, U32>(t, "mad24.lo.u32",
+                          [](u32 a, u32 b, u32 c) { return (a & 0xffffff) * (b & 0xffffff) + c; });
   add<S32, S32, S32, S32>(t, "mad24.lo.s32", [](s32 a, s32 b, s32 c) {
     return s32(u32(s64(s32(u32(a) << 8) >> 8) * (s32(u32(b) << 8) >> 8)) + u32(c));
   });
   // szext and fns are not emitted by nvcc for our kernels.
-  add<U32, U32, U32, U32>(t, "dp4a.u32.u32", [](u32 a, u32 b, u32 c) { return dot4<u8, u8>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "dp4a.s32.s32", [](u32 a, u32 b, u32 c) { return dot4<s8, s8>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "dp4a.u32.s32", [](u32 a, u32 b, u32 c) { return dot4<u8, s8>(a, b, c); });
-  add<U32, U32, U32, U32>(t, "dp4a.s32.u32", [](u32 a, u32 b, u32 c) { return dot4<s8, u8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "dp4a.u32.u32",
+                          [](u32 a, u32 b, u32 c) { return dot4<u8, u8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "dp4a.s32.s32",
+                          [](u32 a, u32 b, u32 c) { return dot4<s8, s8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "dp4a.u32.s32",
+                          [](u32 a, u32 b, u32 c) { return dot4<u8, s8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "dp4a.s32.u32",
+                          [](u32 a, u32 b, u32 c) { return dot4<s8, u8>(a, b, c); });
   add<Pred, Pred, Pred>(t, "and.pred", [](bool a, bool b) { return a && b; });
   add<Pred, Pred, Pred>(t, "or.pred", [](bool a, bool b) { return a || b; });
   add<Pred, Pred, Pred>(t, "xor.pred", [](bool a, bool b) { return a != b; });

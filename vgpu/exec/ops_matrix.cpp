@@ -1,8 +1,9 @@
 // Tensor cores: mma.sync on half-precision fragments.
 //
-// Sums run over k in order, one rounding to f32 per step. The product of two halves is exact in f32,
-// so a fused and a separate multiply-add give the same bits and every variant agrees. A GPU adds
-// blocks of k with more bits and another order: results differ from it in the last bits of f32.
+// Sums run over k in order, one rounding to f32 per step. The product of two halves is exact in
+// f32, so a fused and a separate multiply-add give the same bits and every variant agrees. A GPU
+// adds blocks of k with more bits and another order: results differ from it in the last bits of
+// f32.
 //
 // Fragments (PTX ISA, "Matrix fragments for mma.m16n8k16"), with g = lane / 4 and t = lane % 4:
 //   A  register 2h + r: row g + 8r, columns 8h + 2t and 8h + 2t + 1
@@ -104,9 +105,11 @@ __attribute__((noinline)) void multiply_f16(u32* const d[4], const u32* const a[
       const __m512 k0 = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs[t]));
       const __m512 k1 = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs[t], 16)));
 #pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) sum[n] = _mm512_fmadd_ps(k0, _mm512_set1_ps(bf[h][n][2 * t]), sum[n]);
+      for (int n = 0; n < 8; ++n)
+        sum[n] = _mm512_fmadd_ps(k0, _mm512_set1_ps(bf[h][n][2 * t]), sum[n]);
 #pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) sum[n] = _mm512_fmadd_ps(k1, _mm512_set1_ps(bf[h][n][2 * t + 1]), sum[n]);
+      for (int n = 0; n < 8; ++n)
+        sum[n] = _mm512_fmadd_ps(k1, _mm512_set1_ps(bf[h][n][2 * t + 1]), sum[n]);
     }
   }
   __m512 columns[2][4];
@@ -139,7 +142,8 @@ __attribute__((noinline)) void multiply_f16(u32* const d[4], const u32* const a[
     }
   }
   for (int l = 0; l < kWarpSize; ++l) {
-    for (int q = 0; q < 4; ++q) sum[2 * (l % 4) + q % 2][l / 4 + 8 * (q / 2)] = bit_cast<float>(c[q][l]);
+    for (int q = 0; q < 4; ++q)
+      sum[2 * (l % 4) + q % 2][l / 4 + 8 * (q / 2)] = bit_cast<float>(c[q][l]);
   }
   for (int n = 0; n < 8; ++n) {
     for (int k = 0; k < 8 * kSteps; ++k) {

@@ -67,7 +67,8 @@ Status access(Warp& w, const Ins& i, u32 mask) {
     if constexpr (kWhere == Where::kGlobal || kWhere == Where::kGeneric) {
       if (global_ok(w, range_of(address, offset, mask), kBytes, kStore)) {
         if (mask == kFullMask) {
-          for (int l = 0; l < kWarpSize; ++l) perform(reinterpret_cast<u8*>(address[l] + offset), l);
+          for (int l = 0; l < kWarpSize; ++l)
+            perform(reinterpret_cast<u8*>(address[l] + offset), l);
         } else {
           for_lanes(mask, [&](int l) { perform(reinterpret_cast<u8*>(address[l] + offset), l); });
         }
@@ -110,12 +111,14 @@ void add_space(OpTable& t, const char* space, const char* type) {
   const char* address = kWhere == Where::kShared ? "w" : "d";
   stored[0] = *address;
   constexpr bool kSign = static_cast<T>(-1) < static_cast<T>(0);
-  add_function(t, Name("ld", space, type, count).text, &access<T, N, kWhere, false>, values, address, kSign);
+  add_function(t, Name("ld", space, type, count).text, &access<T, N, kWhere, false>, values,
+               address, kSign);
   if constexpr (!kSign && kWhere != Where::kParam) {
     add_function(t, Name("st", space, type, count).text, &access<T, N, kWhere, true>, "", stored);
   }
   if constexpr (kWhere == Where::kParam) {
-    add_function(t, Name("ld.parameter", type, count).text, &load_parameter<T, N>, values, "", kSign);
+    add_function(t, Name("ld.parameter", type, count).text, &load_parameter<T, N>, values, "",
+                 kSign);
   }
 }
 
@@ -242,7 +245,8 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
         return raise(w, FaultKind::kMisaligned, Where::kGlobal, false, copy.source[l], bytes, l);
       }
       if (!lookup_global(w, copy.source[l], copy.source_bytes[l], false)) {
-        return raise(w, FaultKind::kIllegalAddress, Where::kGlobal, false, copy.source[l], copy.source_bytes[l], l);
+        return raise(w, FaultKind::kIllegalAddress, Where::kGlobal, false, copy.source[l],
+                     copy.source_bytes[l], l);
       }
     }
   }
@@ -254,8 +258,8 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
-// Groups are counted per warp. When only some lanes commit, the lanes' groups would part: everything
-// is performed then, which a GPU may do as well.
+// Groups are counted per warp. When only some lanes commit, the lanes' groups would part:
+// everything is performed then, which a GPU may do as well.
 Status commit_group(Warp& w, const Ins&, u32 mask) {
   ++w.group;
   if (mask != w.live) complete_before(w, w.group);

@@ -1,4 +1,5 @@
-// What involves a whole warp or CTA: shuffles, votes, reductions, barriers; and traps and calls out.
+// What involves a whole warp or CTA: shuffles, votes, reductions, barriers; and traps and calls
+// out.
 #include <ctime>
 
 #include "exec/access.h"
@@ -25,10 +26,22 @@ Status shuffle(Warp& w, const Ins& i, u32 mask) {
     int from = l;
     bool good = true;
     switch (kMode) {
-      case Shuffle::kIndex: from = lowest | (n & ~segment); good = from <= highest; break;
-      case Shuffle::kUp: from = l - n; good = from >= highest; break;
-      case Shuffle::kDown: from = l + n; good = from <= highest; break;
-      case Shuffle::kButterfly: from = l ^ n; good = from <= highest; break;
+      case Shuffle::kIndex:
+        from = lowest | (n & ~segment);
+        good = from <= highest;
+        break;
+      case Shuffle::kUp:
+        from = l - n;
+        good = from >= highest;
+        break;
+      case Shuffle::kDown:
+        from = l + n;
+        good = from <= highest;
+        break;
+      case Shuffle::kButterfly:
+        from = l ^ n;
+        good = from <= highest;
+        break;
     }
     result[l] = value[good ? from & 31 : l];
     in_range |= static_cast<u32>(good) << l;
@@ -102,7 +115,8 @@ void add_reduction(OpTable& t, const char* name, F) {
         const u32 members = voters(w, i, 2, mask);
         if (!members) return Status::kNext;
         T total = static_cast<T>(value[__builtin_ctz(members)]);
-        for_lanes(members & (members - 1), [&](int l) { total = F{}(total, static_cast<T>(value[l])); });
+        for_lanes(members & (members - 1),
+                  [&](int l) { total = F{}(total, static_cast<T>(value[l])); });
         broadcast(words(w, i, 0), static_cast<u32>(total), mask);
         return Status::kNext;
       },

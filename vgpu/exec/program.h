@@ -27,19 +27,19 @@ enum class Kind : u8 { kPlain, kBranch, kExit };
 inline constexpr u32 kNoSlot = 0xffffffffu;
 
 struct Ins {
-  OpFn fn;          // what runs: the operation, or a wrapper that sets the rounding mode
-  OpFn inner;       // the operation under the wrapper
-  const u32* ops;   // byte offsets into the warp's register file; kNoSlot where an operand is absent
-  s64 imm;          // address offset, or whatever the operation wants
-  u32 guard;        // offset of the guard predicate, or kNoSlot
-  s32 target;       // branch target
-  s32 reconverge;   // immediate post-dominator of a branch, or -1
-  u32 line;         // line of the PTX text
-  u32 extra;        // second immediate: a mode, a count, MXCSR bits
+  OpFn fn;         // what runs: the operation, or a wrapper that sets the rounding mode
+  OpFn inner;      // the operation under the wrapper
+  const u32* ops;  // byte offsets into the warp's register file; kNoSlot where an operand is absent
+  s64 imm;         // address offset, or whatever the operation wants
+  u32 guard;       // offset of the guard predicate, or kNoSlot
+  s32 target;      // branch target
+  s32 reconverge;  // immediate post-dominator of a branch, or -1
+  u32 line;        // line of the PTX text
+  u32 extra;       // second immediate: a mode, a count, MXCSR bits
   Kind kind;
   bool guard_negated;
-  bool joins;       // some branch reconverges here
-  bool special;     // kind, guard or joins need the slow path of the loop
+  bool joins;    // some branch reconverges here
+  bool special;  // kind, guard or joins need the slow path of the loop
 };
 static_assert(sizeof(Ins) == 64 - 8 || sizeof(Ins) == 64, "an instruction fills one cache line");
 
@@ -53,9 +53,32 @@ struct Constant {
 
 // Slots at the start of every register file, in this order, one word per lane.
 enum class Special : u32 {
-  kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY,
-  kNctaidZ, kLaneId, kWarpId, kNwarpId, kSmId, kNsmId, kGridId, kLaneMaskEq, kLaneMaskLt,
-  kLaneMaskLe, kLaneMaskGt, kLaneMaskGe, kDynamicSmem, kTotalSmem, kZero,
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLaneId,
+  kWarpId,
+  kNwarpId,
+  kSmId,
+  kNsmId,
+  kGridId,
+  kLaneMaskEq,
+  kLaneMaskLt,
+  kLaneMaskLe,
+  kLaneMaskGt,
+  kLaneMaskGe,
+  kDynamicSmem,
+  kTotalSmem,
+  kZero,
   kParamBase,  // 64 bits a lane: two words
   kCount = kParamBase + 2,
 };
@@ -69,15 +92,15 @@ struct Param {
 };
 
 struct Program {
-  std::string name;            // mangled
+  std::string name;  // mangled
   std::vector<Ins> code;
-  std::vector<u32> operands;   // Ins::ops points in here
+  std::vector<u32> operands;  // Ins::ops points in here
   std::vector<Constant> constants;
-  u32 register_bytes = 0;      // of one warp, specials and constants included
-  u32 constant_end = 0;        // specials and constants lie below this offset
+  u32 register_bytes = 0;  // of one warp, specials and constants included
+  u32 constant_end = 0;    // specials and constants lie below this offset
   u32 static_shared_bytes = 0;
-  u32 local_bytes = 0;         // per thread
-  u32 live_registers = 0;      // 32-bit registers that a thread needs at once: for occupancy
+  u32 local_bytes = 0;     // per thread
+  u32 live_registers = 0;  // 32-bit registers that a thread needs at once: for occupancy
   std::vector<std::string> unsupported;  // messages; a launch is refused when there is one
 };
 

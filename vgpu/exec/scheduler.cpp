@@ -1,6 +1,7 @@
 // Every host thread takes CTAs in order. It runs one CTA at a time, its warps in turn, until each
-// blocks or ends. A CTA that spins (on a semaphore of another CTA, say) is set aside and the next one
-// started beside it, so a kernel makes progress whenever it would with its CTAs resident on a GPU.
+// blocks or ends. A CTA that spins (on a semaphore of another CTA, say) is set aside and the next
+// one started beside it, so a kernel makes progress whenever it would with its CTAs resident on a
+// GPU.
 #include "exec/scheduler.h"
 
 #include <atomic>
@@ -16,8 +17,8 @@
 namespace vgpu {
 namespace {
 
-constexpr u64 kSlice = 1 << 18;      // instructions of a warp before others get a turn
-constexpr size_t kResidentCtas = 64; // per host thread
+constexpr u64 kSlice = 1 << 18;       // instructions of a warp before others get a turn
+constexpr size_t kResidentCtas = 64;  // per host thread
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -92,7 +93,9 @@ class Resident {
 
  private:
   void set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {
-    const auto lanes = [&](Special s) { return reinterpret_cast<u32*>(w.registers + special_offset(s)); };
+    const auto lanes = [&](Special s) {
+      return reinterpret_cast<u32*>(w.registers + special_offset(s));
+    };
     const auto uniform = [&](Special s, u32 value) { fill(w.registers, s, value); };
     for (u32 l = 0; l < kWarpSize; ++l) {
       const u32 t = w.index * kWarpSize + l;
@@ -146,7 +149,10 @@ class Resident {
 class Grid {
  public:
   Grid(const LaunchState& launch, const Isa& isa, u32 multiprocessors, u32 grid_id)
-      : launch_(launch), isa_(isa), multiprocessors_(multiprocessors), grid_id_(grid_id),
+      : launch_(launch),
+        isa_(isa),
+        multiprocessors_(multiprocessors),
+        grid_id_(grid_id),
         total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2]) {}
 
   // What one host thread does until no CTA is left.
@@ -159,7 +165,8 @@ class Grid {
       if (want_another && running.size() < kResidentCtas) {
         const u64 next = next_.fetch_add(1);
         if (next < total_) {
-          if (idle.empty()) idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
+          if (idle.empty())
+            idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
           running.push_back(std::move(idle.back()));
           idle.pop_back();
           running.back()->start(next);
@@ -223,7 +230,8 @@ class Grid {
           if (w.done) continue;
           Fault fault;
           fault.kind = FaultKind::kBarrier;
-          fault.detail = "deadlock: every remaining warp of the block waits at a barrier that cannot open";
+          fault.detail =
+              "deadlock: every remaining warp of the block waits at a barrier that cannot open";
           stop(fault, r, w);
           return Turn::kFault;
         }
@@ -300,14 +308,16 @@ void grow_copies(Warp& w) {
   const u32 capacity = w.copy_capacity ? 2 * w.copy_capacity : 64;
   auto* ring = static_cast<AsyncCopy*>(std::malloc(capacity * sizeof(AsyncCopy)));
   if (!ring) std::abort();
-  for (u32 k = 0; k < w.copy_count; ++k) ring[k] = w.copies[(w.copy_head + k) & (w.copy_capacity - 1)];
+  for (u32 k = 0; k < w.copy_count; ++k)
+    ring[k] = w.copies[(w.copy_head + k) & (w.copy_capacity - 1)];
   std::free(w.copies);
   w.copies = ring;
   w.copy_capacity = capacity;
   w.copy_head = 0;
 }
 
-GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors, u32 grid_id) {
+GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,
+                    u32 grid_id) {
   static Pool* const pool = new Pool;
   Grid grid(launch, isa, multiprocessors, grid_id);
   const u64 wanted = std::min<u64>(grid.total(), static_cast<u64>(threads));

@@ -20,6 +20,7 @@ struct GridResult {
   u64 instructions = 0;  // of warps
 };
 
-GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors, u32 grid_id);
+GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,
+                    u32 grid_id);
 
 }  // namespace vgpu

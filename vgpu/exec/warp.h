@@ -28,14 +28,15 @@ struct Fault {
 };
 
 struct Barrier {
-  u32 arrived = 0;     // threads
+  u32 arrived = 0;  // threads
   u32 generation = 0;
-  u32 expected = 0;    // threads, of the arrivals under way
-  bool all = false;    // every thread of the CTA is expected: one that exits is not waited for
+  u32 expected = 0;  // threads, of the arrivals under way
+  bool all = false;  // every thread of the CTA is expected: one that exits is not waited for
   u32 reduce_and = 1;
   u32 reduce_or = 0;
   u32 reduce_count = 0;
-  u32 result[2][3] = {};  // and, or, popc; by generation parity: a slow warp still reads the earlier one
+  u32 result[2][3] =
+      {};  // and, or, popc; by generation parity: a slow warp still reads the earlier one
 };
 
 struct DivergenceEntry {
@@ -62,32 +63,32 @@ inline constexpr int kAllocationCache = 4;
 
 struct Warp {
   u8* registers;
-  u8* shared;        // of the CTA
+  u8* shared;  // of the CTA
   u32 shared_bytes;
-  u32 mask;          // active lanes
-  u32 live;          // lanes that have not exited
+  u32 mask;  // active lanes
+  u32 live;  // lanes that have not exited
   s32 pc;
   s32 reconverge;
   u32 depth;
-  u8* local;         // lane l has local + l * local_bytes
+  u8* local;  // lane l has local + l * local_bytes
   u32 local_bytes;
-  u32 index;         // in the CTA
+  u32 index;  // in the CTA
   Cta* cta;
   LaunchState* launch;
   u64 instructions;
-  u64 budget;        // instructions until the warp must let others run
-  bool waiting;      // in a barrier
+  u64 budget;    // instructions until the warp must let others run
+  bool waiting;  // in a barrier
   bool done;
   u32 barrier_generation;
   u32 barrier_id;
-  u32 next_cached;   // round robin over the cache
+  u32 next_cached;  // round robin over the cache
   Allocation cached[kAllocationCache];
   // cp.async: a ring of copies, oldest first
   AsyncCopy* copies;
   u32 copy_capacity;
   u32 copy_head;
   u32 copy_count;
-  u32 group;         // copies issued now belong to this group
+  u32 group;  // copies issued now belong to this group
   Fault fault;
   DivergenceEntry stack[kDivergenceDepth];
 };

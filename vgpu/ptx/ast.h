@@ -82,13 +82,13 @@ struct Function {
   std::string name;
   bool is_entry = false;
   bool has_body = false;
-  std::vector<int> params;   // variable or register indices, see param_is_register
+  std::vector<int> params;  // variable or register indices, see param_is_register
   std::vector<int> results;
   std::vector<Register> registers;
   std::vector<Variable> variables;  // parameters first
   std::vector<Scope> scopes;        // [0] is the function's own
   std::vector<Instruction> body;
-  u32 max_threads[3] = {0, 0, 0};   // .maxntid; 0 where not given
+  u32 max_threads[3] = {0, 0, 0};  // .maxntid; 0 where not given
   u32 required_threads[3] = {0, 0, 0};
 };
 

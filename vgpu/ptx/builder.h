@@ -16,8 +16,8 @@ struct Slot {
   enum class Kind : u8 { kVirtual, kConstant, kSpecial };
   Width width;
   Kind kind;
-  u64 value;           // of a constant, or the Special
-  bool dynamic_base;   // a constant to which the start of dynamic shared memory is added
+  u64 value;          // of a constant, or the Special
+  bool dynamic_base;  // a constant to which the start of dynamic shared memory is added
   u32 offset = kNoSlot;
 };
 
@@ -30,7 +30,7 @@ struct Draft {  // an Ins in the making
   u32 extra = 0;
   u32 control = 0;  // MXCSR bits
   Kind kind = Kind::kPlain;
-  int label = -1;   // branch target
+  int label = -1;  // branch target
   int target = -1;
   int reconverge = -1;
   bool joins = false;
@@ -46,11 +46,11 @@ void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Pr
 // The body of one function, inlined at one place.
 struct Frame {
   const Function* function = nullptr;
-  std::vector<int> registers;            // slot of each, -1 until it is used
-  std::vector<s64> storage;              // place of each variable in its space, -1 until it is used
+  std::vector<int> registers;  // slot of each, -1 until it is used
+  std::vector<s64> storage;    // place of each variable in its space, -1 until it is used
   std::map<std::pair<int, std::string>, int> labels;  // (scope, name)
-  int end_label = -1;                    // where `ret` goes; -1 in the kernel itself
-  int carry = -1;                        // the carry flag
+  int end_label = -1;                                 // where `ret` goes; -1 in the kernel itself
+  int carry = -1;                                     // the carry flag
 };
 
 class Unsupported : public std::runtime_error {
@@ -59,7 +59,8 @@ class Unsupported : public std::runtime_error {
 
 class Builder {
  public:
-  Builder(const Module& module, const Function& kernel, const Isa& isa, const SymbolAddress& symbols);
+  Builder(const Module& module, const Function& kernel, const Isa& isa,
+          const SymbolAddress& symbols);
   std::unique_ptr<Program> run();
 
  private:
@@ -73,8 +74,8 @@ class Builder {
   // lower.cpp: structure, operands
   void inline_function(Frame& frame);
   void call(const Instruction& ins);
-  bool call_builtin(const Instruction& ins, const std::string& name, const std::vector<s64>& arguments,
-                    const std::vector<s64>& results);
+  bool call_builtin(const Instruction& ins, const std::string& name,
+                    const std::vector<s64>& arguments, const std::vector<s64>& results);
   int new_slot(Width width);
   int constant(Width width, u64 value, bool dynamic_base = false);
   int special(Special which);

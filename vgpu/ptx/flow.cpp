@@ -1,8 +1,8 @@
 // Control flow and register allocation.
 //
 // Divergent lanes meet at the immediate post-dominator of the branch. Slots are allocated by linear
-// scan over live ranges: nvcc's PTX names a new register for nearly every value, and a file of all of
-// them would not fit the cache. Liveness is that of one thread; that is enough, because every
+// scan over live ranges: nvcc's PTX names a new register for nearly every value, and a file of all
+// of them would not fit the cache. Liveness is that of one thread; that is enough, because every
 // operation writes the active lanes only.
 #include <algorithm>
 #include <cstdint>
@@ -56,8 +56,8 @@ Graph build_graph(const std::vector<Draft>& code) {
   return g;
 }
 
-// Immediate post-dominators by the iterative algorithm of Cooper, Harvey and Kennedy ("A simple, fast
-// dominance algorithm") on the reversed graph. The virtual exit is the number of blocks.
+// Immediate post-dominators by the iterative algorithm of Cooper, Harvey and Kennedy ("A simple,
+// fast dominance algorithm") on the reversed graph. The virtual exit is the number of blocks.
 std::vector<int> post_dominators(const std::vector<Draft>& code, const Graph& g) {
   const int exit = static_cast<int>(g.blocks.size());
   std::vector<std::vector<int>> after(exit + 1);
@@ -183,7 +183,12 @@ std::vector<Range> live_ranges(const std::vector<Draft>& code, const std::vector
       };
       each_operand(code[k], [](int) {}, read);
       if (code[k].guard < 0) {
-        each_operand(code[k], [&](int s) { if (is_virtual(s)) writes[b].set(s); }, [](int) {});
+        each_operand(
+            code[k],
+            [&](int s) {
+              if (is_virtual(s)) writes[b].set(s);
+            },
+            [](int) {});
       }
     }
     in[b] = reads[b];
@@ -211,13 +216,20 @@ std::vector<Range> live_ranges(const std::vector<Draft>& code, const std::vector
       // A result may take the place of a source only where each lane is read before it is written.
       const int written = code[k].info->lanewise ? k + 1 : k;
       each_operand(
-          code[k], [&](int s) { touch(s, written); touch(s, k + 1); }, [&](int s) { touch(s, k); });
+          code[k],
+          [&](int s) {
+            touch(s, written);
+            touch(s, k + 1);
+          },
+          [&](int s) { touch(s, k); });
     }
   }
   return ranges;
 }
 
-u32 bytes_of(Width width) { return width == Width::kPredicate ? 4 : width == Width::kWord ? 128 : 256; }
+u32 bytes_of(Width width) {
+  return width == Width::kPredicate ? 4 : width == Width::kWord ? 128 : 256;
+}
 
 }  // namespace
 
@@ -253,7 +265,9 @@ void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Pr
   program.constant_end = end;
 
   std::vector<Range> ranges = live_ranges(code, slots);
-  std::erase_if(ranges, [&](const Range& r) { return slots[r.slot].kind != Slot::Kind::kVirtual || r.last < 0; });
+  std::erase_if(ranges, [&](const Range& r) {
+    return slots[r.slot].kind != Slot::Kind::kVirtual || r.last < 0;
+  });
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return a.first != b.first ? a.first < b.first : a.slot < b.slot;
   });
@@ -283,7 +297,8 @@ void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Pr
       active.emplace_back(r.last, offset);
       std::push_heap(active.begin(), active.end(), later);
     }
-    if (width != Width::kPredicate) program.live_registers += used * (width == Width::kDouble ? 2 : 1);
+    if (width != Width::kPredicate)
+      program.live_registers += used * (width == Width::kDouble ? 2 : 1);
     end = (end + 127) / 128 * 128;
   }
   program.register_bytes = end;

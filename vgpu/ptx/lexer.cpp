@@ -40,7 +40,8 @@ bool Lexer::accept(char c) {
 
 void Lexer::expect(char c) {
   if (!accept(c)) {
-    fail(std::string("expected '") + c + "', found '" + std::string(text_.substr(position_, 20)) + "'");
+    fail(std::string("expected '") + c + "', found '" + std::string(text_.substr(position_, 20)) +
+         "'");
   }
 }
 
@@ -60,9 +61,11 @@ std::string Lexer::identifier() {
 
 std::string Lexer::word() {
   size_t end = position_;
-  while (end < text_.size() && (is_name(text_[end]) || text_[end] == '.' || text_[end] == ':')) ++end;
+  while (end < text_.size() && (is_name(text_[end]) || text_[end] == '.' || text_[end] == ':'))
+    ++end;
   if (end == position_) {
-    fail("expected an opcode or directive, found '" + std::string(text_.substr(position_, 20)) + "'");
+    fail("expected an opcode or directive, found '" + std::string(text_.substr(position_, 20)) +
+         "'");
   }
   std::string found(text_.substr(position_, end - position_));
   advance(end - position_);

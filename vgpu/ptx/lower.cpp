@@ -19,22 +19,42 @@ Width register_width(const std::string& type) {
 }
 
 const std::map<std::string, Special> kSpecialRegisters = {
-    {"tid.x", Special::kTidX},        {"tid.y", Special::kTidY},        {"tid.z", Special::kTidZ},
-    {"ntid.x", Special::kNtidX},      {"ntid.y", Special::kNtidY},      {"ntid.z", Special::kNtidZ},
-    {"ctaid.x", Special::kCtaidX},    {"ctaid.y", Special::kCtaidY},    {"ctaid.z", Special::kCtaidZ},
-    {"nctaid.x", Special::kNctaidX},  {"nctaid.y", Special::kNctaidY},  {"nctaid.z", Special::kNctaidZ},
-    {"laneid", Special::kLaneId},     {"warpid", Special::kWarpId},     {"nwarpid", Special::kNwarpId},
-    {"smid", Special::kSmId},         {"nsmid", Special::kNsmId},       {"gridid", Special::kGridId},
-    {"lanemask_eq", Special::kLaneMaskEq}, {"lanemask_lt", Special::kLaneMaskLt},
-    {"lanemask_le", Special::kLaneMaskLe}, {"lanemask_gt", Special::kLaneMaskGt},
-    {"lanemask_ge", Special::kLaneMaskGe}, {"dynamic_smem_size", Special::kDynamicSmem},
+    {"tid.x", Special::kTidX},
+    {"tid.y", Special::kTidY},
+    {"tid.z", Special::kTidZ},
+    {"ntid.x", Special::kNtidX},
+    {"ntid.y", Special::kNtidY},
+    {"ntid.z", Special::kNtidZ},
+    {"ctaid.x", Special::kCtaidX},
+    {"ctaid.y", Special::kCtaidY},
+    {"ctaid.z", Special::kCtaidZ},
+    {"nctaid.x", Special::kNctaidX},
+    {"nctaid.y", Special::kNctaidY},
+    {"nctaid.z", Special::kNctaidZ},
+    {"laneid", Special::kLaneId},
+    {"warpid", Special::kWarpId},
+    {"nwarpid", Special::kNwarpId},
+    {"smid", Special::kSmId},
+    {"nsmid", Special::kNsmId},
+    {"gridid", Special::kGridId},
+    {"lanemask_eq", Special::kLaneMaskEq},
+    {"lanemask_lt", Special::kLaneMaskLt},
+    {"lanemask_le", Special::kLaneMaskLe},
+    {"lanemask_gt", Special::kLaneMaskGt},
+    {"lanemask_ge", Special::kLaneMaskGe},
+    {"dynamic_smem_size", Special::kDynamicSmem},
     {"total_smem_size", Special::kTotalSmem},
 };
 
 }  // namespace
 
-Builder::Builder(const Module& module, const Function& kernel, const Isa& isa, const SymbolAddress& symbols)
-    : module_(module), kernel_(kernel), isa_(isa), table_(op_table(isa)), symbols_(symbols),
+Builder::Builder(const Module& module, const Function& kernel, const Isa& isa,
+                 const SymbolAddress& symbols)
+    : module_(module),
+      kernel_(kernel),
+      isa_(isa),
+      table_(op_table(isa)),
+      symbols_(symbols),
       program_(std::make_unique<Program>()) {}
 
 std::unique_ptr<Program> Builder::run() {
@@ -88,7 +108,8 @@ std::unique_ptr<Program> Builder::run() {
   return std::move(program_);
 }
 
-// --- structure ------------------------------------------------------------------------------------
+// --- structure
+// ------------------------------------------------------------------------------------
 
 void Builder::inline_function(Frame& frame) {
   Frame* const outer = frame_;
@@ -127,7 +148,9 @@ void Builder::inline_function(Frame& frame) {
   frame_ = outer;
 }
 
-void Builder::unknown() const { throw Unsupported("the virtual GPU does not know this instruction"); }
+void Builder::unknown() const {
+  throw Unsupported("the virtual GPU does not know this instruction");
+}
 
 void Builder::place_label(int label) { label_position_[label] = static_cast<int>(code_.size()); }
 
@@ -147,7 +170,8 @@ void Builder::call(const Instruction& ins) {
   for (const Operand& o : ins.operands) {
     if (o.kind == Operand::Kind::kList) {
       for (const Operand& e : o.elements) {
-        if (e.kind != Operand::Kind::kVariable) throw Unsupported("an argument is no .param variable");
+        if (e.kind != Operand::Kind::kVariable)
+          throw Unsupported("an argument is no .param variable");
         (name.empty() ? results : arguments).push_back(storage_of(e.index));
       }
     } else if (o.kind == Operand::Kind::kSymbol && name.empty()) {
@@ -169,7 +193,8 @@ void Builder::call(const Instruction& ins) {
   }
   if (!call_builtin(ins, name, arguments, results)) {
     const Function* callee = module_.find(name);
-    if (!callee || !callee->has_body) throw Unsupported("function " + name + " has no body in this module");
+    if (!callee || !callee->has_body)
+      throw Unsupported("function " + name + " has no body in this module");
     if (std::find(call_stack_.begin(), call_stack_.end(), callee) != call_stack_.end()) {
       throw Unsupported("recursion (" + name + ") is not supported");
     }
@@ -190,8 +215,8 @@ void Builder::call(const Instruction& ins) {
   if (around >= 0) place_label(around);
 }
 
-bool Builder::call_builtin(const Instruction&, const std::string& name, const std::vector<s64>& arguments,
-                           const std::vector<s64>& results) {
+bool Builder::call_builtin(const Instruction&, const std::string& name,
+                           const std::vector<s64>& arguments, const std::vector<s64>& results) {
   const auto load = [&](size_t k, char code) {
     const int to = new_slot(width_of(code));
     emit(code == 'd' ? "ld.local.u64.1" : "ld.local.u32.1",
@@ -217,7 +242,8 @@ bool Builder::call_builtin(const Instruction&, const std::string& name, const st
   return false;
 }
 
-// --- slots and operands -----------------------------------------------------------------------------
+// --- slots and operands
+// -----------------------------------------------------------------------------
 
 int Builder::new_slot(Width width) {
   slots_.push_back({width, Slot::Kind::kVirtual, 0, false});
@@ -226,7 +252,8 @@ int Builder::new_slot(Width width) {
 
 int Builder::constant(Width width, u64 value, bool dynamic_base) {
   if (width == Width::kWord) value &= 0xffffffffu;
-  auto [it, is_new] = constants_.try_emplace({width, value, dynamic_base}, static_cast<int>(slots_.size()));
+  auto [it, is_new] =
+      constants_.try_emplace({width, value, dynamic_base}, static_cast<int>(slots_.size()));
   if (is_new) slots_.push_back({width, Slot::Kind::kConstant, value, dynamic_base});
   return it->second;
 }
@@ -234,8 +261,8 @@ int Builder::constant(Width width, u64 value, bool dynamic_base) {
 int Builder::special(Special which) {
   auto [it, is_new] = specials_.try_emplace(which, static_cast<int>(slots_.size()));
   if (is_new) {
-    slots_.push_back({which == Special::kParamBase ? Width::kDouble : Width::kWord, Slot::Kind::kSpecial,
-                      static_cast<u64>(which), false});
+    slots_.push_back({which == Special::kParamBase ? Width::kDouble : Width::kWord,
+                      Slot::Kind::kSpecial, static_cast<u64>(which), false});
   }
   return it->second;
 }
@@ -285,15 +312,17 @@ s64 Builder::storage_of(int index) {
 int Builder::symbol_slot(const Operand& o, Width width) {
   if (o.kind == Operand::Kind::kVariable) {
     const Variable& v = frame_->function->variables[o.index];
-    const bool entry_parameter = v.space == Space::kParam && frame_->end_label < 0 &&
-                                 std::find(kernel_.params.begin(), kernel_.params.end(), o.index) != kernel_.params.end();
+    const bool entry_parameter =
+        v.space == Space::kParam && frame_->end_label < 0 &&
+        std::find(kernel_.params.begin(), kernel_.params.end(), o.index) != kernel_.params.end();
     if (v.space == Space::kGlobal || v.space == Space::kConst) {
       throw Unsupported("module-space variable " + v.name + " declared inside a function");
     }
     const s64 place = storage_of(o.index) + o.offset;
     if (!entry_parameter) return constant(width, static_cast<u64>(place));
     const int to = new_slot(Width::kDouble);
-    emit("add.u64", {to, special(Special::kParamBase), constant(Width::kDouble, static_cast<u64>(place))});
+    emit("add.u64",
+         {to, special(Special::kParamBase), constant(Width::kDouble, static_cast<u64>(place))});
     return to;
   }
   for (const Variable& v : module_.variables) {
@@ -313,7 +342,8 @@ int Builder::symbol_slot(const Operand& o, Width width) {
   if (const auto found = symbols_(o.name)) {
     return constant(Width::kDouble, *found + static_cast<u64>(o.offset));
   }
-  if (module_.find(o.name)) throw Unsupported("the address of function " + o.name + " is not supported");
+  if (module_.find(o.name))
+    throw Unsupported("the address of function " + o.name + " is not supported");
   throw Unsupported("symbol " + o.name + " is not defined");
 }
 
@@ -385,7 +415,10 @@ int Builder::result(const Operand& o, char code, bool sign) {
     throw Unsupported("a predicate and a number are mixed");
   }
   const int from = new_slot(width);
-  pending_.push_back({from, slot, have == Width::kWord ? "truncate" : sign ? "extend.s" : "extend.u"});
+  pending_.push_back({from, slot,
+                      have == Width::kWord ? "truncate"
+                      : sign               ? "extend.s"
+                                           : "extend.u"});
   return from;
 }
 
@@ -405,8 +438,9 @@ Builder::Address Builder::address(const Operand& o, char code) {
     const Variable& v = frame_->function->variables[base.index];
     if (v.space == Space::kParam) {
       a.offset = storage_of(base.index) + base.offset;
-      a.entry_parameter = frame_->end_label < 0 && std::find(kernel_.params.begin(), kernel_.params.end(),
-                                                             base.index) != kernel_.params.end();
+      a.entry_parameter = frame_->end_label < 0 &&
+                          std::find(kernel_.params.begin(), kernel_.params.end(), base.index) !=
+                              kernel_.params.end();
       a.local_storage = !a.entry_parameter;
       a.slot = constant(Width::kDouble, 0);
       return a;

@@ -14,16 +14,22 @@ bool has(const Parts& parts, const std::string& what) {
   return std::find(parts.begin() + 1, parts.end(), what) != parts.end();
 }
 bool is_float(const std::string& type) {
-  return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" || type == "bf16x2";
+  return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" ||
+         type == "bf16x2";
 }
 // The unsigned type of the same width, for operations that do not look at the sign.
 std::string unsigned_of(const std::string& type) {
   switch (type_bytes(type)) {
-    case 1: return "u8";
-    case 2: return "u16";
-    case 4: return "u32";
-    case 8: return "u64";
-    default: return type;
+    case 1:
+      return "u8";
+    case 2:
+      return "u16";
+    case 4:
+      return "u32";
+    case 8:
+      return "u64";
+    default:
+      return type;
   }
 }
 std::string untyped_to_unsigned(const std::string& type) {
@@ -60,7 +66,9 @@ std::string find_space(const Parts& parts) {
   }
   return "generic";
 }
-int vector_size(const Parts& parts) { return has(parts, "v2") ? 2 : has(parts, "v4") ? 4 : has(parts, "v8") ? 8 : 1; }
+int vector_size(const Parts& parts) {
+  return has(parts, "v2") ? 2 : has(parts, "v4") ? 4 : has(parts, "v8") ? 8 : 1;
+}
 
 const std::vector<Operand>& elements(const Operand& o) { return o.elements; }
 
@@ -137,8 +145,8 @@ bool Builder::lower_control(const Instruction& ins) {
     emit("nanosleep", {});
   } else if (base == "membar" || base == "fence") {
     emit("fence", {});
-  } else if (base == "prefetch" || base == "prefetchu" || base == "discard" || base == "applypriority" ||
-             base == "pmevent") {
+  } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
+             base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.
   } else if (base == "createpolicy") {
     emit("mov.u64", {result(ins.operands.at(0), 'd', false), constant(Width::kDouble, 0)});
@@ -197,7 +205,8 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
     if (store) throw Unsupported("a kernel parameter cannot be written");
     emit("ld.parameter" + tail, values).imm = at.offset;
   } else {
-    if (at.local_storage || (space == "param" && (frame_->end_label >= 0 || store))) space = "local";
+    if (at.local_storage || (space == "param" && (frame_->end_label >= 0 || store)))
+      space = "local";
     if (store) {
       values.insert(values.begin(), at.slot);
     } else {
@@ -210,7 +219,8 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
 
 void Builder::lower_atomic(const Instruction& ins) {
   const Parts& parts = ins.parts;
-  static const std::set<std::string> kOps = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"};
+  static const std::set<std::string> kOps = {"add", "min",  "max", "and", "or",
+                                             "xor", "exch", "cas", "inc", "dec"};
   std::string op;
   for (size_t k = 1; k < parts.size(); ++k) {
     if (kOps.count(parts[k])) op = parts[k];
@@ -248,8 +258,8 @@ void Builder::lower_async_copy(const Instruction& ins) {
   if (has(parts, "L2::cache_hint")) --count;
   if (count > 3) {
     const Operand& o = ins.operands[3];
-    const bool predicate = o.kind == Operand::Kind::kRegister &&
-                           frame_->function->registers[o.index].type == "pred";
+    const bool predicate =
+        o.kind == Operand::Kind::kRegister && frame_->function->registers[o.index].type == "pred";
     slots[predicate ? 3 : 2] = source(o, predicate ? 'p' : 'w', "u32");
   }
   if (to.offset < 0 || to.offset >= 1 << 20) {  // does not fit beside the global offset
@@ -258,7 +268,8 @@ void Builder::lower_async_copy(const Instruction& ins) {
     slots[0] = moved;
   }
   Draft& d = emit("cp.async", slots);
-  d.imm = static_cast<s64>(static_cast<u64>(from.offset) << 20) | (slots[0] == to.slot ? to.offset : 0);
+  d.imm =
+      static_cast<s64>(static_cast<u64>(from.offset) << 20) | (slots[0] == to.slot ? to.offset : 0);
   d.extra = static_cast<u32>(ins.operands.at(2).bits);
 }
 
@@ -280,7 +291,8 @@ void Builder::lower_matrix(const Instruction& ins) {
       slots.push_back(result(to, 'w', false));
     }
     slots.push_back(at.slot);
-    if (std::string(op(name).results).size() + 1 != slots.size()) throw Unsupported("the vector has another length");
+    if (std::string(op(name).results).size() + 1 != slots.size())
+      throw Unsupported("the vector has another length");
     emit(name, slots).imm = at.offset;
     return;
   }
@@ -369,7 +381,8 @@ bool Builder::lower_warp(const Instruction& ins) {
     std::string type = untyped_to_unsigned(parts.back());
     if (type == "s32" && parts[2] == "add") type = "u32";
     const int value = source(o.at(1), 'w', type);
-    emit("redux." + parts[2] + "." + type, {result(o.at(0), 'w', false), value, source(o.at(2), 'w', "u32")});
+    emit("redux." + parts[2] + "." + type,
+         {result(o.at(0), 'w', false), value, source(o.at(2), 'w', "u32")});
   } else if (base == "activemask") {
     emit("activemask", {result(o.at(0), 'w', false)});
   } else {
@@ -393,7 +406,8 @@ void Builder::lower_barrier(const Instruction& ins) {
     const int vote = source(o.back(), 'p', "pred");
     const int barrier = number(1);
     const int count = o.size() > 3 ? number(2) : -1;
-    emit("bar.red." + kind, {result(o.at(0), kind == "popc" ? 'w' : 'p', false), barrier, count, vote});
+    emit("bar.red." + kind,
+         {result(o.at(0), kind == "popc" ? 'w' : 'p', false), barrier, count, vote});
   } else {
     unknown();
   }
@@ -428,7 +442,8 @@ void Builder::lower_move(const Instruction& ins) {
       }
       part.emplace_back(&elements(to)[k], piece);
     }
-    for (const auto& [operand, piece] : part) emit("mov.u32", {result(*operand, 'w', false), piece});
+    for (const auto& [operand, piece] : part)
+      emit("mov.u32", {result(*operand, 'w', false), piece});
   } else if (type == "pred") {
     emit("mov.pred", {result(to, 'p', false), source(from, 'p', "pred")});
   } else {
@@ -438,8 +453,8 @@ void Builder::lower_move(const Instruction& ins) {
   }
 }
 
-int Builder::compare(const std::string& cmp, const std::string& type, const Operand& a, const Operand& b,
-                     u32 control) {
+int Builder::compare(const std::string& cmp, const std::string& type, const Operand& a,
+                     const Operand& b, u32 control) {
   std::string relation = cmp;
   std::string of = type;
   if (!is_float(type)) {
@@ -511,7 +526,10 @@ void Builder::lower_set(const Instruction& ins) {
   const std::string& from = parts.back();
   const std::string& to = parts[parts.size() - 2];
   const auto truth = [&](const std::string& type) {
-    const u64 one = type == "f32" ? 0x3f800000u : type == "f16" ? 0x3c00u : type == "bf16" ? 0x3f80u : 0xffffffffu;
+    const u64 one = type == "f32"    ? 0x3f800000u
+                    : type == "f16"  ? 0x3c00u
+                    : type == "bf16" ? 0x3f80u
+                                     : 0xffffffffu;
     return constant(Width::kWord, type == "u16" || type == "s16" ? 0xffffu : one);
   };
   const int zero = constant(Width::kWord, 0);
@@ -571,7 +589,8 @@ void Builder::lower_cvt(const Instruction& ins) {
   name += "." + to + "." + from;
   const OpInfo& info = op(name);
   std::vector<int> slots = {-1};
-  for (size_t k = 1; info.sources[k - 1]; ++k) slots.push_back(source(o.at(k), info.sources[k - 1], from));
+  for (size_t k = 1; info.sources[k - 1]; ++k)
+    slots.push_back(source(o.at(k), info.sources[k - 1], from));
   slots[0] = result(o.at(0), info.results[0], info.sign);
   emit(name, slots).control = control;
   if (has(parts, "sat") && float_to) emit("saturate." + to, {slots[0], slots[0]});
@@ -591,7 +610,8 @@ void Builder::lower_carry(const Instruction& ins) {
   if (frame_->carry < 0) frame_->carry = new_slot(Width::kPredicate);
   std::vector<int> slots = {-1, gives ? frame_->carry : -1};
   for (size_t k = 1; k <= 2; ++k) slots.push_back(source(o.at(k), code, type));
-  slots.push_back(multiply ? source(o.at(3), code, type) : constant(code == 'd' ? Width::kDouble : Width::kWord, 0));
+  slots.push_back(multiply ? source(o.at(3), code, type)
+                           : constant(code == 'd' ? Width::kDouble : Width::kWord, 0));
   slots.push_back(takes ? frame_->carry : -1);
   slots[0] = result(o.at(0), code, false);
   const std::string op = takes ? base : base + ".cc";
@@ -605,8 +625,10 @@ void Builder::lower_by_signature(const std::string& name, const std::vector<Oper
   const size_t sources = std::string(info.sources).size();
   if (o.size() != results + sources) throw Unsupported("the number of operands is not expected");
   std::vector<int> slots(o.size());
-  for (size_t k = 0; k < sources; ++k) slots[results + k] = source(o[results + k], info.sources[k], type);
-  for (size_t k = 0; k < results; ++k) slots[k] = result(o[k], info.results[k], type[0] == 's' || info.sign);
+  for (size_t k = 0; k < sources; ++k)
+    slots[results + k] = source(o[results + k], info.sources[k], type);
+  for (size_t k = 0; k < results; ++k)
+    slots[k] = result(o[k], info.results[k], type[0] == 's' || info.sign);
   emit(name, slots).control = control;
 }
 
@@ -616,8 +638,9 @@ void Builder::lower_generic(const Instruction& ins) {
   std::string type = parts.back();
   const bool floating = is_float(type);
   static const std::set<std::string> kSilent = {"rn", "approx", "full", "ftz", "rz", "rm", "rp"};
-  static const std::set<std::string> kBitwise = {"and", "or", "xor", "not", "cnot", "shl", "selp", "lop3", "bfi", "brev",
-                                                 "popc", "clz", "slct"};
+  static const std::set<std::string> kBitwise = {"and",  "or",   "xor",  "not", "cnot",
+                                                 "shl",  "selp", "lop3", "bfi", "brev",
+                                                 "popc", "clz",  "slct"};
   if (base == "mad" && floating) base = "fma";
   if (base == "prmt") {
     const std::string mode = type == "b32" ? "u32" : type;

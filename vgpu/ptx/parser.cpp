@@ -94,7 +94,8 @@ class Parser {
         continue;  // `.ptr .global .align 16` of a parameter says nothing that is needed
       } else {
         element = type_bytes(word.substr(1));
-        if (element == 0 && !is_space(word) && word != ".u64") lex_.fail("unknown type '" + word + "'");
+        if (element == 0 && !is_space(word) && word != ".u64")
+          lex_.fail("unknown type '" + word + "'");
       }
     }
     do {
@@ -193,7 +194,9 @@ class Parser {
 
   void attribute() {
     const std::string word = lex_.word();
-    u32* triple = word == ".maxntid" ? fn_.max_threads : word == ".reqntid" ? fn_.required_threads : nullptr;
+    u32* triple = word == ".maxntid"   ? fn_.max_threads
+                  : word == ".reqntid" ? fn_.required_threads
+                                       : nullptr;
     u32 ignored[3];
     if (!triple) triple = ignored;
     for (int i = 0; i < 3 && lex_.at_number(); ++i) {
@@ -275,7 +278,8 @@ class Parser {
   void directive(const std::string& word) {
     if (word == ".reg") {
       const std::string type = lex_.word().substr(1);
-      if (type != "pred" && type_bytes(type) == 0) lex_.fail("unknown register type '." + type + "'");
+      if (type != "pred" && type_bytes(type) == 0)
+        lex_.fail("unknown register type '." + type + "'");
       do {
         const std::string name = lex_.identifier();
         if (lex_.accept('<')) {
