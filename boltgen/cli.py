@@ -121,7 +121,8 @@ def run(
             write_arrays(output, outputs)
     table = Table("output", "dtype", "shape", "minimum", "mean", "maximum")
     for name, array in outputs.items():
-        numbers = [f"{x:.5g}" for x in (array.min(), array.mean(), array.max())]
+        found = (array.min(), array.mean(), array.max()) if array.size else ()
+        numbers = [f"{number:.5g}" for number in found]
         table.add_row(Text(name), str(array.dtype), str(array.shape), *numbers)
     _out.print(table)
 

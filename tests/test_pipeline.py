@@ -1,0 +1,109 @@
+"""From regions to objects, with compilers that are shell scripts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from boltgen.build.cache import Cache
+from boltgen.errors import CompileError, UnknownArchError
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.problem import Gemm, Problem
+from boltgen.ir.region import Region
+from boltgen.pipeline import Phases, PipelineOptions, build_regions, plan_regions
+from boltgen.settings import settings_from
+from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
+
+
+def relu() -> Epilogue:
+    builder = EpilogueBuilder()
+    builder.unary(UnaryOp.RELU, 0)
+    return builder.build()
+
+
+def region(index: int, problem: Problem, epilogue: Epilogue | None = None) -> Region:
+    return Region(
+        symbol=f"boltgen_{index}_matmul",
+        label="matmul",
+        problem=problem,
+        epilogue=epilogue or Epilogue(),
+        parameter_count=2,
+        a=0,
+        b=1,
+    )
+
+
+GEMM = Gemm(m=256, n=256, k=256)
+
+
+def options_for(folder: Path, body: str = SUCCEED) -> PipelineOptions:
+    tools = fake_toolchain(folder / "toolkit", body)
+    cxx = write_script(folder / "cxx", 'for last; do :; done; cat *.cc > "$last"')
+    return PipelineOptions(
+        settings=settings_from({"BOLTGEN_CACHE_DIR": str(folder / "cache"), "PATH": "/bin"}),
+        toolchain=replace(tools, cxx=replace(tools.cxx, path=cxx)),
+        cache=Cache(folder / "cache"),
+        jobs=2,
+        phases=Phases(),
+    )
+
+
+def test_a_plan_has_a_launch_per_region_and_a_source_per_distinct_kernel() -> None:
+    regions = [region(0, GEMM), region(1, GEMM), region(2, GEMM, relu())]
+    plan = plan_regions(regions, "sm_80")
+    assert [launch.region for launch in plan.launches] == regions
+    assert len(plan.decisions) == 3
+    assert len(plan.kernels) == 2
+    assert plan.kernel_of(plan.launches[0]) is plan.kernel_of(plan.launches[1])
+    for launch in plan.launches:
+        assert plan.kernel_of(launch).symbol in plan.adapter
+        assert launch.region.symbol in plan.adapter
+
+
+def test_a_plan_is_deterministic() -> None:
+    regions = [region(index, Gemm(m=64 + 8 * index, n=128, k=512)) for index in range(8)]
+    assert plan_regions(regions, "sm_80") == plan_regions(regions, "sm_80")
+
+
+def test_an_unknown_arch() -> None:
+    with pytest.raises(UnknownArchError, match="sm_80"):
+        plan_regions([region(0, GEMM)], "sm_11")
+
+
+def test_objects_come_with_the_adapters_first(tmp_path: Path) -> None:
+    options = options_for(tmp_path)
+    built = build_regions([region(0, GEMM), region(1, GEMM, relu())], "sm_80", options)
+    assert built.symbols == ("boltgen_0_matmul", "boltgen_1_matmul")
+    assert built.objects[0].read_text() == built.plan.adapter
+    assert [path.read_text() for path in built.objects[1:]] == [
+        kernel.text for kernel in built.plan.kernels
+    ]
+    assert list(options.phases.seconds) == [
+        "choose kernels and generate sources",
+        "compile kernels",
+    ]
+
+
+def test_no_regions_need_no_compiler() -> None:
+    settings = settings_from({"BOLTGEN_CACHE_DIR": "/absent/cache", "PATH": "/absent"})
+    built = build_regions([], "sm_80", PipelineOptions(settings=settings))
+    assert (built.objects, built.symbols) == ((), ())
+
+
+def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        build_regions([region(0, GEMM)], "sm_80", options_for(tmp_path, FAIL))
+    assert 'error: identifier "x" is undefined' in str(caught.value)
+    assert "failed" in str(caught.value)
+    assert str(tmp_path / "cache" / "failed") in str(caught.value)
+
+
+def test_phases_add_up() -> None:
+    phases = Phases()
+    for _ in range(2):
+        with phases.phase("a"), phases.phase("b"):
+            pass
+    assert list(phases.seconds) == ["a", "b"]
+    assert phases.seconds["a"] >= phases.seconds["b"] >= 0
