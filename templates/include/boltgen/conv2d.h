@@ -28,11 +28,28 @@ struct Conv2d : cutlass::conv::kernel::ImplicitGemmConvolution<
   static constexpr int kAlignmentD = kAlignmentD_;
 };
 
+/// Members by name: the constructors of Conv2dProblemSize disagree on the order of their integers.
 inline cutlass::conv::Conv2dProblemSize conv2d_problem(boltgen_conv2d_args const& args) {
-  return cutlass::conv::Conv2dProblemSize(
-      args.n, args.h, args.w, args.c, args.p, args.q, args.k, args.r, args.s, args.pad_h,
-      args.pad_w, args.stride_h, args.stride_w, args.dilation_h, args.dilation_w,
-      cutlass::conv::Mode::kCrossCorrelation, args.split_k, /*groups=*/1);
+  cutlass::conv::Conv2dProblemSize problem;
+  problem.N = args.n;
+  problem.H = args.h;
+  problem.W = args.w;
+  problem.C = args.c;
+  problem.P = args.p;
+  problem.Q = args.q;
+  problem.K = args.k;
+  problem.R = args.r;
+  problem.S = args.s;
+  problem.pad_h = args.pad_h;
+  problem.pad_w = args.pad_w;
+  problem.stride_h = args.stride_h;
+  problem.stride_w = args.stride_w;
+  problem.dilation_h = args.dilation_h;
+  problem.dilation_w = args.dilation_w;
+  problem.mode = cutlass::conv::Mode::kCrossCorrelation;
+  problem.split_k_slices = args.split_k;
+  problem.groups = 1;
+  return problem;
 }
 
 template <typename Kernel>
