@@ -1,6 +1,6 @@
 """The Relax frontend, for apache-tvm 0.27."""
 
-from boltgen.frontend.relax.importer import ImportedModel, TensorSpec, import_model, parse_shapes
+from boltgen.frontend.relax.importer import ImportedModel, TensorSpec, import_model
 from boltgen.frontend.relax.partition import annotate, attach, compile_regions
 from boltgen.frontend.relax.patterns import placements, regions
 
@@ -11,7 +11,6 @@ __all__ = [
     "attach",
     "compile_regions",
     "import_model",
-    "parse_shapes",
     "placements",
     "regions",
 ]

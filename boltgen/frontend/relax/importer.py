@@ -120,7 +120,7 @@ def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
         raise ModelImportError(
             f"the module has no Relax function 'main'; it has {', '.join(sorted(names)) or 'none'}"
         )
-    inputs = [param.name_hint for param in module["main"].params]
+    inputs = [param.name for param in module["main"].params]
     return _describe(_fix_shapes(module, inputs, shapes), inputs, None)
 
 
@@ -171,21 +171,3 @@ def _specs(role: str, names: list[str], types: list[object]) -> tuple[TensorSpec
         fixed = tuple(extent for extent in shape if isinstance(extent, int))
         specs.append(TensorSpec(name=name, shape=fixed, dtype=dtype_of(type_)))
     return tuple(specs)
-
-
-def parse_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes from the command line's `NAME=1,3,224,224`; a name may contain an equals sign.
-
-    Raises:
-        ModelImportError: a text is not of that form.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, _, extents = text.rpartition("=")
-        try:
-            shapes[name] = tuple(int(extent) for extent in extents.split(","))
-        except ValueError:
-            name = ""
-        if not name:
-            raise ModelImportError(f"--shape {text!r} is not of the form NAME=1,3,224,224")
-    return shapes

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from boltgen.frontend.relax import codegen
+from boltgen.frontend.relax.normalise import normalise as _normalise
 from boltgen.frontend.relax.patterns import annotate as _annotate
 from boltgen.frontend.relax.patterns import is_region
 
@@ -20,8 +21,7 @@ def annotate(module: tvm.IRModule, *, normalise: bool = True) -> tvm.IRModule:
     already keeps its form. The result has "Codegen" functions and is no input for `tvm.compile`
     before `attach` or `compile_regions`.
     """
-    del normalise
-    return _annotate(module)
+    return _annotate(_normalise(module) if normalise else module)
 
 
 def compile_regions(module: tvm.IRModule, *, arch: str) -> tvm.IRModule:

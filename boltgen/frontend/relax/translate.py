@@ -136,6 +136,9 @@ def _call_expr(into: Translation, call: ir.Call) -> Expr | None:
 
 def _add_binding(into: Translation, binding: relax.Binding, block: int) -> None:
     value = binding.value
+    if isinstance(value, relax.Var) and isinstance(binding, relax.VarBinding):
+        into.indices[binding.var] = into.index(value)  # another name of the same value
+        return
     expr = None
     if isinstance(binding, relax.VarBinding) and isinstance(value, ir.Call):
         expr = _call_expr(into, value)

@@ -1,0 +1,76 @@
+"""A double for kernels: each region is computed by the numpy oracle, on the CPU.
+
+TVM's virtual machine looks an external function up in the library first and then among the global
+functions; the double registers itself there. So the whole frontend runs, from the model to the
+numbers, with target llvm and without nvcc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from boltgen.frontend.relax import annotate, attach, regions
+from boltgen.ir import reference
+from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.region import Operand, Region
+
+
+def _operand(region: Region, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
+    shape = reference.output_shape(region.problem)
+    if kind is not LoadKind.TENSOR:
+        return array.reshape(-1)
+    is_shared = len(shape) == 3 and not operand.batched
+    return array.reshape(shape[1:] if is_shared else shape)
+
+
+def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """What the region's kernel computes, rounded to its output type."""
+    a_shape, b_shape = reference.input_shapes(region.problem)
+    loads = region.epilogue.loads
+    operands = [
+        _operand(region, load.kind, operand, arrays[operand.parameter])
+        for load, operand in zip(loads, region.operands, strict=True)
+    ]
+    exact = reference.run(
+        region.problem,
+        region.epilogue,
+        arrays[region.a].reshape(a_shape),
+        arrays[region.b].reshape(b_shape),
+        operands,
+    )
+    with np.errstate(over="ignore"):
+        return exact.astype(region.problem.out_dtype.value)
+
+
+def _register(region: Region) -> None:
+    def kernel(*tensors: tvm.runtime.Tensor) -> None:
+        *inputs, output = tensors
+        assert len(inputs) == region.parameter_count
+        result = compute(region, [tensor.numpy() for tensor in inputs])
+        output.copyfrom(result.reshape(output.shape))
+
+    tvm_ffi.register_global_func(region.symbol, kernel, override=True)
+
+
+class Model:
+    """A Relax module, partitioned, on the CPU: TVM's part compiled, boltgen's by the oracle."""
+
+    def __init__(self, module: tvm.IRModule, *, normalise: bool = False) -> None:
+        self.annotated = annotate(module, normalise=normalise)
+        self.regions = regions(self.annotated)
+        for region in self.regions:
+            _register(region)
+        compiled = tvm.compile(attach(self.annotated, [], []), target="llvm")
+        self._machine = relax.VirtualMachine(compiled, tvm.cpu())
+
+    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """The results of the function `main`."""
+        results = self._machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
+        if isinstance(results, tvm.runtime.Tensor):
+            return [results.numpy()]
+        return [result.numpy() for result in results]
