@@ -1,0 +1,342 @@
+"""Which configurations are legal for a problem: stated here and nowhere else.
+
+Exhaustive search filters on `violations`; searches that move through the space use their slack.
+Rules of the compiled kernel come first, then those of one problem's extents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.space.config import Cutlass2Config
+from boltgen.space.resources import registers_per_thread, shared_memory_bytes
+
+_INT32_MAX = 2**31 - 1
+# Source: CUDA C++ Programming Guide, technical specifications per compute capability.
+_MAX_GRID_YZ = 65535
+# cp.async copies 4, 8 or 16 bytes. Source: PTX ISA, cp.async.
+_MIN_ASYNC_COPY_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A rule that a configuration breaks.
+
+    `message` has the numbers, `reason` the hardware's or CUTLASS's cause. `slack` is how far
+    inside the rule the configuration is, relative to the limit, where that is a matter of degree:
+    negative in a violation.
+    """
+
+    name: str
+    message: str
+    reason: str
+    slack: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTraits:
+    """What legality needs to know of a kernel besides its configuration: no extents."""
+
+    is_conv: bool
+    b_layout: Layout
+    acc_dtype: DType
+    out_dtype: DType
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+
+
+def kernel_traits(problem: Problem) -> KernelTraits:
+    """The traits of the kernels that can compute `problem`."""
+    return KernelTraits(
+        is_conv=isinstance(problem, Conv2d),
+        b_layout=Layout.COLUMN if isinstance(problem, Conv2d) else problem.b_layout,
+        acc_dtype=problem.acc_dtype,
+        out_dtype=problem.out_dtype,
+        alignment_a=problem.alignment_a,
+        alignment_b=problem.alignment_b,
+        alignment_d=problem.alignment_d,
+    )
+
+
+def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
+
+    Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
+    """
+    return kernel_violations(kernel_traits(problem), config, arch) + tuple(
+        extent_violations(problem, config)
+    )
+
+
+@lru_cache(maxsize=65536)
+def kernel_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> tuple[Violation, ...]:
+    """The rules that concern the compiled kernel, whatever the extents."""
+    structural = tuple(_tile_violations(config, arch))
+    if structural:
+        return structural
+    return (
+        *_pipeline_violations(traits, config, arch),
+        *_capacity_violations(traits, config, arch),
+        *_main_loop_violations(traits, config),
+        *_epilogue_violations(traits, config),
+    )
+
+
+def _tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+    tile, warp, instruction = config.threadblock, config.warp, config.instruction
+    if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
+        known = ", ".join("x".join(map(str, shape)) for shape in arch.mma_shapes)
+        yield Violation(
+            name="instruction",
+            message=f"instruction {instruction} on {arch.name}, which has {known}",
+            reason="FP16 tensor-core instructions of CUTLASS 2.x, cutlass/arch/mma_sm*.h",
+        )
+    extents = (
+        ("m", tile.m, warp.m, instruction.m),
+        ("n", tile.n, warp.n, instruction.n),
+        ("k", tile.k, warp.k, instruction.k),
+    )
+    for axis, of_tile, of_warp, of_instruction in extents:
+        if of_warp < 1 or of_tile < of_warp or of_tile % of_warp:
+            yield Violation(
+                name="warp_divides_threadblock",
+                message=f"warp {axis}={of_warp} does not divide threadblock {axis}={of_tile}",
+                reason="warps tile the threadblock; cutlass/gemm/threadblock/default_mma_core_*.h",
+            )
+        # ldmatrix x4 fetches 16 rows or columns at once.
+        unit = of_instruction if axis == "k" else max(of_instruction, 16)
+        if of_warp % unit:
+            yield Violation(
+                name="instruction_divides_warp",
+                message=f"warp {axis}={of_warp} is no multiple of {unit}",
+                reason="the warp tile is whole instructions and whole ldmatrix fetches; "
+                "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
+            )
+    if warp.k != tile.k:
+        yield Violation(
+            name="sliced_k",
+            message=f"warp k={warp.k} differs from threadblock k={tile.k}",
+            reason="slicing K over warps adds a reduction that no boltgen epilogue has",
+        )
+    if tile.k not in (32, 64):
+        yield Violation(
+            name="threadblock_k",
+            message=f"threadblock k={tile.k} is neither 32 nor 64",
+            reason="the crosswise layout of shared memory holds rows of 64 or 128 bytes; "
+            "cutlass/layout/tensor_op_multiplicand_sm75.h",
+        )
+
+
+def _pipeline_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> Iterator[Violation]:
+    if config.warps not in (1, 2, 4, 8):
+        yield Violation(
+            name="warps",
+            message=f"{config.warps} warps are not 1, 2, 4 or 8",
+            reason="an SM has four schedulers; more than eight warps leave each too few registers",
+            slack=1.0 - config.warps / 8,
+        )
+    if config.threads > arch.max_threads_per_cta:
+        yield Violation(
+            name="threads",
+            message=f"{config.threads} threads exceed {arch.max_threads_per_cta}",
+            reason="threads per block, CUDA C++ Programming Guide",
+            slack=1.0 - config.threads / arch.max_threads_per_cta,
+        )
+    if not arch.min_stages <= config.stages <= arch.max_stages:
+        yield Violation(
+            name="stages",
+            message=f"{config.stages} stages on {arch.name}, which takes "
+            f"{arch.min_stages} to {arch.max_stages}",
+            reason="more than two stages need cp.async (sm_80); more than five only take memory",
+        )
+    narrowest = min(traits.alignment_a, traits.alignment_b) * DType.F16.size_bytes
+    if config.stages > 2 and narrowest < _MIN_ASYNC_COPY_BYTES:
+        yield Violation(
+            name="async_copy",
+            message=f"{config.stages} stages with copies of {narrowest} bytes",
+            reason=f"cp.async copies at least {_MIN_ASYNC_COPY_BYTES} bytes; narrower operands "
+            "pass through registers, in two stages",
+        )
+    if config.swizzle not in (1, 2, 4, 8):
+        yield Violation(
+            name="swizzle",
+            message=f"swizzle {config.swizzle} is not 1, 2, 4 or 8",
+            reason="cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile",
+        )
+
+
+def _capacity_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> Iterator[Violation]:
+    shared = shared_memory_bytes(config, traits.acc_dtype)
+    if shared > arch.shared_memory_per_cta_bytes:
+        yield Violation(
+            name="shared_memory",
+            message=f"{config.stages} stages take {shared} bytes of shared memory; a threadblock "
+            f"on {arch.name} has {arch.shared_memory_per_cta_bytes}",
+            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
+            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
+        )
+    registers = registers_per_thread(config, traits.acc_dtype)
+    # A threadblock must also fit an SM's register file as a whole.
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers per thread; at most {most} with "
+            f"{config.threads} threads",
+            reason="the accumulators of the warp tile would spill to local memory",
+            slack=1.0 - registers / most,
+        )
+
+
+def _main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    tile = config.threadblock
+    b_by_rows = traits.b_layout is Layout.ROW
+    tiles = (
+        ("A", tile.k, tile.m, True),
+        ("B", tile.n if b_by_rows else tile.k, tile.k if b_by_rows else tile.n, not b_by_rows),
+    )
+    for operand, contiguous, strided, k_major in tiles:
+        if not _threads_cover(contiguous, strided, k_major, config.warps):
+            yield Violation(
+                name="operand_thread_map",
+                message=f"{config.warps} warps do not tile the {contiguous}x{strided} tile of "
+                f"{operand} in whole vectors",
+                reason="every warp copies whole rows of 16-byte vectors; "
+                "cutlass/transform/pitch_linear_thread_map.h, PitchLinearWarpRakedThreadMap",
+            )
+
+
+@lru_cache(maxsize=4096)
+def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> bool:
+    """Whether the warp-raked thread map copies a tile exactly once."""
+    vectors = contiguous // (VECTOR_BYTES // DType.F16.size_bytes)
+    lanes = vectors if k_major else min(vectors, 8)
+    if lanes < 1 or 32 % lanes or vectors % lanes or strided % (32 // lanes):
+        return False
+    across, along = vectors // lanes, strided // (32 // lanes)
+    warps_along = min(warps, along)
+    warps_across = warps // warps_along if warps > along else 1
+    return (
+        warps_along * warps_across == warps
+        and along % warps_along == 0
+        and across % warps_across == 0
+    )
+
+
+def _epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    mixed = traits.acc_dtype is DType.F32 and traits.out_dtype is DType.F16
+    if mixed and config.warp.n == 128:
+        yield Violation(
+            name="mixed_epilogue",
+            message="warp n=128 with FP32 accumulators and FP16 output",
+            reason="CUTLASS's kN32_optimization stores through the wrong pointer; "
+            "cutlass/epilogue/warp/tile_iterator_tensor_op_mixed.h",
+        )
+    if not _epilogue_covers(traits.out_dtype, traits.alignment_d, config):
+        yield Violation(
+            name="epilogue_thread_map",
+            message=f"{config.threadblock.n // config.warp.n} warps along N do not share rows of "
+            f"{config.threadblock.n} {traits.out_dtype.value} in vectors of {traits.alignment_d}",
+            reason="each stores whole vectors of whole rows, eight rows at a time; "
+            "cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement",
+        )
+
+
+def _epilogue_covers(out_dtype: DType, alignment: int, config: Cutlass2Config) -> bool:
+    """Whether the output's thread map stores every element; the header's terms are kept."""
+    warps_along_n = config.threadblock.n // config.warp.n
+    shape_row, shape_width = 8 // warps_along_n, config.threadblock.n // alignment
+    target_width = 256 // (alignment * out_dtype.size_bytes)  # kMemoryAccessSize, in bytes
+    target_rows = 32 // target_width
+    if shape_row == 0 or shape_width == 0:
+        return False
+    if target_rows > shape_row:
+        width, rows = 32 // shape_row, shape_row
+    else:
+        width = min(shape_width, 32, target_width)
+        rows = min(8, 32 // width)
+    return (
+        width * rows == 32
+        and width <= shape_width
+        and shape_width % width == 0
+        and rows <= shape_row
+        and shape_row % rows == 0
+    )
+
+
+def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:
+    """The rules that concern the extents of one problem."""
+    gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
+    tile = config.threadblock
+    if config.split_k < 1 or (config.split_k > 1 and isinstance(problem, BatchedGemm)):
+        yield Violation(
+            name="split_k_batched",
+            message=f"{config.split_k} slices of K of a {type(problem).__name__}",
+            reason="the grid's z dimension counts the slices, or the products of a batch",
+        )
+    elif config.split_k > 1:
+        steps = math.ceil(gemm.k / tile.k)
+        if (config.split_k - 1) * math.ceil(steps / config.split_k) >= steps:
+            yield Violation(
+                name="split_k_depth",
+                message=f"{config.split_k} slices of K={gemm.k}, which has {steps} steps of "
+                f"{tile.k}",
+                reason="a slice would be empty; cutlass/gemm/kernel/gemm.h, gemm_k_size",
+                slack=steps / config.split_k - 1.0,
+            )
+    columns = math.ceil(gemm.n / tile.n)
+    if columns > _MAX_GRID_YZ * config.swizzle or config.split_k > _MAX_GRID_YZ:
+        yield Violation(
+            name="grid",
+            message=f"{columns} tiles along N in {config.split_k} slices",
+            reason=f"the grid's y and z dimensions end at {_MAX_GRID_YZ}; "
+            "CUDA C++ Programming Guide",
+            slack=1.0 - columns / (_MAX_GRID_YZ * max(config.swizzle, 1)),
+        )
+    rows = math.ceil(gemm.m / tile.m) * max(config.swizzle, 1)
+    if rows > _INT32_MAX:
+        yield Violation(
+            name="grid",
+            message=f"{rows} threadblocks along the grid's x dimension",
+            reason=f"it ends at {_INT32_MAX}; CUDA C++ Programming Guide",
+            slack=1.0 - rows / _INT32_MAX,
+        )
+    yield from _index_violations(problem)
+
+
+def _index_violations(problem: Problem) -> Iterator[Violation]:
+    match problem:
+        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s):
+            f16 = DType.F16.size_bytes
+            sizes = {
+                "activation": n * h * w * c * f16,
+                "filter": k * r * s * c * f16,
+                "output": n * problem.p * problem.q * k * problem.out_dtype.size_bytes,
+            }
+            reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "
+            reason += "cutlass/conv/device/implicit_gemm_convolution.h, can_implement"
+        case Gemm() | BatchedGemm():
+            # Offsets are 64 bits wide, but a tile's first row and column are 32-bit sums.
+            sizes = {"M": problem.m + 256, "N": problem.n + 256, "K": problem.k + 64}
+            reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"
+    for name, size in sizes.items():
+        if size > _INT32_MAX:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {size} exceeds {_INT32_MAX}",
+                reason=reason,
+                slack=1.0 - size / _INT32_MAX,
+            )
