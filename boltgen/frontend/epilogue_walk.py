@@ -126,6 +126,7 @@ def _same_rows(call: _Call) -> int:
 
 
 _VIEW = "reshape"
+_READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
 
 _RULES: dict[str, _Rule] = {
     "add": _binary(BinaryOp.ADD),
@@ -281,8 +282,11 @@ def _ends_well(graph: Graph, output: int) -> bool:
     expr = graph[output]
     if expr.op == _VIEW:
         return False
-    is_upcast = expr.op == "astype" and expr.dtype == DType.F32.value
-    return not is_upcast or output in graph.escaping
+    if expr.op != "astype" or expr.dtype != DType.F32.value or output in graph.escaping:
+        return True
+    # TVM fuses a cast into most of what follows it, but not into these.
+    consumers = graph.consumers[output]
+    return all(graph[consumer].op in _READ_TWICE for consumer in consumers)
 
 
 def _close(graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int) -> Tail | None:
