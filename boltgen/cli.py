@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 import boltgen
+from boltgen import report
 from boltgen.build.progress import reporter_for
 from boltgen.errors import BoltgenError
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Verdict, examine
-from boltgen.runtime.metadata import Metadata
 from boltgen.settings import settings_from
 
 app = typer.Typer(
@@ -93,7 +93,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         )
         artifact.save(output)
         saved = Artifact.load(output)
-    _print_phases(saved.metadata)
+    _out.print(report.phases(saved.metadata))
     _print_summary(saved)
 
 
@@ -137,9 +137,9 @@ def inspect(folder: Folder, debug: Debug = False) -> None:
     """
     with _errors_for_people(debug):
         artifact = Artifact.load(folder)
-    _print_operators(artifact.metadata)
-    _print_kernels(artifact.metadata)
-    _print_phases(artifact.metadata)
+    _out.print(report.operators(artifact.metadata))
+    _out.print(report.kernels(artifact.metadata))
+    _out.print(report.phases(artifact.metadata))
     _print_summary(artifact)
 
 
@@ -163,33 +163,6 @@ def doctor(debug: Debug = False) -> None:
     _out.print(table)
     if any(found.verdict is Verdict.BROKEN for found in findings):
         raise typer.Exit(1)
-
-
-def _print_operators(metadata: Metadata) -> None:
-    regions = {region.symbol: region for region in metadata.regions}
-    table = Table("operator", "shape", "runs in", "kernel and configuration, or why TVM")
-    for placed in metadata.placements:
-        region = regions.get(placed.region or "")
-        where = "boltgen" if region else "TVM"
-        detail = f"{region.kernel}\n{region.why}" if region else placed.reason
-        shape = "x".join(map(str, placed.shape))
-        table.add_row(Text(placed.operator), shape, where, Text(detail, overflow="fold"))
-    _out.print(table)
-
-
-def _print_kernels(metadata: Metadata) -> None:
-    table = Table("kernel", "configuration", "regions")
-    for kernel in metadata.kernels:
-        users = sum(region.kernel == kernel.symbol for region in metadata.regions)
-        table.add_row(Text(kernel.symbol, overflow="fold"), kernel.config, str(users))
-    _out.print(table)
-
-
-def _print_phases(metadata: Metadata) -> None:
-    table = Table("phase", "seconds")
-    for phase in metadata.phases:
-        table.add_row(phase.name, f"{phase.seconds:.2f}")
-    _out.print(table)
 
 
 def _print_summary(artifact: Artifact) -> None:

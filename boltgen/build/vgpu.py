@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from boltgen.build.cache import Cache
@@ -98,13 +97,13 @@ def _run(
             )
             try:
                 while True:
+                    finished = running.done()
                     for path in sorted(set((folder / "obj").rglob("*.o")) - seen):
                         seen.add(path)
                         reporter.step(str(path.relative_to(folder / "obj")))
-                    try:
-                        return running.result(timeout=_POLL_SECONDS)
-                    except NotYetError:
-                        continue
+                    if finished:
+                        return running.result()
+                    wait([running], timeout=_POLL_SECONDS)
             except BaseException:
                 children.stop()
                 raise

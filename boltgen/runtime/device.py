@@ -82,7 +82,7 @@ def activate(
         case DeviceKind.VGPU:
             folder = vgpu_libraries(chosen, reporter=reporter)
             _refuse_other_driver(kind, folder)
-            active = ActiveDevice(kind, vgpu.load(folder, arch))
+            active = ActiveDevice(kind, _load_vgpu(folder, arch))
         case DeviceKind.CUDA:
             _refuse_other_driver(kind, None)
             _load_gpu_driver()
@@ -117,11 +117,18 @@ def loaded_driver() -> Path | None:
     return None
 
 
+def _load_vgpu(folder: Path, arch: str) -> Vgpu:
+    try:
+        return vgpu.load(folder, arch)
+    except RuntimeError as error:  # another CUDA runtime is in the process
+        raise DeviceError(str(error)) from error
+
+
 def _refuse_other_driver(kind: DeviceKind, folder: Path | None) -> None:
     loaded = loaded_driver()
     if loaded is None:
         return
-    is_vgpu = (loaded.parent / "manifest.json").exists()
+    is_vgpu = (loaded.parent / "libvgpu.so").exists()
     if kind is DeviceKind.VGPU and loaded.parent != folder:
         raise DeviceError(
             f"this process already uses the driver {loaded}, so it cannot use the virtual GPU: "
