@@ -82,3 +82,13 @@ def kernel_spec(
         alignment_d=problem.alignment_d,
         conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
     )
+
+
+def execution_problem(problem: Problem) -> Problem:
+    """What really runs for `problem`: a pointwise convolution is a plain matrix product.
+
+    In NHWC its activation is a row-major (N*P*Q, C) matrix, its filter a column-major one.
+    """
+    if isinstance(problem, Conv2d) and problem.is_pointwise:
+        return problem.implicit_gemm
+    return problem

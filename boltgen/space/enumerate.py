@@ -1,0 +1,157 @@
+"""Enumerates the configurations worth considering for a problem: tens of kernels per arch.
+
+Arrow: `space.enumerate`, from a problem to legal configs. The rules are those of Bolt, section
+3.2.2: large warp tiles within the register file, four or eight warps, small threadblocks for small
+problems; swizzles, stages by arch, and split-K for deep K with few tiles.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.problem import BatchedGemm, Conv2d, Problem, describe
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.legality import (
+    KernelTraits,
+    extent_violations,
+    kernel_traits,
+    kernel_violations,
+)
+
+_TILE_EXTENTS = (32, 64, 128, 256)
+_TILE_DEPTHS = (32, 64)
+_WARP_M = (32, 64)
+_WARP_N = (32, 64, 128)
+_WARPS = (1, 2, 4, 8)
+_SWIZZLES = (1, 2, 4, 8)
+_SLICES = (2, 3, 4, 6, 8, 12, 16)
+
+# A 128x64 tile is the smallest that four warps can work on in warp tiles of 64x32.
+_FOUR_WARP_TILE = 128 * 64
+# A tile four times as long as wide loads 2.5 times the operands of a square one per product.
+_MOST_ELONGATED = 4
+_MOST_DEPTH_IN_FLIGHT = 192
+# One slice of K must outlive the pipeline's prologue several times over.
+_MIN_STEPS_PER_SLICE = 4
+
+
+def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...]:
+    """All legal configurations worth considering, in a fixed order.
+
+    Raises:
+        NoLegalConfigError: there is none; the message names the rules that were broken most.
+    """
+    gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
+    kernels = kernel_configs(kernel_traits(problem), arch)
+    found = tuple(
+        config
+        for kernel in kernels
+        # Small problems: a tile over twice the problem's extent computes mostly padding.
+        if _fits(kernel.threadblock.m, gemm.m) and _fits(kernel.threadblock.n, gemm.n)
+        for config in _launches(problem, kernel, arch)
+    )
+    if not found:
+        raise NoLegalConfigError(_explain(problem, arch))
+    return found
+
+
+@lru_cache(maxsize=256)
+def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
+    """The configurations of kernels with these traits, without swizzle and split-K."""
+    found = []
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, _stages(traits, arch)):
+        # Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
+        if stages > 2 and stages * tile.k > _MOST_DEPTH_IN_FLIGHT:
+            continue
+        # Fewer than four warps leave schedulers idle; only small tiles have no work for more.
+        if warps < 4 and tile.m * tile.n >= _FOUR_WARP_TILE:
+            continue
+        legal = [
+            config
+            for config in _warp_splits(tile, warps, stages, arch)
+            if not kernel_violations(traits, config, arch)
+        ]
+        # Within the register file, the warp tile that loads least per product is the best one.
+        if legal:
+            found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
+    return tuple(found)
+
+
+def _tiles() -> Iterator[Shape]:
+    for m, n, k in itertools.product(_TILE_EXTENTS, _TILE_EXTENTS, _TILE_DEPTHS):
+        # 256x256 accumulators are the whole register file; nothing would be left for operands.
+        if max(m, n) <= _MOST_ELONGATED * min(m, n) and m * n < 256 * 256:
+            yield Shape(m, n, k)
+
+
+def _stages(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
+    # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
+    two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
+    if two_bytes_wide or arch.max_stages == 2:
+        return (2,)
+    return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
+
+
+def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
+    instruction = Shape(*arch.mma_shapes[0])
+    for warp_m, warp_n in itertools.product(_WARP_M, _WARP_N):
+        if warp_m * warp_n * warps == tile.m * tile.n and tile.m % warp_m == tile.n % warp_n == 0:
+            yield Cutlass2Config(
+                threadblock=tile,
+                warp=Shape(warp_m, warp_n, tile.k),
+                instruction=instruction,
+                stages=stages,
+            )
+
+
+def _fits(tile: int, extent: int) -> bool:
+    return tile <= max(_TILE_EXTENTS[0], 2 * extent - 1)
+
+
+def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
+    """`kernel` with the swizzles and slices of K that make sense for the extents."""
+    gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
+    rows = math.ceil(gemm.m / kernel.threadblock.m)
+    columns = math.ceil(gemm.n / kernel.threadblock.n)
+    slices = [1]
+    # Slices cost a reduction: only where the tiles alone cannot fill the SMs.
+    if not isinstance(problem, BatchedGemm) and rows * columns < arch.sm_count:
+        steps = math.ceil(gemm.k / kernel.threadblock.k)
+        most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
+        slices += [count for count in _SLICES if count <= most]
+    for swizzle in _SWIZZLES:
+        # CUTLASS lowers a swizzle beyond the tiles along N; with one row of tiles it reorders
+        # nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile.
+        if swizzle > 1 and (columns < swizzle or rows == 1):
+            break
+        for count in slices:
+            config = replace(kernel, swizzle=swizzle, split_k=count)
+            if not any(extent_violations(problem, config)):
+                yield config
+
+
+def _explain(problem: Problem, arch: Arch) -> str:
+    traits = kernel_traits(problem)
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, _stages(traits, arch)):
+        for config in _warp_splits(tile, warps, stages, arch):
+            broken = (
+                *kernel_violations(traits, config, arch),
+                *extent_violations(problem, config),
+            )
+            for violation in broken:
+                counts[violation.name] += 1
+                examples.setdefault(violation.name, f"{violation.message} ({violation.reason})")
+    worst = "; ".join(f"{name} x{count}: {examples[name]}" for name, count in counts.most_common(3))
+    return (
+        f"no legal configuration for {describe(problem)} on {arch.name}; rules broken most often: "
+        f"{worst}. The operator can stay with TVM."
+    )
