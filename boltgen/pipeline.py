@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
@@ -22,7 +23,7 @@ from boltgen.codegen.adapter import AdapterLaunch, render_relax_adapter
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.ir.region import Region
 from boltgen.settings import Settings, settings_from
-from boltgen.space.kernel import kernel_spec
+from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.tune.select import Decision, Task, select
 
 
@@ -90,8 +91,12 @@ def plan_regions(regions: Sequence[Region], arch: str) -> Plan:
         NoLegalConfigError: no configuration is legal for a region's problem.
         UnknownArchError: `arch` is not in the table.
     """
-    tasks = [Task(problem=region.problem, epilogue=region.epilogue) for region in regions]
-    decisions = select(tasks, arch)
+    row = arch_named(arch)
+    tasks = [
+        Task(problem=execution_problem(region.problem), epilogue=region.epilogue)
+        for region in regions
+    ]
+    decisions = select(tasks, row)
     launches = tuple(
         AdapterLaunch(
             region=region,
@@ -104,7 +109,7 @@ def plan_regions(regions: Sequence[Region], arch: str) -> Plan:
     specs = dict.fromkeys(launch.spec for launch in launches)
     return Plan(
         arch=arch,
-        decisions=tuple(decisions),
+        decisions=decisions,
         launches=launches,
         kernels=tuple(render_kernel(spec) for spec in specs),
         adapter=render_relax_adapter(launches),
