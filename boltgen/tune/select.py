@@ -1,0 +1,210 @@
+"""Chooses a configuration for every task of a model, and few kernels for all of them.
+
+Arrow: `tune.select`, from tasks to decisions. Where the costs come from is the `CostSource`'s
+affair: the analytical model here, later a profiler and its database.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.arch import Arch
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem, describe
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.kernel import KernelSpec, kernel_spec
+from boltgen.tune.cost_model import predict
+
+# A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
+# predicted time. A choice, not a measurement.
+DEFAULT_PRICE_FRACTION = 0.01
+
+# Tasks are grouped by all of a kernel's identity but its configuration, which this stands for.
+_SAME_CONFIG = Cutlass2Config(
+    threadblock=Shape(64, 64, 32), warp=Shape(32, 32, 32), instruction=Shape(16, 8, 8), stages=2
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A problem and its epilogue, and how often the model runs it."""
+
+    problem: Problem
+    epilogue: Epilogue
+    occurrences: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The configuration chosen for a task; `origin` names where its cost came from ("model")."""
+
+    problem: Problem
+    epilogue: Epilogue
+    config: Cutlass2Config
+    predicted_us: float
+    origin: str = "model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A configuration that has no cost, and why: it did not compile, or did not run."""
+
+    reason: str
+
+
+# What one kernel offers a task: the best cost, and the launch (with its split-K) that has it.
+Menu: TypeAlias = dict[Cutlass2Config, tuple[float, Cutlass2Config]]
+Cost: TypeAlias = float | Failure
+
+
+class CostSource(Protocol):
+    """Where costs come from; the profiler and its database have the same interface."""
+
+    @property
+    def origin(self) -> str:
+        """What decisions name as their origin."""
+        ...
+
+    def cost_us(self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config) -> Cost:
+        """Time of one launch in microseconds, or why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """Costs by the analytical model: needs no GPU and never fails."""
+
+    arch: Arch
+
+    @property
+    def origin(self) -> str:
+        """Always "model"."""
+        return "model"
+
+    def cost_us(self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config) -> Cost:
+        """The predicted time."""
+        return predict(problem, epilogue, config, self.arch).time_us
+
+
+def select(
+    tasks: Sequence[Task],
+    arch: Arch,
+    source: CostSource | None = None,
+    *,
+    kernel_price_us: float | None = None,
+) -> tuple[Decision, ...]:
+    """One decision per task, in their order.
+
+    Tasks that can share a kernel do so unless kernels of their own save more than their price.
+    This is facility location, solved greedily: open the kernel that serves all tasks best, then
+    the one that saves most, as long as it saves more than the price.
+
+    Args:
+        tasks: problems as they will run (see `space.kernel.execution_problem`).
+        arch: for which to choose.
+        source: of costs; the analytical model by default.
+        kernel_price_us: time per inference that one more kernel must save. By default a fraction
+            of the sum of the best costs; 0 chooses the best configuration for every task.
+
+    Raises:
+        NoLegalConfigError: a task has no legal configuration, or none that has a cost.
+    """
+    costs = ModelCost(arch) if source is None else source
+    groups: dict[KernelSpec, list[int]] = defaultdict(list)
+    menus: list[Menu] = []
+    priced: dict[tuple[Problem, Epilogue], Menu] = {}
+    for index, task in enumerate(tasks):
+        key = (task.problem, task.epilogue)
+        if key not in priced:
+            priced[key] = _menu(task, arch, costs)
+        menus.append(priced[key])
+        groups[kernel_spec(task.problem, task.epilogue, _SAME_CONFIG, arch.name)].append(index)
+
+    if kernel_price_us is None:
+        best = (min(menu.values())[0] * t.occurrences for menu, t in zip(menus, tasks, strict=True))
+        kernel_price_us = DEFAULT_PRICE_FRACTION * sum(best)
+    chosen: dict[int, tuple[float, Cutlass2Config]] = {}
+    for members in groups.values():
+        chosen.update(_assign(members, tasks, menus, kernel_price_us))
+    return tuple(
+        Decision(
+            problem=task.problem,
+            epilogue=task.epilogue,
+            config=chosen[index][1],
+            predicted_us=chosen[index][0],
+            origin=costs.origin,
+        )
+        for index, task in enumerate(tasks)
+    )
+
+
+def _menu(task: Task, arch: Arch, costs: CostSource) -> Menu:
+    """Per kernel (a config without split-K): the best cost and launch for the task."""
+    menu: Menu = {}
+    failures: list[str] = []
+    for config in enumerate_configs(task.problem, arch):
+        cost = costs.cost_us(task.problem, task.epilogue, config)
+        if isinstance(cost, Failure):
+            failures.append(cost.reason)
+            continue
+        kernel = config if config.split_k == 1 else replace(config, split_k=1)
+        offer = (cost, config)
+        menu[kernel] = min(menu.get(kernel, offer), offer)
+    if not menu:
+        raise NoLegalConfigError(
+            f"none of the {len(failures)} legal configurations for {describe(task.problem)} on "
+            f"{arch.name} has a cost; the first failed with: {failures[0]}"
+        )
+    return menu
+
+
+def _assign(
+    members: list[int],
+    tasks: Sequence[Task],
+    menus: list[Menu],
+    price_us: float,
+) -> dict[int, tuple[float, Cutlass2Config]]:
+    """Greedy facility location among tasks that can share kernels."""
+    kernels = sorted({kernel for index in members for kernel in menus[index]})
+    weights = np.array([tasks[index].occurrences for index in members], dtype=np.float64)
+    cost_us = np.array(
+        [[menus[i][k][0] if k in menus[i] else np.inf for k in kernels] for i in members]
+    )
+    opened = _open(cost_us * weights[:, None], price_us)
+    result = {}
+    for row, index in enumerate(members):
+        kernel = kernels[min(opened, key=lambda column: (cost_us[row, column], column))]
+        result[index] = menus[index][kernel]
+    return result
+
+
+def _open(cost_us: NDArray[np.float64], price_us: float) -> list[int]:
+    """Columns (kernels) to open for the rows (tasks) of `cost_us`; ties go to the first."""
+    opened: list[int] = []
+    current = np.full(cost_us.shape[0], np.inf)
+    while True:
+        if np.isinf(current).any():
+            # First serve as many unserved tasks as possible, then as cheaply as possible.
+            unserved = np.isinf(current)
+            served = np.isfinite(cost_us[unserved]).sum(axis=0)
+            total = np.where(
+                served == served.max(),
+                np.where(np.isfinite(cost_us), np.minimum(cost_us, current[:, None]), 0.0).sum(0),
+                np.inf,
+            )
+            column = int(np.argmin(total))
+        else:
+            saved = np.maximum(current[:, None] - cost_us, 0.0).sum(axis=0)
+            column = int(np.argmax(saved))
+            if saved[column] <= price_us:
+                return opened
+        opened.append(column)
+        current = np.minimum(current, cost_us[:, column])
