@@ -16,7 +16,7 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.library import render_library
-from boltgen.runtime.device import activate
+from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
 from boltgen.space.kernel import KernelSpec
 from tests.cases import all_cases
@@ -27,10 +27,12 @@ _KERNELS_PER_LIBRARY = 24
 
 
 @pytest.fixture(scope="session")
-def cuda() -> Cuda:
+def cuda() -> Iterator[Cuda]:
     """The virtual GPU's runtime."""
-    activate("vgpu")
-    return Cuda()
+    device = activate("vgpu")
+    assert device.vgpu is not None
+    yield Cuda(device.vgpu)
+    device.vgpu.set_option("device", DEFAULT_ARCH)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]
@@ -84,14 +85,18 @@ class KernelError(Exception):
 class Cuda:
     """The few runtime calls that a launch needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, vgpu: Vgpu) -> None:
+        self._vgpu = vgpu
         self._runtime = ctypes.CDLL("libcudart.so.13")
-        self._runtime.cudaGetErrorString.restype = ctypes.c_char_p
         self._live: list[ctypes.c_void_p] = []
+
+    def become(self, arch: str) -> None:
+        """Make the device one of that arch."""
+        self._vgpu.set_option("device", arch.removesuffix("a"))
 
     def check(self, status: int) -> None:
         if status:
-            raise RuntimeError(self._runtime.cudaGetErrorString(status).decode())
+            raise RuntimeError(self._vgpu.last_error())
 
     def upload(self, array: Array, skip_bytes: int = 0) -> int:
         """A device copy of `array` that begins `skip_bytes` into its allocation."""
@@ -200,6 +205,7 @@ class Launch:
         self._symbol = kernel_symbol(case.spec)
 
     def run(self, inputs: Inputs) -> Array:
+        self._cuda.become(self._case.spec.arch)
         try:
             if isinstance(self._case.problem, Conv2d):
                 return self._run_conv2d(self._case.problem, inputs)

@@ -73,6 +73,7 @@ class Regions:
 def regions(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Regions:
     import tvm
 
+    cuda.become("sm_80")
     chosen = settings_from()
     tools = find_toolchain(chosen)
     cache = Cache(chosen.cache_dir)

@@ -46,11 +46,12 @@ __device__ __forceinline__ float clip(float x, float low, float high) {
 }
 
 __device__ __forceinline__ float sigmoid(float x) {
-  // expf overflows to infinity below -88, where the quotient is rightly 0.
-  return 1.0f / (1.0f + expf(-x));
+  // exp of a negative number only: it cannot overflow and take the tail with it.
+  float const e = expf(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
 
 __device__ __forceinline__ float hardsigmoid(float x, float alpha, float beta) {
   return clip(alpha * x + beta, 0.0f, 1.0f);
