@@ -29,6 +29,16 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
     )
 
 
+def scalar_of(expr: object) -> float | None:
+    """The value of a constant of one element, None for anything else."""
+    if not isinstance(expr, ir.GenericConst):
+        return None
+    shape = shape_of(expr.ty)
+    if shape is None or not set(shape) <= {1}:
+        return None
+    return float(expr.value.numpy().reshape(()))
+
+
 def _number(expr: object) -> float:
     if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
         return float(expr.value)
@@ -103,11 +113,8 @@ class Translation:
         if leaf in self.indices:
             return self.indices[leaf]
         shape = shape_of(leaf.ty)
-        scalar = None
-        if isinstance(leaf, ir.GenericConst) and shape is not None and set(shape) <= {1}:
-            scalar = float(leaf.value.numpy().reshape(()))
         kind = CONSTANT if isinstance(leaf, ir.GenericConst) else OPAQUE
-        expr = Expr(op=kind, shape=shape, dtype=dtype_of(leaf.ty), scalar=scalar)
+        expr = Expr(op=kind, shape=shape, dtype=dtype_of(leaf.ty), scalar=scalar_of(leaf))
         return self.add(leaf, expr, -1)
 
 
@@ -144,6 +151,8 @@ def _add_binding(into: Translation, binding: relax.Binding, block: int) -> None:
         expr = _call_expr(into, value)
     if expr is None:
         used = [into.index(var) for var in relax.analysis.free_vars(value)]
+        if isinstance(value, ir.Tuple):
+            into.escaping.update(used)  # to where its parts are used, as a rule the result
         is_call = isinstance(value, ir.Call)
         expr = Expr(
             op=operator_name(value) if is_call else OPAQUE,

@@ -21,7 +21,15 @@ from boltgen.frontend.relax.normalise.values import (
 )
 
 # Their results, or what they compute on the way, leave FP16's range for ordinary arguments.
-_WIDE = frozenset({"exp", "log", "power", "square", "sqrt", "rsqrt", "nn.softplus"})
+_WIDE = frozenset(
+    {"exp", "log", "power", "square", "sqrt", "rsqrt", "sin", "cos", "tan", "nn.softplus"}
+)
+# Elementwise, though no epilogue has them.
+_OTHERS = (
+    *("nn.selu", "sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where"),
+    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+    *("logical_and", "logical_or", "logical_not"),
+)
 
 
 def _prelu(call: OperatorCall) -> Item | None:
@@ -77,8 +85,6 @@ def _add(call: OperatorCall) -> Item | None:
 def elementwise(call: OperatorCall) -> Item | None:
     """Applies the operator in the order and dtype in which its operands are stored."""
     values = call.tensors
-    if call.dtype not in FLOATS or not all(value.is_float for value in values):
-        return None
     store = call.store
     for value in values:
         store.settle(value)
@@ -89,11 +95,16 @@ def elementwise(call: OperatorCall) -> Item | None:
     flat = flat if all(array.size == 1 for array in constants) else None
     order = order if flat is None else FLAT
     keep_wide = any(value.keep_wide for value in values) or any(map(needs_range, constants))
-    is_wide = keep_wide or call.name in _WIDE or any(v.stored == "float32" for v in variables)
-    dtype = "float32" if is_wide else "float16"
+    is_wide = (
+        keep_wide
+        or call.name in _WIDE
+        or any(v.is_float and v.stored == "float32" for v in variables)
+    )
+    narrow = "float32" if is_wide else "float16"
     args: list[ir.Expr] = []
     for arg in call.args:
         if isinstance(arg, Value):
+            dtype = narrow if arg.is_float else arg.dtype
             args.append(_aligned(store, arg, order, dtype, len(call.shape)))
         else:
             assert isinstance(arg, ir.Expr)
@@ -128,8 +139,7 @@ def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) ->
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
-    "nn.selu": elementwise,
+    **dict.fromkeys((*ELEMENTWISE, *_OTHERS), elementwise),
     "add": _add,
     "astype": _astype,
     "nn.prelu": _prelu,

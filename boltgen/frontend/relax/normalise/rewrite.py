@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import tvm
 from tvm import ir, relax
@@ -11,7 +12,7 @@ from boltgen.frontend.relax.normalise import elementwise, movement, products
 from boltgen.frontend.relax.normalise.call import Item, OperatorCall
 from boltgen.frontend.relax.normalise.fold import evaluate, to_array
 from boltgen.frontend.relax.normalise.values import Store, Value
-from boltgen.frontend.relax.translate import dtype_of, operator_name, shape_of
+from boltgen.frontend.relax.translate import dtype_of, operator_name, scalar_of, shape_of
 
 _RULES = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
@@ -41,7 +42,8 @@ def normalise(module: tvm.IRModule, *, allow_nonfinite: bool = False) -> tvm.IRM
         else function
         for gvar, function in live.functions.items()
     }
-    return tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)
+    rewritten = tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)
+    return relax.transform.DeadCodeElimination(names)(rewritten)
 
 
 def _is_static(type_: object) -> bool:
@@ -84,6 +86,12 @@ class _Rewrite:
         self._store = Store(self._builder)
         self._items: dict[ir.Expr, Item] = {}
         self._uses = self._count_uses()
+        self._calls = {
+            binding.var: binding.value
+            for block in function.body.blocks
+            for binding in block.bindings
+            if isinstance(binding.value, ir.Call)
+        }
 
     def _count_uses(self) -> Counter[ir.Expr]:
         uses: Counter[ir.Expr] = Counter()
@@ -169,6 +177,8 @@ class _Rewrite:
         self._items[var] = item
 
     def _call(self, call: ir.Call, *, single_use: bool) -> Item:
+        softplus = spelled_softplus(call, self._calls)
+        call = call if softplus is None else softplus
         name = operator_name(call)
         args = tuple(self._item(arg) for arg in call.args)
         tensors = [arg for arg in args if isinstance(arg, Value)]
@@ -202,6 +212,36 @@ class _Rewrite:
             store=self._store,
             allow_nonfinite=self._allow_nonfinite,
         )
+
+
+def spelled_softplus(call: ir.Call, definitions: Mapping[relax.Var, ir.Call]) -> ir.Call | None:
+    """A softplus, where `call` is where(x > 20, x, log(exp(x) + 1)).
+
+    That is what TVM makes of PyTorch's softplus and mish. The branch only keeps exp from
+    overflowing: from x = 17 on both sides are equal in FP32.
+    """
+
+    def arguments(expr: object, name: str) -> list[ir.Expr] | None:
+        made = definitions.get(expr) if isinstance(expr, relax.Var) else None
+        return list(made.args) if made is not None and operator_name(made) == name else None
+
+    if operator_name(call) != "where":
+        return None
+    condition, x, otherwise = call.args
+    comparison, logarithm = arguments(condition, "greater"), arguments(otherwise, "log")
+    total = arguments(logarithm[0], "add") if logarithm else None
+    power = arguments(total[0], "exp") if total else None
+    if (
+        not (comparison and total and power)
+        or not x.same_as(comparison[0])
+        or not x.same_as(power[0])
+    ):
+        return None
+    limit, one = scalar_of(comparison[1]), scalar_of(total[1])
+    if limit is None or limit < 17.0 or one != 1.0:
+        return None
+    softplus: ir.Call = relax.op.nn.softplus(x)
+    return ir.Call(softplus.op, softplus.args, softplus.attrs, ret_ty=call.ty)
 
 
 def tensors_or_tuple(args: tuple[Item, ...]) -> bool:

@@ -187,7 +187,7 @@ class Store:
 def needs_range(array: Array) -> bool:
     """Whether FP16 cannot hold a constant that FP32 can: a mask's -1e9, say."""
     if str(array.dtype) != "float32" or not array.size:
-        return False
+        return False  # what is FP16 already fits, and what is no float is not narrowed
     return bool(max(-float(array.min()), float(array.max())) > FP16_MAX)
 
 
