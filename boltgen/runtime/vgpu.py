@@ -78,6 +78,10 @@ class Vgpu:
         text: bytes = self._library.vgpu_last_error()
         return text.decode(errors="replace")
 
+    def clear_error(self) -> None:
+        """Forget a fault, after which every CUDA call fails (a GPU wants a new process for that)."""
+        self._library.vgpu_reset_error()
+
     def isa(self) -> str:
         """The host instruction set in use: avx512, avx2 or generic."""
         text: bytes = self._library.vgpu_isa()

@@ -96,6 +96,13 @@ const Program* Kernel::program(Code* why) {
 }
 
 Code Module::load(const void* image, std::unique_ptr<Module>* out) {
+  const Code code = read(image, out);
+  // Who loads a module often passes on no more than the number.
+  if (code != Code::kSuccess) std::fprintf(stderr, "vgpu: %s\n", last_message().c_str());
+  return code;
+}
+
+Code Module::read(const void* image, std::unique_ptr<Module>* out) {
   if (!image) return fail(Code::kInvalidValue, "a module image is null");
   if (magic_of(image) == kWrapperMagic) image = static_cast<const FatbinWrapper*>(image)->data;
   std::string text;
@@ -128,7 +135,6 @@ Code Module::parse(std::string text, int capability) {
   try {
     ast_ = ptx::parse(text_);
   } catch (const ptx::SyntaxError& e) {
-    std::fprintf(stderr, "vgpu: %s\n", e.what());
     return fail(Code::kInvalidPtx, e.what());
   }
   std::string digits;

@@ -60,6 +60,7 @@ class Module {
   const ptx::Module& ast() const { return ast_; }
 
  private:
+  static Code read(const void* image, std::unique_ptr<Module>* out);
   Code parse(std::string text, int capability);
   Code place_variables();
 

@@ -61,8 +61,12 @@ std::string Lexer::identifier() {
 
 std::string Lexer::word() {
   size_t end = position_;
-  while (end < text_.size() && (is_name(text_[end]) || text_[end] == '.' || text_[end] == ':'))
+  const bool directive = peek() == '.';  // `.reg.b32 t` is two of them
+  if (directive) ++end;
+  while (end < text_.size() &&
+         (is_name(text_[end]) || (text_[end] == '.' && !directive) || text_[end] == ':')) {
     ++end;
+  }
   if (end == position_) {
     fail("expected an opcode or directive, found '" + std::string(text_.substr(position_, 20)) +
          "'");

@@ -21,7 +21,7 @@ class Lexer {
   void expect(char c);
   // A name: letters, digits, _ $ % ; a register such as %tid.x keeps its dots.
   std::string identifier();
-  // The next word up to a space or punctuation, dots and colons included: an opcode or a directive.
+  // The next opcode with all its dots and colons, or one directive.
   std::string word();
   std::string quoted();
   bool at_number() const;

@@ -1,0 +1,40 @@
+"""The virtual GPU in this process, back in its first state after every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from boltgen.build.vgpu import vgpu_libraries
+from boltgen.runtime.vgpu import Vgpu, load
+from boltgen.settings import settings_from
+from tests.vgpu.driver import Driver
+
+
+@pytest.fixture(scope="session")
+def library_folder() -> Path:
+    return vgpu_libraries(settings_from())
+
+
+@pytest.fixture(scope="session")
+def loaded(library_folder: Path) -> Vgpu:
+    return load(library_folder)
+
+
+@pytest.fixture
+def vgpu(loaded: Vgpu) -> Iterator[Vgpu]:
+    loaded.clear_launches()
+    yield loaded
+    loaded.clear_error()
+    for name, value in {"device": "sm_80", "isa": "auto", "copies": "late"}.items():
+        loaded.set_option(name, value)
+
+
+@pytest.fixture
+def driver(vgpu: Vgpu, library_folder: Path) -> Iterator[Driver]:
+    device = Driver(vgpu, library_folder)
+    yield device
+    vgpu.clear_error()
+    device.close()
