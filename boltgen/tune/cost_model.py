@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, LoadKind, Unary, UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.kernel import ConvIterator, conv_iterator
 from boltgen.space.resources import registers_per_thread, shared_memory_bytes
+
+_F16_BYTES = DType.F16.size_bytes
 
 # Time from launch to launch of back-to-back kernels on one stream. An estimate.
 _LAUNCH_US = 2.5
@@ -119,6 +122,7 @@ def predict(problem: Problem, epilogue: Epilogue, config: Cutlass2Config, arch: 
     )
 
 
+@lru_cache(maxsize=16384)
 def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
     """Threadblocks that one SM holds at once; at least 1 for a legal config.
 
@@ -138,6 +142,7 @@ def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) 
     )
 
 
+@lru_cache(maxsize=1024)
 def _as_gemm(problem: Problem) -> tuple[Gemm, int]:
     match problem:
         case Conv2d():
@@ -163,7 +168,7 @@ def _wave(
     steps: int,
 ) -> tuple[float, str]:
     """Clocks of one wave with `resident` threadblocks on each SM, and what bounds its steps."""
-    tile, warp, f16 = config.threadblock, config.warp, DType.F16.size_bytes
+    tile, warp, f16 = config.threadblock, config.warp, _F16_BYTES
     clocks_per_s = arch.boost_mhz * 1e6
     flops_per_clock = _tensor_tflops(problem.acc_dtype, arch) * 1e12 / clocks_per_s / arch.sm_count
     schedulers_busy = resident * config.warps / 4
@@ -200,11 +205,10 @@ def _epilogue_clocks(
     # Through shared memory once each way, then to L2 in vectors of the output's alignment.
     staged = 2 * elements * problem.acc_dtype.size_bytes / _SHARED_BYTES_PER_CLOCK
     vector = problem.alignment_d * problem.out_dtype.size_bytes
-    tensors = sum(load.dtype.size_bytes for load in _tensors(epilogue))
+    tensor_bytes, instructions = _per_element(epilogue)
     rate = min(_L2_BYTES_PER_CLOCK, 32 * vector / _CLOCKS_PER_WARP_LOAD)
-    moved = elements * (problem.out_dtype.size_bytes + tensors) / rate
+    moved = elements * (problem.out_dtype.size_bytes + tensor_bytes) / rate
     lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
-    instructions = sum(map(_instructions, epilogue.nodes))
     return _MEMORY_CLOCKS + staged + moved + elements * instructions / lanes
 
 
@@ -218,14 +222,17 @@ def _instructions(node: object) -> int:
             return _SIMPLE_INSTRUCTIONS
 
 
-def _tensors(epilogue: Epilogue) -> tuple[Load, ...]:
-    return tuple(load for load in epilogue.loads if load.kind is LoadKind.TENSOR)
+@lru_cache(maxsize=1024)
+def _per_element(epilogue: Epilogue) -> tuple[int, int]:
+    """Bytes of full tensors, and instructions, for each element of the output."""
+    tensors = (load for load in epilogue.loads if load.kind is LoadKind.TENSOR)
+    return sum(load.dtype.size_bytes for load in tensors), sum(map(_instructions, epilogue.nodes))
 
 
 def _dram_bytes(problem: Problem, epilogue: Epilogue, config: Cutlass2Config, arch: Arch) -> float:
     """Bytes to and from DRAM: operands once, or again where L2 cannot keep them."""
     gemm, batch = _as_gemm(problem)
-    f16 = DType.F16.size_bytes
+    f16 = _F16_BYTES
     a_bytes, b_bytes = gemm.m * gemm.k * f16, gemm.k * gemm.n * f16
     if isinstance(problem, Conv2d):
         a_bytes = problem.n * problem.h * problem.w * problem.c * f16
@@ -237,7 +244,7 @@ def _dram_bytes(problem: Problem, epilogue: Epilogue, config: Cutlass2Config, ar
     in_use = config.swizzle * config.threadblock.n * gemm.k * f16
     b_reads = 1 if in_use <= arch.l2_bytes / 2 else math.ceil(gemm.m / config.threadblock.m)
     d_bytes = gemm.m * gemm.n * problem.out_dtype.size_bytes
-    operand_bytes = sum(load.dtype.size_bytes for load in _tensors(epilogue)) * gemm.m * gemm.n
+    operand_bytes = _per_element(epilogue)[0] * gemm.m * gemm.n
     a_batch = batch if not isinstance(problem, BatchedGemm) or problem.a_batched else 1
     b_batch = batch if not isinstance(problem, BatchedGemm) or problem.b_batched else 1
     return float(
