@@ -1,0 +1,91 @@
+"""Building the virtual GPU, with a make that is a shell script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boltgen.build import vgpu
+from boltgen.build.cache import Cache
+from boltgen.errors import ToolchainError
+from boltgen.settings import Settings, settings_from
+from tests.build.fakes import write_script
+
+# The argument OUT=<folder> says where the libraries go; -n asks for the plan only.
+MAKE = """for argument; do case $argument in
+OUT=*) out=${argument#OUT=};;
+-n) echo 'g++ -c a.cpp'; echo 'g++ -c b.cpp'; exit 0;;
+esac; done
+mkdir -p $out/obj; : > $out/obj/a.o; : > $out/obj/b.o
+"""
+LIBRARIES = "for name in libvgpu.so libcuda.so.1 libcudart.so.13; do echo $name > $out/$name; done"
+
+
+class Recorder:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def start(self, title: str, total: int) -> None:
+        self.heard.append(f"{title} {total}")
+
+    def step(self, what: str) -> None:
+        self.heard.append(what)
+
+    def end(self) -> None:
+        self.heard.append("end")
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "vgpu"
+    folder.mkdir()
+    (folder / "Makefile").write_text("all:\n")
+    (folder / "a.cpp").write_text("int a;\n")
+    monkeypatch.setattr(vgpu, "resource_dir", lambda name: tmp_path / name)
+    return folder
+
+
+def settings_with(folder: Path, make: str | None) -> Settings:
+    write_script(folder / "bin" / "g++", "echo 'g++ 12.2'")
+    if make is not None:
+        write_script(folder / "bin" / "make", f"PATH=/bin:/usr/bin\n{make}")
+    return settings_from({"PATH": str(folder / "bin"), "BOLTGEN_CACHE_DIR": str(folder / "cache")})
+
+
+def test_it_is_built_once_and_told(source: Path, tmp_path: Path) -> None:
+    settings, recorder = settings_with(tmp_path, MAKE + LIBRARIES), Recorder()
+    folder = vgpu.vgpu_libraries(settings, reporter=recorder)
+    assert (folder / "libcuda.so.1").read_text() == "libcuda.so.1\n"
+    assert not (folder / "obj").exists()
+    assert recorder.heard == ["building the virtual GPU 2", "a.o", "b.o", "end"]
+    assert vgpu.vgpu_libraries(settings, reporter=recorder) == folder
+    assert len(recorder.heard) == 4
+    (source / "notes.txt").write_text("not a source")
+    assert vgpu.vgpu_libraries(settings) == folder
+    (source / "a.cpp").write_text("int b;\n")
+    assert vgpu.vgpu_libraries(settings) != folder
+
+
+def test_no_make(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"make is not on PATH.*apt install make"):
+        vgpu.vgpu_libraries(settings_with(tmp_path, None))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo 'a.cpp:1:1: error: no such thing'; exit 2", "a.cpp:1:1: error: no such thing"),
+        ("", "no libvgpu.so was made"),
+    ],
+)
+def test_a_build_that_fails(source: Path, tmp_path: Path, body: str, said: str) -> None:
+    settings = settings_with(tmp_path, MAKE + body)
+    with pytest.raises(ToolchainError) as caught:
+        vgpu.vgpu_libraries(settings)
+    assert said in str(caught.value)
+    assert "(g++ 12.2)" in str(caught.value)
+    assert f"by hand: make -C {source} OUT=<folder>" in str(caught.value)
+    assert not list((Cache(tmp_path / "cache").root / "building").iterdir())
