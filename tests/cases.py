@@ -84,7 +84,7 @@ def _scalars(b: EpilogueBuilder) -> int:
     x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
     x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
     x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
-    return b.unary(UnaryOp.EXP, x)
+    return b.unary(UnaryOp.MISH, b.unary(UnaryOp.EXP, x))
 
 
 def _casts(b: EpilogueBuilder) -> int:
@@ -101,18 +101,16 @@ def _square_root(b: EpilogueBuilder) -> int:
 
 def _tanh_erf(b: EpilogueBuilder) -> int:
     x = b.unary(UnaryOp.TANH, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.25)))
-    return b.binary(BinaryOp.ADD, b.unary(UnaryOp.ERF, x), b.load(LoadKind.TENSOR))
+    x = b.unary(UnaryOp.SIGMOID, b.unary(UnaryOp.ERF, x))
+    return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
 
 
 EPILOGUES: Mapping[str, Epilogue] = {
     "identity": Epilogue(),
-    "bias": _graph(_bias),
     "bias_relu": _bias_then(UnaryOp.RELU),
     "bias_gelu_erf": _bias_then(UnaryOp.GELU_ERF),
     "bias_gelu_tanh": _bias_then(UnaryOp.GELU_TANH),
     "bias_silu": _bias_then(UnaryOp.SILU),
-    "bias_sigmoid": _bias_then(UnaryOp.SIGMOID),
-    "bias_mish": _bias_then(UnaryOp.MISH),
     "residual_before": _graph(_residual_before),
     "residual_after": _graph(_residual_after),
     "two_tensors": _graph(_two_tensors),

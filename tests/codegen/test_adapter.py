@@ -123,8 +123,8 @@ def test_a_kernel_of_another_family_is_refused() -> None:
 
 def test_a_kernel_with_another_epilogue_is_refused() -> None:
     good = launch(POINTWISE)
-    spec = replace(good.spec, epilogue=EPILOGUES["bias"])
-    with pytest.raises(InvalidProblemError, match=r"epilogue add\(acc, row0\) is not the region's"):
+    spec = replace(good.spec, epilogue=EPILOGUES["bias_relu"])
+    with pytest.raises(InvalidProblemError, match=r"relu\(add\(acc, row0\)\) is not the"):
         replace(good, spec=spec)
 
 

@@ -30,7 +30,7 @@ def _changed() -> list[KernelSpec]:
     config = SPEC.config
     return [
         replace(SPEC, arch="sm_86"),
-        replace(SPEC, epilogue=EPILOGUES["bias"]),
+        replace(SPEC, epilogue=EPILOGUES["residual_after"]),
         replace(SPEC, acc_dtype=DType.F16),
         replace(SPEC, out_dtype=DType.F32),
         replace(SPEC, b_layout=Layout.COLUMN),
@@ -144,6 +144,7 @@ def test_every_unary_function_is_defined_for_the_device() -> None:
                 "float const maximum4 = boltgen::maximum(multiply2, -0x1.8p-1f);  // -0.75",
                 "float const minimum6 = boltgen::minimum(0x1.8p+0f, maximum4);  // 1.5",
                 "float const exp7 = boltgen::exp(minimum6);",
+                "float const mish8 = boltgen::mish(exp7);",
             ),
         ),
     ],
@@ -159,4 +160,4 @@ def test_operands_come_in_the_order_of_loads() -> None:
     assert code.parameters == "float acc, float row0, float tensor0"
     assert code.operand_types == "boltgen::Row<float>, boltgen::Tensor<cutlass::half_t>"
     assert code.is_long == "false"
-    assert emit_epilogue(EPILOGUES["bias_mish"]).is_long == "true"
+    assert emit_epilogue(EPILOGUES["bias_silu"]).is_long == "true"

@@ -198,14 +198,18 @@ def _padded(matrix: Array) -> Array:
 
 
 class Launch:
-    """One launch of a case: `run` returns the output as the oracle shapes it."""
+    """One launch of a case, on a device of its arch where no other is named."""
 
-    def __init__(self, cuda: Cuda, library: KernelLibrary, case: KernelCase) -> None:
+    def __init__(
+        self, cuda: Cuda, library: KernelLibrary, case: KernelCase, arch: str | None = None
+    ) -> None:
         self._cuda, self._library, self._case = cuda, library, case
+        self._arch = arch or case.spec.arch
         self._symbol = kernel_symbol(case.spec)
 
     def run(self, inputs: Inputs) -> Array:
-        self._cuda.become(self._case.spec.arch)
+        """The output, as the oracle shapes it."""
+        self._cuda.become(self._arch)
         try:
             if isinstance(self._case.problem, Conv2d):
                 return self._run_conv2d(self._case.problem, inputs)

@@ -8,9 +8,10 @@ import pytest
 from boltgen.ir import reference
 from boltgen.space.kernel import KernelSpec
 from tests.cases import KernelCase, all_cases
-from tests.kernels.launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
+from tests.kernels.launch import Cuda, Inputs, KernelError, KernelLibrary, Launch, random_inputs
 
 CASES = all_cases()
+CUDA_ERROR = 4  # BOLTGEN_CUDA_ERROR in boltgen/abi.h
 
 
 def _judge(
@@ -54,3 +55,18 @@ def test_nan_and_infinity_reach_the_output_as_numpy_has_it(
         flat[rng.integers(flat.size)] = np.nan
     agreement = _judge(cuda, kernels, case, inputs)
     assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"
+
+
+def test_a_failed_launch_is_reported_once_and_blames_no_later_one(
+    cuda: Cuda,
+    kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    # 80 KiB of shared memory, of which a block on sm_75 has 64.
+    large = next(case for case in CASES if case.name == "split-gemm_sliced")
+    elsewhere = Launch(cuda, kernels[large.spec], large, arch="sm_75")
+    with pytest.raises(KernelError, match="cannot reserve 81920 bytes of shared memory") as caught:
+        elsewhere.run(random_inputs(large, rng))
+    assert caught.value.code == CUDA_ERROR
+    small = next(case for case in CASES if case.name == "split-gemm_sm75")
+    assert _judge(cuda, kernels, small, random_inputs(small, rng)).within

@@ -154,38 +154,49 @@ __device__ __forceinline__ void device_main(typename Kernel::Params const& param
   kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(boltgen_shared_memory));
 }
 
+/// Takes the error of a runtime call, and clears it: a later call must not be blamed for it.
+inline int fail_cuda(boltgen_status* status, cudaError_t error, char const* format, ...) {
+  cudaGetLastError();
+  char what[160];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(what, sizeof(what), format, arguments);
+  va_end(arguments);
+  return fail(status, BOLTGEN_CUDA_ERROR, "%s: %s", what, cudaGetErrorString(error));
+}
+
 /// Zeroes the semaphores and enqueues the kernel.
 template <typename Kernel>
 int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
            SplitWorkspace const& split, void* workspace, void* stream, boltgen_status* status) {
   auto const cuda_stream = static_cast<cudaStream_t>(stream);
+  auto const function = reinterpret_cast<void const*>(kernel);
   int const shared_bytes = int(sizeof(typename Kernel::SharedStorage));
   // Without this call a kernel may have 48 KiB of dynamic shared memory.
   // Source: CUDA C++ Programming Guide, compute capabilities, shared memory.
   if (shared_bytes > (48 << 10)) {
     cudaError_t const error =
-        cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (error != cudaSuccess) {
-      return fail(status, BOLTGEN_CUDA_ERROR, "cannot reserve %d bytes of shared memory: %s",
-                  shared_bytes, cudaGetErrorString(error));
+      return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", shared_bytes);
     }
   }
   if (split.semaphore_bytes > 0) {
     cudaError_t const error = cudaMemsetAsync(workspace, 0, split.semaphore_bytes, cuda_stream);
     if (error != cudaSuccess) {
-      return fail(status, BOLTGEN_CUDA_ERROR, "cannot zero %zu bytes of semaphores: %s",
-                  split.semaphore_bytes, cudaGetErrorString(error));
+      return fail_cuda(status, error, "cannot zero %zu bytes of semaphores", split.semaphore_bytes);
     }
   }
   dim3 const grid = typename Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
-  kernel<<<grid, Kernel::kThreadCount, shared_bytes, cuda_stream>>>(params);
-  cudaError_t const error = cudaGetLastError();
+  // Not `<<<>>>` and cudaGetLastError, which would report what an earlier call of somebody else
+  // left behind.
+  void* arguments[] = {const_cast<typename Kernel::Params*>(&params)};
+  cudaError_t const error =
+      cudaLaunchKernel(function, grid, Kernel::kThreadCount, arguments, shared_bytes, cuda_stream);
   if (error != cudaSuccess) {
-    return fail(status, BOLTGEN_CUDA_ERROR,
-                "launch of %u x %u x %u blocks of %d threads with %d bytes of shared memory: %s",
-                grid.x, grid.y, grid.z, Kernel::kThreadCount, shared_bytes,
-                cudaGetErrorString(error));
+    return fail_cuda(status, error,
+                     "launch of %u x %u x %u blocks of %d threads with %d bytes of shared memory",
+                     grid.x, grid.y, grid.z, Kernel::kThreadCount, shared_bytes);
   }
   return succeed(status);
 }
