@@ -59,7 +59,7 @@ def test_golden_text(golden: object) -> None:
         replace(launch(padded, symbol="region_1", label="conv2d + add + relu"), split_k=4),
         launch(batched, symbol="region_2", label="matmul + add + add + relu"),
     ]
-    golden("relax_adapter.cc", render_relax_adapter(launches))  # type: ignore[operator]
+    golden("relax_adapter.cc.txt", render_relax_adapter(launches))  # type: ignore[operator]
 
 
 def test_a_pointwise_convolution_runs_as_a_product_but_has_the_models_shapes() -> None:
