@@ -70,7 +70,11 @@ def run_instruction(
     out_bits = container(result)
     lines = ["mov.u32 %tid, %tid.x;", "mov.u32 %cta, %ctaid.x;"]
     lines += ["mad.lo.u32 %i, %cta, 64, %tid;", "rem.u32 %m, %i, 3;", "setp.eq.u32 %odd, %m, 1;"]
-    registers = [".reg .pred %odd, %p, %q;", ".reg .b32 %tid, %cta, %i, %m, %x, %y;", ".reg .b64 %at;"]
+    registers = [
+        ".reg .pred %odd, %p, %q;",
+        ".reg .b32 %tid, %cta, %i, %m, %x, %y;",
+        ".reg .b64 %at;",
+    ]
     for k, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         bits = container(kind)
         registers.append(f".reg .b{bits} %{name};")

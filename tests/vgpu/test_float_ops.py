@@ -221,9 +221,7 @@ def _exact_cases() -> list[Case]:
     for source, to in [("f16", "f32"), ("f16", "f64"), ("f32", "f64")]:
         rule = _to_float(FORMATS[source], FORMATS[to], "rn")
         cases.append(Case(f"cvt.{to}.{source} %d, %a;", (source,), to, rule))
-    cases.append(
-        Case("cvt.rn.bf16.f32 %d, %a;", ("f32",), "u16", _to_float(F32, BF16, "rn"))
-    )
+    cases.append(Case("cvt.rn.bf16.f32 %d, %a;", ("f32",), "u16", _to_float(F32, BF16, "rn")))
     for source in ("u16", "s16", "u32", "s32", "u64", "s64"):
         for to, mode in [("f16", "rn"), ("f32", "rn"), ("f32", "rz"), ("f64", "rn")]:
             rule = _from_integer(source, FORMATS[to], mode)
@@ -288,7 +286,10 @@ APPROXIMATE: list[tuple[str, Callable[[float], float]]] = [
     ("lg2.approx.f32", lambda x: math.log2(x) if x > 0 else -math.inf if x == 0 else math.nan),
     ("rcp.approx.ftz.f32", lambda x: 1 / x if x else math.copysign(math.inf, x)),
     ("sqrt.rn.f32", lambda x: math.sqrt(x) if x >= 0 else math.nan),
-    ("rsqrt.approx.f32", lambda x: 1 / math.sqrt(x) if x > 0 else math.copysign(math.inf, x) if x == 0 else math.nan),
+    (
+        "rsqrt.approx.f32",
+        lambda x: 1 / math.sqrt(x) if x > 0 else math.copysign(math.inf, x) if x == 0 else math.nan,
+    ),
     ("tanh.approx.f32", math.tanh),
     ("sin.approx.f32", lambda x: math.nan if math.isinf(x) else math.sin(x)),
     ("cos.approx.f32", lambda x: math.nan if math.isinf(x) else math.cos(x)),

@@ -75,7 +75,9 @@ def _bytes(a: int, b: int, selector: int) -> int:
 
 
 def _lookup(a: int, b: int, c: int) -> int:
-    return sum((0xCA >> (4 * (a >> k & 1) + 2 * (b >> k & 1) + (c >> k & 1)) & 1) << k for k in range(32))
+    return sum(
+        (0xCA >> (4 * (a >> k & 1) + 2 * (b >> k & 1) + (c >> k & 1)) & 1) << k for k in range(32)
+    )
 
 
 def _arithmetic() -> list[Case]:
@@ -96,7 +98,9 @@ def _arithmetic() -> list[Case]:
         cases += [Case(f"{op}.{kind} %d, %a, %b;", two, kind, f) for op, f in pairs.items()]
         three = (kind, kind, kind)
         cases.append(Case(f"mad.lo.{kind} %d, %a, %b, %c;", three, kind, lambda a, b, c: a * b + c))
-        cases.append(Case(f"sad.{kind} %d, %a, %b, %c;", three, kind, lambda a, b, c: abs(a - b) + c))
+        cases.append(
+            Case(f"sad.{kind} %d, %a, %b, %c;", three, kind, lambda a, b, c: abs(a - b) + c)
+        )
         cases.append(
             Case(f"shr.{kind} %d, %a, %b;", (kind, "u32"), kind, lambda a, n: a >> min(n, 64))
         )
@@ -115,7 +119,12 @@ def _arithmetic() -> list[Case]:
         )
     for kind in ("u32", "s32"):
         cases.append(
-            Case(f"mad.hi.{kind} %d, %a, %b, %c;", (kind,) * 3, kind, lambda a, b, c: (a * b >> 32) + c)
+            Case(
+                f"mad.hi.{kind} %d, %a, %b, %c;",
+                (kind,) * 3,
+                kind,
+                lambda a, b, c: (a * b >> 32) + c,
+            )
         )
     clamp: Reference = lambda v: max(-(1 << 31), min((1 << 31) - 1, v))  # noqa: E731
     cases.append(Case("add.sat.s32 %d, %a, %b;", ("s32", "s32"), "s32", lambda a, b: clamp(a + b)))
@@ -145,7 +154,9 @@ def _bits() -> list[Case]:
         cases += [
             Case(f"popc.b{size} %d, %a;", (kind,), "u32", int.bit_count),
             Case(f"clz.b{size} %d, %a;", (kind,), "u32", lambda a, n=size: n - a.bit_length()),
-            Case(f"brev.b{size} %d, %a;", (kind,), kind, lambda a, n=size: int(f"{a:0{n}b}"[::-1], 2)),
+            Case(
+                f"brev.b{size} %d, %a;", (kind,), kind, lambda a, n=size: int(f"{a:0{n}b}"[::-1], 2)
+            ),
             Case(f"bfind.u{size} %d, %a;", (kind,), "u32", lambda a: a.bit_length() - 1),
             Case(f"bfi.b{size} %d, %a, %b, %c, 7;", (kind, kind, "u32"), kind, _insert(size)),
         ]
@@ -159,11 +170,33 @@ def _bits() -> list[Case]:
     cases += [
         Case("prmt.b32 %d, %a, %b, %c;", three, "u32", _bytes),
         Case("lop3.b32 %d, %a, %b, %c, 0xCA;", three, "u32", _lookup),
-        Case("shf.l.wrap.b32 %d, %a, %b, %c;", three, "u32", lambda a, b, n: both(a, b) << (n & 31) >> 32),
-        Case("shf.r.wrap.b32 %d, %a, %b, %c;", three, "u32", lambda a, b, n: both(a, b) >> (n & 31)),
-        Case("shf.l.clamp.b32 %d, %a, %b, %c;", three, "u32", lambda a, b, n: both(a, b) << min(n, 32) >> 32),
-        Case("shf.r.clamp.b32 %d, %a, %b, %c;", three, "u32", lambda a, b, n: both(a, b) >> min(n, 32)),
-        Case("slct.u32.s32 %d, %a, %b, %c;", ("u32", "u32", "s32"), "u32", lambda a, b, c: a if c >= 0 else b),
+        Case(
+            "shf.l.wrap.b32 %d, %a, %b, %c;",
+            three,
+            "u32",
+            lambda a, b, n: both(a, b) << (n & 31) >> 32,
+        ),
+        Case(
+            "shf.r.wrap.b32 %d, %a, %b, %c;", three, "u32", lambda a, b, n: both(a, b) >> (n & 31)
+        ),
+        Case(
+            "shf.l.clamp.b32 %d, %a, %b, %c;",
+            three,
+            "u32",
+            lambda a, b, n: both(a, b) << min(n, 32) >> 32,
+        ),
+        Case(
+            "shf.r.clamp.b32 %d, %a, %b, %c;",
+            three,
+            "u32",
+            lambda a, b, n: both(a, b) >> min(n, 32),
+        ),
+        Case(
+            "slct.u32.s32 %d, %a, %b, %c;",
+            ("u32", "u32", "s32"),
+            "u32",
+            lambda a, b, c: a if c >= 0 else b,
+        ),
         Case(
             "setp.lt.u32 %p, %a, %b; selp.b32 %d, %a, %c, %p;",
             three,

@@ -40,7 +40,9 @@ def test_narrow_loads_extend_into_wider_registers(driver: Driver, kind: str) -> 
 
 
 @pytest.mark.parametrize("space", ["global", "shared", "local", "generic"])
-@pytest.mark.parametrize(("kind", "count"), [("u32", 4), ("u32", 2), ("u64", 2), ("u16", 4), ("u8", 4)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("u32", 4), ("u32", 2), ("u64", 2), ("u16", 4), ("u8", 4)]
+)
 def test_vectors_pass_through_every_space(
     driver: Driver, space: str, kind: str, count: int
 ) -> None:
@@ -124,9 +126,7 @@ def test_atomics_meet_from_all_threads(
 
 
 @pytest.mark.parametrize(("operation", "last"), [("inc", 256 % 100), ("dec", 100 - 256 % 100)])
-def test_counting_atomics_wrap_at_their_operand(
-    driver: Driver, operation: str, last: int
-) -> None:
+def test_counting_atomics_wrap_at_their_operand(driver: Driver, operation: str, last: int) -> None:
     body = f"atom.global.{operation}.u32 %r1, [%d0], 99; {at('%d2', '%d1', 4)}"
     cell = driver.buffer(np.zeros(1, np.uint32))
     out = driver.buffer(np.zeros(256, np.uint32))
@@ -167,9 +167,7 @@ def _matrix_load(count: int, transposed: bool) -> str:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_ldmatrix_distributes_rows_or_columns(
-    driver: Driver, count: int, transposed: bool
-) -> None:
+def test_ldmatrix_distributes_rows_or_columns(driver: Driver, count: int, transposed: bool) -> None:
     tiles = np.arange(4 * 64, dtype=np.uint16).reshape(4, 8, 8)
     out = driver.buffer(np.zeros((32, count, 2), np.uint16))
     driver.run(_matrix_load(count, transposed), [driver.buffer(tiles), out])

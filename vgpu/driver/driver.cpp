@@ -15,16 +15,13 @@ using vgpu::driver::result;
 
 namespace vgpu::driver {
 
-// The runtime has a few codes that the driver does not.
+// The runtime has a few codes that the driver does not; their messages go with them.
 CUresult result(Code code) {
-  switch (code) {
-    case Code::kInvalidConfiguration:
-      return 1;
-    case Code::kInvalidDeviceFunction:
-      return 400;
-    default:
-      return static_cast<CUresult>(code);
-  }
+  const Code instead = code == Code::kInvalidConfiguration    ? Code::kInvalidValue
+                       : code == Code::kInvalidDeviceFunction ? Code::kInvalidHandle
+                                                              : code;
+  if (instead != code) fail(instead, last_message());
+  return static_cast<CUresult>(instead);
 }
 
 }  // namespace vgpu::driver

@@ -1,0 +1,213 @@
+"""CUTLASS kernels from nvcc, as they would be deployed: numbers, and what must not go unseen."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.build.toolchain import find_toolchain
+from boltgen.runtime.vgpu import Vgpu
+from boltgen.settings import settings_from
+from tests.vgpu.driver import Array, Buffer, Driver
+
+# All tensors of a test start with this, so an element that is not written shows.
+POISON = np.float16(np.nan)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels, and how to load a changed copy of their PTX."""
+
+    path: Path
+    library: ctypes.CDLL
+
+    def mutated(self, pattern: str, replacement: str, folder: Path) -> ctypes.CDLL:
+        """The same library with PTX in which every match is replaced, length kept by blanks."""
+        image = self.path.read_bytes()
+        found = re.findall(pattern.encode(), image)
+        assert found, f"{pattern} is not in the PTX"
+        changed = re.sub(
+            pattern.encode(), lambda m: replacement.encode().ljust(len(m.group())), image
+        )
+        path = folder / "mutated.so"
+        path.write_bytes(changed)
+        return ctypes.CDLL(str(path))
+
+
+@pytest.fixture(scope="session")
+def compiled(loaded: Vgpu, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    tools = find_toolchain(settings_from())
+    path = tmp_path_factory.mktemp("cutlass") / "kernels.so"
+    source = Path(__file__).with_name("cutlass_kernels.cu")
+    command = [
+        *(str(tools.nvcc.path), "-ccbin", str(tools.cxx.path), "-std=c++17", "-O3", "-shared"),
+        *("-Xcompiler", "-fPIC", "-cudart", "none", "-Xlinker", str(tools.nvcc.runtime)),
+        *("-diag-suppress", "20013,20015"),
+        *("--no-compress", "-gencode", "arch=compute_80,code=compute_80"),
+        *("-I", str(tools.cutlass.include), "-o", str(path), str(source)),
+    ]
+    environment = dict(tools.environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return Kernels(path, ctypes.CDLL(str(path)))
+
+
+@pytest.fixture
+def kernels(compiled: Kernels, driver: Driver) -> Iterator[Kernels]:
+    yield compiled
+
+
+@dataclass(frozen=True)
+class Problem:
+    a: Array
+    b: Array
+    c: Array
+    exact: Array
+
+    @staticmethod
+    def random(m: int, n: int, k: int) -> Problem:
+        rng = np.random.default_rng(m + n + k)
+        a = rng.standard_normal((m, k)).astype(np.float16)
+        b = rng.standard_normal((n, k)).astype(np.float16)
+        c = rng.standard_normal((m, n)).astype(np.float16)
+        exact = a.astype(np.float64) @ b.astype(np.float64).T + 0.5 * c
+        return Problem(a, b, c, exact)
+
+
+def _run(
+    driver: Driver, library: ctypes.CDLL, name: str, problem: Problem, slices: int = 1
+) -> Array:
+    m, n = problem.c.shape
+    d = driver.buffer(np.full((m, n), POISON))
+    inputs = [driver.buffer(x) for x in (problem.a, problem.b, problem.c)]
+    addresses = [ctypes.c_void_p(x.address) for x in (*inputs, d)]
+    code = getattr(library, name)(m, n, problem.a.shape[1], *addresses, slices)
+    assert code == 0, driver.vgpu.last_error()
+    return driver.read(d)
+
+
+def _assert_close(found: Array, exact: Array, tolerance: float = 2.0**-10) -> None:
+    """Within half an ulp of FP16 and the rounding of the accumulation."""
+    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["gemm_sm80", "gemm_sm75"])
+@pytest.mark.parametrize("shape", [(8, 8, 8), (128, 128, 64), (200, 264, 72), (296, 136, 200)])
+def test_gemm(driver: Driver, kernels: Kernels, name: str, shape: tuple[int, int, int]) -> None:
+    problem = Problem.random(*shape)
+    _assert_close(_run(driver, kernels.library, name, problem), problem.exact)
+
+
+def test_gemm_with_half_accumulators(driver: Driver, kernels: Kernels) -> None:
+    problem = Problem.random(200, 264, 72)
+    found = _run(driver, kernels.library, "gemm_sm80_half", problem)
+    _assert_close(found, problem.exact, tolerance=0.03)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_serial_split_k_waits_for_its_semaphores(
+    driver: Driver, kernels: Kernels, threads: int
+) -> None:
+    driver.vgpu.set_option("threads", threads)
+    problem = Problem.random(136, 264, 328)
+    found = _run(driver, kernels.library, "gemm_sm80", problem, slices=4)
+    _assert_close(found, problem.exact, tolerance=0.03)  # partial sums are kept in FP16
+
+
+def test_gemm_gives_the_same_bits_on_every_instruction_set(
+    driver: Driver, kernels: Kernels
+) -> None:
+    problem = Problem.random(136, 136, 72)
+    native = _run(driver, kernels.library, "gemm_sm80", problem)
+    for isa in ("generic", "avx2"):
+        driver.vgpu.set_option("isa", isa)
+        other = _run(driver, kernels.library, "gemm_sm80", problem)
+        np.testing.assert_array_equal(native.view(np.uint16), other.view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("n", "h", "w", "c", "k", "r", "pad", "stride"),
+    [(2, 9, 11, 24, 72, 3, 1, 1), (1, 14, 13, 64, 136, 1, 0, 2), (3, 8, 8, 16, 8, 5, 2, 1)],
+)
+def test_convolution(
+    driver: Driver,
+    kernels: Kernels,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    k: int,
+    r: int,
+    pad: int,
+    stride: int,
+) -> None:
+    rng = np.random.default_rng(c + k)
+    x = rng.standard_normal((n, h, w, c)).astype(np.float16)
+    weight = rng.standard_normal((k, r, r, c)).astype(np.float16)
+    p, q = ((size + 2 * pad - r) // stride + 1 for size in (h, w))
+    source = rng.standard_normal((n, p, q, k)).astype(np.float16)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    exact = 0.5 * source.astype(np.float64)
+    for i in range(r):
+        for j in range(r):
+            rows = slice(i, i + stride * (p - 1) + 1, stride)
+            columns = slice(j, j + stride * (q - 1) + 1, stride)
+            exact += padded[:, rows, columns] @ weight[:, i, j].astype(np.float64).T
+    d = driver.buffer(np.full(source.shape, POISON))
+    tensors = [driver.buffer(t) for t in (x, weight, source)]
+    addresses = [ctypes.c_void_p(t.address) for t in (*tensors, d)]
+    assert kernels.library.conv_sm80(n, h, w, c, k, r, pad, stride, *addresses) == 0
+    _assert_close(driver.read(d), exact)
+
+
+# --- negative controls: what is broken must be seen ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"bar\.sync\s+0;", ""),
+        # ".aligned" makes room; the virtual GPU does not need the word.
+        (
+            r"ldmatrix\.sync\.aligned\.x4\.m8n8\.shared\.b16",
+            "ldmatrix.sync.x4.trans.m8n8.shared.b16",
+        ),
+        (r"cp\.async\.wait_group 1;", "cp.async.wait_group 2;"),
+    ],
+    ids=["barriers deleted", "ldmatrix transposed", "waits off by one"],
+)
+def test_a_broken_kernel_gives_wrong_numbers(
+    driver: Driver, kernels: Kernels, tmp_path: Path, pattern: str, replacement: str
+) -> None:
+    library = kernels.mutated(pattern, replacement, tmp_path)
+    problem = Problem.random(200, 264, 136)
+    found = _run(driver, library, "gemm_sm80", problem).astype(np.float64)
+    assert not np.allclose(found, problem.exact, rtol=0.01, atol=0.01, equal_nan=False)
+
+
+@pytest.mark.parametrize("short", ["a", "d"])
+def test_a_tensor_eight_elements_short_is_reported(
+    driver: Driver, kernels: Kernels, short: str
+) -> None:
+    problem = Problem.random(136, 264, 72)
+    m, n = problem.c.shape
+
+    def buffer(name: str, array: Array) -> Buffer:
+        flat = array.reshape(-1)
+        return driver.buffer(flat[:-8] if name == short else flat)
+
+    tensors = {"a": problem.a, "b": problem.b, "c": problem.c, "d": np.full((m, n), POISON)}
+    addresses = [ctypes.c_void_p(buffer(name, x).address) for name, x in tensors.items()]
+    assert kernels.library.gemm_sm80(m, n, 72, *addresses, 1) != 0
+    message = driver.vgpu.last_error()
+    access = "read" if short == "a" else "write"
+    assert f"out-of-bounds global {access} of 16 bytes in kernel 'cutlass::Kernel2<...>'" in message
+    assert f"the {tensors[short].nbytes - 16}-byte allocation #" in message
+    assert re.search(r"block \(\d+,\d+,\d+\), thread \(\d+,0,0\), PTX line \d+: ", message)
