@@ -289,13 +289,14 @@ def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Viol
         )
     elif config.split_k > 1:
         steps = math.ceil(gemm.k / tile.k)
-        if (config.split_k - 1) * math.ceil(steps / config.split_k) >= steps:
+        needed = (config.split_k - 1) * math.ceil(steps / config.split_k) + 1
+        if needed > steps:
             yield Violation(
                 name="split_k_depth",
                 message=f"{config.split_k} slices of K={gemm.k}, which has {steps} steps of "
                 f"{tile.k}",
                 reason="a slice would be empty; cutlass/gemm/kernel/gemm.h, gemm_k_size",
-                slack=steps / config.split_k - 1.0,
+                slack=1.0 - needed / steps,
             )
     columns = math.ceil(gemm.n / tile.n)
     if columns > _MAX_GRID_YZ * config.swizzle or config.split_k > _MAX_GRID_YZ:

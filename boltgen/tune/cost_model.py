@@ -33,8 +33,8 @@ _LAUNCH_US = 2.5
 _SHARED_BYTES_PER_CLOCK = 128
 # L2 to SM, per SM. Source: NVIDIA A100 white paper: 5120 bytes per clock for 108 SMs.
 _L2_BYTES_PER_CLOCK = 47
-# A warp's load of the widest vectors takes this many clocks of the load-store unit, 128 bytes
-# each; narrower ones take as long for fewer bytes. An estimate.
+# Issue of a warp's load or store, with its address and predicate: as long for narrow vectors as
+# for wide ones, and not overlapped with the transfer. An estimate; Bolt, section 3.2.3, says why.
 _CLOCKS_PER_WARP_LOAD = 4
 # Round trips. Source: Jia et al., Dissecting the NVIDIA Turing T4 GPU via Microbenchmarking, 2019
 # (L2 188 clocks, DRAM about 500); A100 and later are slower to L2. An estimate between them.
@@ -181,7 +181,7 @@ def _wave(
     read_bytes = config.warps * (warp.m + warp.n) * tile.k * f16
     shared = resident * (read_bytes + tile_bytes) / _SHARED_BYTES_PER_CLOCK
     vector = min(problem.alignment_a, problem.alignment_b) * f16
-    load_bytes = min(_L2_BYTES_PER_CLOCK, 32 * vector / _CLOCKS_PER_WARP_LOAD)
+    load_bytes = _bytes_per_clock(vector)
     l2 = resident * tile_bytes / load_bytes
     if isinstance(problem, Conv2d):
         l2 *= _CONV_OVERHEAD[conv_iterator(problem)]
@@ -198,6 +198,11 @@ def _wave(
     )
 
 
+def _bytes_per_clock(vector_bytes: int) -> float:
+    """What an SM moves to or from L2 in vectors of that width."""
+    return 1.0 / (1.0 / _L2_BYTES_PER_CLOCK + _CLOCKS_PER_WARP_LOAD / (32 * vector_bytes))
+
+
 def _epilogue_clocks(
     problem: Problem, epilogue: Epilogue, config: Cutlass2Config, arch: Arch, resident: int
 ) -> float:
@@ -206,8 +211,7 @@ def _epilogue_clocks(
     staged = 2 * elements * problem.acc_dtype.size_bytes / _SHARED_BYTES_PER_CLOCK
     vector = problem.alignment_d * problem.out_dtype.size_bytes
     tensor_bytes, instructions = _per_element(epilogue)
-    rate = min(_L2_BYTES_PER_CLOCK, 32 * vector / _CLOCKS_PER_WARP_LOAD)
-    moved = elements * (problem.out_dtype.size_bytes + tensor_bytes) / rate
+    moved = elements * (problem.out_dtype.size_bytes + tensor_bytes) / _bytes_per_clock(vector)
     lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
     return _MEMORY_CLOCKS + staged + moved + elements * instructions / lanes
 

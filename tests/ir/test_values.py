@@ -1,0 +1,112 @@
+"""Problems, epilogues and their keys: validation messages, and keys that tell values apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, Layout, alignment_elements
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Epilogue,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+    UnaryOp,
+)
+from boltgen.ir.key import canonical, digest
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+
+extents = st.integers(1, 4096)
+gemms = st.builds(
+    Gemm,
+    m=extents,
+    n=extents,
+    k=extents,
+    b_layout=st.sampled_from(Layout),
+    acc_dtype=st.sampled_from(DType),
+    out_dtype=st.sampled_from(DType),
+)
+
+
+@given(gemms, gemms)
+def test_keys_are_equal_exactly_where_the_values_are(one, other):
+    assert (canonical(one) == canonical(other)) == (one == other)
+    assert digest(one) == digest(replace(one))
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_keys_tell_all_constants_apart(x, y):
+    same_bits = x == y and str(x) == str(y)  # 0.0 and -0.0 are two constants
+    assert (digest(Scalar(x)) == digest(Scalar(y))) == same_bits
+
+
+def test_a_key_names_its_type_and_fields():
+    assert canonical(Scalar(1.0)) == "Scalar(value=0x1.0000000000000p+0)"
+    assert digest("ab", "c") != digest("a", "bc")
+    assert canonical(1) != canonical("1") != canonical(True)
+    assert len(digest()) == 64
+
+
+@pytest.mark.parametrize("value", [[1], {1: 2}, b"x", object(), Gemm, (1, {2})])
+def test_an_unknown_kind_of_value_has_no_key(value):
+    with pytest.raises(TypeError, match="canonical"):
+        digest(value)
+
+
+def test_a_field_of_an_unknown_kind_has_no_key():
+    @dataclass(frozen=True)
+    class Odd:
+        field: object
+
+    with pytest.raises(TypeError, match="set"):
+        digest(Odd({1}))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gemm(m=0, n=1, k=1), "m=0 is out of range"),
+        (lambda: Gemm(m=1, n=2**31, k=1), "n=2147483648 is out of range"),
+        (lambda: Gemm(m=1, n=1, k=1, in_dtype=DType.F32), "convert the model to FP16"),
+        (lambda: BatchedGemm(batch=65536, m=1, n=1, k=1), "batch=65536 exceeds 65535"),
+        (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=3, s=3), "3x3 filter .* does not fit"),
+        (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1, stride=(0, 1)), "at least 1"),
+        (lambda: Epilogue((Scalar(1.0),)), "node 0 must be the accumulator"),
+        (lambda: Epilogue((Accumulator(), Accumulator())), "second accumulator"),
+        (lambda: Epilogue((Accumulator(), Unary(UnaryOp.RELU, 1))), "reads .*, not earlier"),
+        (lambda: Epilogue((Accumulator(), Unary(UnaryOp.CLIP, 0))), "clip takes constants"),
+        (lambda: Epilogue((Accumulator(), Scalar(float("nan")))), "constant NaN"),
+        (
+            lambda: Epilogue((Accumulator(), *(Load(LoadKind.TENSOR),) * 3)),
+            "3 loads of kind 'tensor'; at most 2",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_with_the_numbers(make, message):
+    with pytest.raises(InvalidProblemError, match=message):
+        make()
+
+
+def test_an_epilogue_describes_itself():
+    graph = Epilogue(
+        (Accumulator(), Load(LoadKind.ROW), Binary(BinaryOp.ADD, 0, 1), Unary(UnaryOp.RELU, 2))
+    )
+    assert graph.describe() == "relu(add(acc, row0))"
+    assert Epilogue().is_identity
+    assert not graph.is_identity
+
+
+@given(st.lists(extents, min_size=1, max_size=3), st.sampled_from(DType))
+def test_alignment_is_the_widest_vector_that_divides(numbers, dtype):
+    width = alignment_elements(dtype, *numbers)
+    assert width * dtype.size_bytes <= 16
+    assert all(number % width == 0 for number in numbers)
+    assert width * dtype.size_bytes == 16 or any(number % (2 * width) for number in numbers)

@@ -1,0 +1,114 @@
+"""Selection: few kernels for a model, each legal, the same in every run, from any cost source."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from boltgen.arch import ARCHES, arch_named
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.kernel import kernel_spec
+from boltgen.space.legality import violations
+from boltgen.tune.select import Decision, Failure, Task, select
+from tests.tune.resnet50_layers import biased, resnet50_tasks
+
+SM80 = arch_named("sm_80")
+
+
+def kernels(decisions: tuple[Decision, ...], arch: str) -> set[object]:
+    return {kernel_spec(d.problem, d.epilogue, d.config, arch) for d in decisions}
+
+
+def test_the_layer_list_is_resnet50():
+    tasks = resnet50_tasks(1)
+    assert len(tasks) == 54
+    # 4.09 G multiply-adds. Source: torchvision's model page, ResNet50_Weights.
+    assert sum(task.problem.flops for task in tasks) / 2 == pytest.approx(4.09e9, rel=0.005)
+    assert sum(isinstance(task.problem, Conv2d) for task in tasks) == 20
+
+
+@pytest.mark.parametrize("name", ARCHES)
+@pytest.mark.parametrize("batch", [1, 32])
+def test_resnet50_takes_at_most_12_kernels(name, batch):
+    tasks = resnet50_tasks(batch)
+    decisions = select(tasks, arch_named(name))
+    assert len(kernels(decisions, name)) <= 12
+    assert [(d.problem, d.epilogue) for d in decisions] == [(t.problem, t.epilogue) for t in tasks]
+    for decision in decisions:
+        assert violations(decision.problem, decision.config, arch_named(name)) == ()
+        assert decision.origin == "model"
+    assert decisions == select(tasks, arch_named(name))
+    # What sharing costs: each kernel left out would have saved at most its price.
+    free = select(tasks, arch_named(name), kernel_price_us=0)
+    total, best = (sum(d.predicted_us for d in each) for each in (decisions, free))
+    assert best <= total <= 1.1 * best
+
+
+def test_resnet50_is_selected_within_a_second():
+    start = time.process_time()
+    select(resnet50_tasks(32), SM80)
+    assert time.process_time() - start < 1.0
+
+
+def test_a_high_price_leaves_one_kernel_per_identity():
+    tasks = resnet50_tasks(32)
+    decisions = select(tasks, SM80, kernel_price_us=1e9)
+    # relu, residual and bias GEMMs; relu, bias and three-channel convolutions.
+    assert len(kernels(decisions, "sm_80")) == 6
+
+
+@dataclass(frozen=True)
+class ByTile:
+    """A profiler's stand-in: likes one tile height per problem, and fails as told."""
+
+    liked: dict[int, int]
+    fails: bool = False
+    origin: str = "profiler"
+
+    def cost_us(self, problem, epilogue, config):
+        if self.fails:
+            return Failure(reason="nvcc was killed")
+        if config.threadblock.m == 256:
+            return Failure(reason="ran out of registers")
+        return 10.0 if config.threadblock.m == self.liked[problem.m] else 12.0
+
+
+def gemm_tasks(*heights: int, occurrences: int = 1) -> list[Task]:
+    return [
+        Task(problem=Gemm(m=m, n=512, k=512), epilogue=Epilogue(), occurrences=occurrences)
+        for m in heights
+    ]
+
+
+def test_a_kernel_is_added_only_where_it_saves_more_than_its_price():
+    source = ByTile({512: 64, 1024: 128})
+    cheap = select(gemm_tasks(512, 1024), SM80, source, kernel_price_us=1.0)
+    assert [d.predicted_us for d in cheap] == [10.0, 10.0]
+    assert len(kernels(cheap, "sm_80")) == 2
+    dear = select(gemm_tasks(512, 1024), SM80, source, kernel_price_us=3.0)
+    assert len(kernels(dear, "sm_80")) == 1
+    assert sorted(d.predicted_us for d in dear) == [10.0, 12.0]
+    often = select(gemm_tasks(512, 1024, occurrences=2), SM80, source, kernel_price_us=3.0)
+    assert len(kernels(often, "sm_80")) == 2
+    assert {d.origin for d in often} == {"profiler"}
+
+
+def test_tasks_without_a_common_tile_each_get_a_kernel_whatever_its_price():
+    # A 32-row problem takes only tiles of 32 rows, which cost the other one nothing extra here.
+    decisions = select(gemm_tasks(16, 4096), SM80, kernel_price_us=1e9)
+    assert len(kernels(decisions, "sm_80")) == 1
+    other = Task(problem=Gemm(m=4096, n=512, k=512), epilogue=biased())
+    assert len(kernels(select([*gemm_tasks(16), other], SM80), "sm_80")) == 2
+
+
+def test_a_source_without_any_cost_is_reported_with_its_reason():
+    with pytest.raises(NoLegalConfigError, match=r"Gemm\(m=64.*sm_80.*nvcc was killed"):
+        select(gemm_tasks(64), SM80, ByTile({}, fails=True))
+
+
+def test_no_tasks_no_decisions():
+    assert select([], SM80) == ()
