@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boltgen.arch import Arch, arch_named
@@ -14,7 +16,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch
-from boltgen.errors import BoltgenError
+from boltgen.errors import BoltgenError, CacheError
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
@@ -27,8 +29,16 @@ from boltgen.runtime.metadata import (
     PlacementInfo,
     RegionInfo,
     TensorInfo,
+    read_metadata,
 )
+from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
+
+_log = logging.getLogger(__name__)
+
+# Compiled models are as large as their weights: the latest ones, up to this much, are kept.
+_KIND = "model"
+_MOST_CACHED_BYTES = 2 << 30
 
 
 def compile(
@@ -38,12 +48,15 @@ def compile(
     *,
     jobs: int | None = None,
     reporter: Reporter | None = None,
+    reuse: bool = True,
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
     `model` is the path of an ONNX file, a `torch.export` program, or a Relax module; `shapes` gives
     the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once. The
-    artifact lives in a temporary folder until it is saved.
+    artifact lives in a temporary folder until it is saved. An ONNX file that was compiled before,
+    for the same arch and by the same versions of everything, is taken whole from the cache, unless
+    `reuse` is false.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -67,7 +80,41 @@ def compile(
         cache=cache,
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
-    return _compile(model, row, fixed, options)
+    with options.phases.phase("look for it in the cache"):
+        key = model_key(model, row, fixed, tools) if reuse else None
+        found = cache.find(_KIND, key) if key else None
+    if found:
+        metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
+        return Artifact(found, metadata)
+    artifact = _compile(model, row, fixed, options)
+    if key:
+        try:
+            cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
+        except CacheError as error:
+            _log.warning("the compiled model is not kept in the cache: %s", error)
+    return artifact
+
+
+def tvm_compile_alone(model: object, arch: str = "sm_80") -> float:
+    """Seconds that `tvm.compile` takes on the partitioned model, everything of ours being done.
+
+    The measure of what boltgen adds to a second compile. Kernels of ours come from the cache; what
+    TVM generates goes through nvcc, as in every `tvm.compile`.
+    """
+    settings = settings_from()
+    provide_cuda_runtime(settings)
+    from boltgen.frontend import relax  # noqa: PLC0415
+    from boltgen.runtime import link  # noqa: PLC0415
+
+    row, tools = arch_named(arch), find_toolchain(settings)
+    annotated = relax.annotate(relax.import_model(model).module)
+    built = build_regions(relax.regions(annotated), arch, PipelineOptions(settings=settings))
+    module = relax.attach(annotated, built.objects, built.symbols)
+    with tempfile.TemporaryDirectory() as name:
+        empty = Cache(Path(name) / "cache")
+        started = time.perf_counter()
+        link.build_library(module, row, tools, empty)
+        return time.perf_counter() - started
 
 
 def _compile(

@@ -13,6 +13,7 @@ write is never loaded.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -151,6 +152,44 @@ class Cache:
                 self._move_into_place(scratch, folder)
         return Entry(folder, built=True)
 
+    def find(self, kind: str, key: str) -> Path | None:
+        """The folder of an entry that is there and whole; it counts as used now."""
+        folder = self.folder(kind, key)
+        damage = _damage(folder)
+        if damage is None:
+            with contextlib.suppress(OSError):
+                os.utime(folder)
+            return folder
+        if damage:
+            _log.warning("cache entry %s is damaged (%s); it is built again", folder, damage)
+        return None
+
+    def put(self, kind: str, key: str, files: Path, most_bytes: int) -> None:
+        """Copy the folder `files` in as an entry; the least recently used ones of its kind make
+        room, so that all together are at most `most_bytes`.
+
+        Raises:
+            CacheError: the disk is full or the folder cannot be written.
+        """
+        wanted = _size(files)
+        if wanted > most_bytes:
+            return
+        lock = FileLock(self.root / "locks" / f"{kind}-{key}.lock", mode=0o600)
+        with disk_errors(self.root), lock, self.scratch(kind) as scratch:
+            self._make_room(kind, most_bytes - wanted)
+            shutil.copytree(files, scratch, dirs_exist_ok=True)
+            _seal(scratch)
+            self._move_into_place(scratch, self.folder(kind, key))
+
+    def _make_room(self, kind: str, most_bytes: int) -> None:
+        entries = [(e.stat().st_mtime, e) for e in (self.root / kind).glob("??/*")]
+        total = 0
+        for _, entry in sorted(entries, reverse=True):
+            total += _size(entry)
+            if total > most_bytes:
+                with self.scratch("old") as old, contextlib.suppress(FileNotFoundError):
+                    entry.rename(old / "entry")
+
     @contextmanager
     def scratch(self, kind: str) -> Iterator[Path]:
         """An empty folder on the cache's file system, removed afterwards."""
@@ -179,9 +218,13 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def _seal(folder: Path) -> None:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    manifest = {"files": {path.name: _sha256(path) for path in files}}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {"files": {str(path.relative_to(folder)): _sha256(path) for path in files}}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 

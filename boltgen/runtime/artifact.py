@@ -24,6 +24,9 @@ from boltgen.runtime.session import Session
 LIBRARY = "model.so"
 SOURCES = "sources"
 
+# What the cache adds to an artifact that it keeps.
+CACHE_MANIFEST = "manifest.json"
+
 
 class Artifact:
     """A compiled model in `folder`.
@@ -79,6 +82,8 @@ class Artifact:
                 mode = staged.stat().st_mode  # the user's choice; a temporary folder's is 0700
                 shutil.copytree(self.folder, staged, dirs_exist_ok=True)
                 staged.chmod(mode)
+                (staged / CACHE_MANIFEST).unlink(missing_ok=True)
+                self.metadata.write(staged)
                 if target.exists():
                     target.rename(Path(name) / "old")
                 staged.rename(target)

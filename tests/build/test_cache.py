@@ -277,3 +277,44 @@ def test_eight_processes_build_each_entry_once(tmp_path: Path) -> None:
         process.join(timeout=60)
     assert [process.exitcode for process in processes] == [0] * 8
     assert log.read_text() == "built\n" * 4
+
+
+def tree(folder: Path, size: int = 4) -> Path:
+    (folder / "sources").mkdir(parents=True)
+    (folder / "payload").write_bytes(bytes(size))
+    (folder / "sources" / "k.cu").write_text("")
+    return folder
+
+
+def test_a_folder_that_was_put_is_found_whole(cache: Cache, tmp_path: Path) -> None:
+    assert cache.find("model", KEY) is None
+    cache.put("model", KEY, tree(tmp_path / "files"), most_bytes=1000)
+    found = cache.find("model", KEY)
+    assert found is not None
+    assert (found / "payload").read_bytes() == bytes(4)
+    assert (found / "sources" / "k.cu").exists()
+
+
+def test_a_damaged_folder_is_said_and_not_found(
+    cache: Cache, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.put("model", KEY, tree(tmp_path / "files"), most_bytes=1000)
+    (cache.folder("model", KEY) / "sources" / "k.cu").write_text("evil")
+    assert cache.find("model", KEY) is None
+    assert "sources/k.cu is not what was written" in caplog.text
+
+
+def test_the_least_recently_used_make_room(cache: Cache, tmp_path: Path) -> None:
+    keys = [f"{index:064x}" for index in range(3)]
+    for age, key in zip((300, 200), keys, strict=False):
+        cache.put("model", key, tree(tmp_path / key, size=1000), most_bytes=2800)
+        then = time.time() - age
+        os.utime(cache.folder("model", key), (then, then))
+    assert cache.find("model", keys[0]) is not None  # now the second is the oldest
+    cache.put("model", keys[2], tree(tmp_path / keys[2], size=1000), most_bytes=2800)
+    assert [cache.find("model", key) is not None for key in keys] == [True, False, True]
+
+
+def test_a_folder_that_is_too_large_is_not_kept(cache: Cache, tmp_path: Path) -> None:
+    cache.put("model", KEY, tree(tmp_path / "files", size=5000), most_bytes=1000)
+    assert cache.find("model", KEY) is None

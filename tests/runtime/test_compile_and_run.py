@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import boltgen
+from boltgen import compiler
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import ArtifactError, CompileError, DeviceError, UnknownArchError
 from boltgen.runtime.artifact import Artifact
 from boltgen.settings import settings_from
 from tests.build.fakes import FAIL, write_script
+from tests.runtime.samples import write_sample
 
 # A dense layer with its tail in one kernel, a softmax that stays with TVM, a transposed product.
 M, K, N, P = 24, 64, 40, 16
@@ -160,6 +162,37 @@ def test_a_process_with_the_virtual_gpu_has_no_other(artifact: Artifact) -> None
 def test_an_unknown_arch_lists_the_known_ones() -> None:
     with pytest.raises(UnknownArchError, match=r"unknown arch 'sm_81'.*sm_75.*sm_90a"):
         boltgen.compile("absent.onnx", arch="sm_81")
+
+
+def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BOLTGEN_CACHE_DIR", str(tmp_path / "cache"))
+    cache = Cache(tmp_path / "cache")
+    compiled: list[object] = []
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    sample = write_sample(tmp_path / "sample")
+
+    def compile_once(model: object, *_: object) -> Artifact:
+        compiled.append(model)
+        return sample
+
+    monkeypatch.setattr(compiler, "_compile", compile_once)
+    first = boltgen.compile(tmp_path / "m.onnx")
+    second = boltgen.compile(tmp_path / "m.onnx")
+    assert len(compiled) == 1
+    assert second.folder.is_relative_to(cache.root)
+    assert [phase.name for phase in second.metadata.phases] == ["look for it in the cache"]
+    assert replace(second.metadata, phases=()) == replace(first.metadata, phases=())
+    second.save(tmp_path / "saved")
+    assert not (tmp_path / "saved" / "manifest.json").exists()
+    assert boltgen.load(tmp_path / "saved").metadata == second.metadata
+
+    (second.folder / "model.so").write_bytes(b"damaged")
+    boltgen.compile(tmp_path / "m.onnx")
+    assert "model.so is not what was written" in caplog.text
+    boltgen.compile(tmp_path / "m.onnx", reuse=False)
+    assert len(compiled) == 3
 
 
 def test_what_tvm_generates_and_nvcc_refuses(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The identity of a whole compilation: equal keys, equal libraries. Fails closed, to no key."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+from boltgen.arch import Arch
+from boltgen.build.toolchain import Toolchain
+from boltgen.ir.key import digest
+from boltgen.paths import resource_dir
+
+# Whatever turns a model's file into a module.
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx")
+
+# The key, in an ONNX file, of the name of another file that holds a tensor's contents. It may
+# stand in a weight by chance: then the model is merely compiled again.
+_EXTERNAL = b"location"
+
+
+def model_key(
+    model: object, arch: Arch, shapes: dict[str, tuple[int, ...]], tools: Toolchain
+) -> str | None:
+    """The key of compiling `model`, or None where not all of the model is known to be in one file.
+
+    It covers the file's contents, arch, shapes, boltgen's own code and templates, the compilers,
+    and the packages that import and compile the model.
+    """
+    if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
+        return None
+    try:
+        contents = Path(model).read_bytes()
+        versions = tuple(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    except (OSError, importlib.metadata.PackageNotFoundError):
+        return None  # the import of the model says it better
+    if _EXTERNAL in contents:
+        return None
+    return digest(
+        "model",
+        hashlib.sha256(contents).hexdigest(),
+        Path(model).stem,
+        arch,
+        shapes,
+        versions,
+        (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
+        _own_code(),
+    )
+
+
+def _own_code() -> str:
+    folders = (Path(__file__).resolve().parent.parent, resource_dir("templates"))
+    state = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".py", ".j2", ".h"):
+                state.update(f"{path.relative_to(folder)}\0".encode())
+                state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()

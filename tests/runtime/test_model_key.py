@@ -1,0 +1,63 @@
+"""When a whole compilation may be taken from the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.runtime import model_key as module
+from boltgen.runtime.model_key import model_key
+from boltgen.settings import settings_from
+
+SM80 = ARCHES["sm_80"]
+
+
+@pytest.fixture(scope="module")
+def tools() -> Toolchain:
+    return find_toolchain(settings_from())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "model.onnx").write_bytes(b"model")
+    return tmp_path / "model.onnx"
+
+
+def test_equal_compilations_have_one_key(tools: Toolchain, path: Path) -> None:
+    key = model_key(path, SM80, {"x": (1, 2)}, tools)
+    assert key is not None
+    assert key == model_key(str(path), SM80, {"x": (1, 2)}, tools)
+
+
+def test_the_key_changes_with_everything_that_matters(
+    tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [
+        model_key(path, SM80, {}, tools),
+        model_key(path, SM80, {"x": (1,)}, tools),
+        model_key(path, ARCHES["sm_86"], {}, tools),
+        model_key(path, SM80, {}, replace(tools, cutlass=replace(tools.cutlass, version="9"))),
+        model_key(path, SM80, {}, replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))),
+        model_key(path, SM80, {}, replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))),
+    ]
+    path.write_bytes(b"Model")
+    keys.append(model_key(path, SM80, {}, tools))
+    monkeypatch.setattr(module, "_own_code", lambda: "changed")
+    keys.append(model_key(path, SM80, {}, tools))
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+
+
+def test_weights_in_another_file_have_no_key(tools: Toolchain, path: Path) -> None:
+    path.write_bytes(b"...location\x12\x0bweights.bin...")
+    assert model_key(path, SM80, {}, tools) is None
+
+
+def test_models_that_are_no_onnx_file_have_no_key(tools: Toolchain, tmp_path: Path) -> None:
+    assert model_key(object(), SM80, {}, tools) is None
+    assert model_key(tmp_path / "absent.onnx", SM80, {}, tools) is None
+    assert model_key(tmp_path / "program.pt2", SM80, {}, tools) is None
