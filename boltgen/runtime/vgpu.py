@@ -79,7 +79,7 @@ class Vgpu:
         return text.decode(errors="replace")
 
     def clear_error(self) -> None:
-        """Forget a fault, after which every CUDA call fails (a GPU wants a new process for that)."""
+        """Forget a fault, after which every call fails (a GPU wants a new process for that)."""
         self._library.vgpu_reset_error()
 
     def isa(self) -> str:

@@ -133,21 +133,12 @@ def test_gemm_gives_the_same_bits_on_every_instruction_set(
 
 
 @pytest.mark.parametrize(
-    ("n", "h", "w", "c", "k", "r", "pad", "stride"),
+    "shape",
     [(2, 9, 11, 24, 72, 3, 1, 1), (1, 14, 13, 64, 136, 1, 0, 2), (3, 8, 8, 16, 8, 5, 2, 1)],
+    ids=["3x3", "1x1 of stride 2", "5x5"],
 )
-def test_convolution(
-    driver: Driver,
-    kernels: Kernels,
-    n: int,
-    h: int,
-    w: int,
-    c: int,
-    k: int,
-    r: int,
-    pad: int,
-    stride: int,
-) -> None:
+def test_convolution(driver: Driver, kernels: Kernels, shape: tuple[int, ...]) -> None:
+    n, h, w, c, k, r, pad, stride = shape
     rng = np.random.default_rng(c + k)
     x = rng.standard_normal((n, h, w, c)).astype(np.float16)
     weight = rng.standard_normal((k, r, r, c)).astype(np.float16)
@@ -167,7 +158,7 @@ def test_convolution(
     _assert_close(driver.read(d), exact)
 
 
-# --- negative controls: what is broken must be seen ---------------------------------------------------
+# --- negative controls: what is broken must be seen --------------------------------------------
 
 
 @pytest.mark.parametrize(

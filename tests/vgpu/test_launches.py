@@ -70,11 +70,11 @@ def test_the_best_ptx_of_a_fatbin_is_taken(driver: Driver, vgpu: Vgpu) -> None:
 
 
 def test_images_without_usable_ptx_say_how_to_compile(driver: Driver) -> None:
-    with pytest.raises(CudaError, match="holds no PTX for sm_80.*it holds sm_80.*compute_80"):
+    with pytest.raises(CudaError, match=r"holds no PTX for sm_80.*it holds sm_80.*compute_80"):
         driver.load(fatbin((2, 80, "machine code")))
-    with pytest.raises(CudaError, match="compressed.*--no-compress"):
+    with pytest.raises(CudaError, match=r"compressed.*--no-compress"):
         driver.load(fatbin((1, 80, "zstd"), flags=0x8000))
-    with pytest.raises(CudaError, match="cubin.*-gencode"):
+    with pytest.raises(CudaError, match=r"cubin.*-gencode"):
         driver.load(b"\x7fELF" + bytes(64))
     with pytest.raises(CudaError, match="neither PTX text"):
         driver.load(b"hello there, this is no image")
@@ -104,11 +104,11 @@ def test_a_syntax_error_is_reported_with_its_line(driver: Driver) -> None:
 def test_shapes_that_no_gpu_takes_are_refused(driver: Driver) -> None:
     function = driver.function(driver.load(storing(1)), "k")
     out = driver.buffer(np.zeros(1, np.uint32))
-    with pytest.raises(CudaError, match="larger than .1024,1024,64. or 1024 threads"):
+    with pytest.raises(CudaError, match=r"larger than .1024,1024,64. or 1024 threads"):
         driver.launch(function, [out], block=(1024, 2, 1))
     with pytest.raises(CudaError, match="a dimension is zero"):
         driver.launch(function, [out], grid=(0, 1, 1))
-    with pytest.raises(CudaError, match="grid .1,70000,1. is larger"):
+    with pytest.raises(CudaError, match=r"grid .1,70000,1. is larger"):
         driver.launch(function, [out], grid=(1, 70000, 1))
     with pytest.raises(CudaError, match="has no kernel nothing"):
         driver.function(driver.load(storing(1)), "nothing")
@@ -123,25 +123,26 @@ def test_shared_memory_beyond_48_kib_must_be_asked_for(driver: Driver) -> None:
     maximum_dynamic_shared = 8
     driver.launch(function, [out], shared=48 << 10)
     with pytest.raises(
-        CudaError, match="65536 bytes of dynamic shared memory.*cudaFuncSetAttribute"
+        CudaError, match=r"65536 bytes of dynamic shared memory.*cudaFuncSetAttribute"
     ):
         driver.launch(function, [out], shared=64 << 10)
     driver.call("cuFuncSetAttribute", function, maximum_dynamic_shared, 64 << 10)
     driver.launch(function, [out], shared=64 << 10)
-    with pytest.raises(CudaError, match="a block of vgpu sm_80 .A100. has 166912"):
+    with pytest.raises(CudaError, match=r"a block of vgpu sm_80 .A100. has 166912"):
         driver.call("cuFuncSetAttribute", function, maximum_dynamic_shared, 164 << 10)
 
 
 def test_a_trap_and_an_assertion_stop_the_kernel(driver: Driver, vgpu: Vgpu) -> None:
     trap = "mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 70;\n@%p trap;\n ret;"
     function = driver.function(driver.load(entry([], REGISTERS, trap)), "k")
-    with pytest.raises(CudaError, match="trap in kernel 'k'.*thread .70,0,0.*@%p trap"):
+    with pytest.raises(CudaError, match=r"trap in kernel 'k'.*thread .70,0,0.*@%p trap"):
         driver.launch(function, [], block=(96, 1, 1))
     vgpu.clear_error()
     before = """
     .global .align 1 .b8 text[6] = {120, 32, 62, 32, 49, 0};
     .global .align 1 .b8 file[5] = {97, 46, 99, 117, 0};
-    .extern .func __assertfail (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+    .extern .func __assertfail (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d,
+    .param .b64 e);
     """
     body = """
     { .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e;

@@ -58,7 +58,8 @@ def test_vectors_pass_through_every_space(
     through = {
         "global": "",
         "shared": f"mov.u32 %r2, tile; mad.lo.u32 %r2, %r0, {stride}, %r2;"
-        f"st.shared.{vector} [%r2], {{{names}}}; bar.sync 0; ld.shared.{vector} {{{names}}}, [%r2];",
+        f"st.shared.{vector} [%r2], {{{names}}}; bar.sync 0;"
+        f"ld.shared.{vector} {{{names}}}, [%r2];",
         "local": f"mov.u64 %d2, depot; st.local.{vector} [%d2+16], {{{names}}};"
         f"ld.local.{vector} {{{names}}}, [%d2+16];",
         "generic": f"mov.u64 %d2, tile; cvta.shared.u64 %d2, %d2; {at('%d2', '%d2', stride)}"
@@ -97,27 +98,27 @@ def test_module_variables_are_initialised_and_keep_their_values(driver: Driver) 
 
 
 @pytest.mark.parametrize(
-    ("operation", "kind", "start", "expected"),
+    ("operation", "start", "expected"),
     [
-        ("add", "u32", 5, 5 + sum(range(256))),
-        ("min", "s32", 100, 0),
-        ("max", "u32", 7, 255),
-        ("and", "b32", 0xFF0F, 0),
-        ("or", "b32", 0x1000, 0x10FF),
-        ("xor", "b32", 3, 3),
+        ("add.u32", 5, 5 + sum(range(256))),
+        ("min.s32", 100, 0),
+        ("max.u32", 7, 255),
+        ("and.b32", 0xFF0F, 0),
+        ("or.b32", 0x1000, 0x10FF),
+        ("xor.b32", 3, 3),
     ],
 )
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_atomics_meet_from_all_threads(
-    driver: Driver, operation: str, kind: str, start: int, expected: int, space: str
+    driver: Driver, operation: str, start: int, expected: int, space: str
 ) -> None:
     if space == "global":
-        body = f"red.global.{operation}.{kind} [%d1], %r0;"
+        body = f"red.global.{operation} [%d1], %r0;"
     else:
         body = f"""
         .shared .align 4 .b32 cell; mov.u32 %r2, cell; setp.eq.u32 %p, %r0, 0;
         @%p st.shared.u32 [%r2], {start}; bar.sync 0;
-        atom.shared.{operation}.{kind} %r3, [%r2], %r0; bar.sync 0;
+        atom.shared.{operation} %r3, [%r2], %r0; bar.sync 0;
         ld.shared.u32 %r4, [%r2]; @%p st.global.u32 [%d1], %r4;
         """
     out = driver.buffer(np.array([start], np.uint32))

@@ -204,7 +204,7 @@ def test_a_block_may_wait_for_a_later_one(driver: Driver) -> None:
 
 
 def test_a_barrier_that_cannot_open_is_reported(driver: Driver) -> None:
-    with pytest.raises(CudaError, match="deadlock.*block \\(0,0,0\\).*bar.sync 1, 96") as caught:
+    with pytest.raises(CudaError, match=r"deadlock.*block \(0,0,0\).*bar.sync 1, 96") as caught:
         per_thread(driver, "bar.sync 1, 96;\n mov.u32 %r9, 0;", threads=64)
     assert caught.value.code == 719
 

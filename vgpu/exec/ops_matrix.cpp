@@ -123,35 +123,62 @@ __attribute__((noinline)) void multiply_f16(u32* const d[4], const u32* const a[
 
 #else
 
+// Eight halves to floats.
+VGPU_INLINE void widen(const u16* from, float* to) {
+#if defined(__F16C__)
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#else
+  for (int k = 0; k < 8; ++k) to[k] = half_to_float(from[k]);
+#endif
+}
+
+// sum[n] += a * b[n] for the eight columns.
+VGPU_INLINE void accumulate(float* sum, const float* a, const float (*b)[8], int depth) {
+#if defined(__FMA__)
+  __m256 row = _mm256_load_ps(sum);
+  for (int k = 0; k < depth; ++k) {
+    row = _mm256_fmadd_ps(_mm256_set1_ps(a[k]), _mm256_load_ps(b[k]), row);
+  }
+  _mm256_store_ps(sum, row);
+#else
+  for (int k = 0; k < depth; ++k) {
+    for (int n = 0; n < 8; ++n) sum[n] += a[k] * b[k][n];
+  }
+#endif
+}
+
+// A fragment register, read as halves, is a row-major tile of 8 by 8.
 template <int kSteps>
 __attribute__((noinline)) void multiply_f16(u32* const d[4], const u32* const a[2 * kSteps],
                                             const u32* const b[kSteps], const u32* const c[4]) {
-  float left[8 * kSteps][16];
-  float right[8 * kSteps][8];
-  alignas(64) float sum[8][16];  // column, row
+  constexpr int kDepth = 8 * kSteps;
+  alignas(64) float left[16][kDepth];
+  alignas(64) float right[kDepth][8];
+  alignas(64) float sum[16][8];
   for (int h = 0; h < kSteps; ++h) {
+    for (int r = 0; r < 2; ++r) {
+      const u16* tile = reinterpret_cast<const u16*>(a[2 * h + r]);
+      for (int g = 0; g < 8; ++g) widen(tile + 8 * g, &left[g + 8 * r][8 * h]);
+    }
+    const u16* tile = reinterpret_cast<const u16*>(b[h]);
+    for (int n = 0; n < 8; ++n) {
+      float column[8];
+      widen(tile + 8 * n, column);
+      for (int k = 0; k < 8; ++k) right[8 * h + k][n] = column[k];
+    }
+  }
+  for (int r = 0; r < 2; ++r) {
     for (int l = 0; l < kWarpSize; ++l) {
-      const int g = l / 4;
-      const int k = 8 * h + 2 * (l % 4);
-      for (int half = 0; half < 2; ++half) {
-        for (int r = 0; r < 2; ++r) {
-          left[k + half][g + 8 * r] = half_to_float(a[2 * h + r][l] >> (16 * half) & 0xffff);
-        }
-        right[k + half][g] = half_to_float(b[h][l] >> (16 * half) & 0xffff);
-      }
+      sum[l / 4 + 8 * r][2 * (l % 4)] = bit_cast<float>(c[2 * r][l]);
+      sum[l / 4 + 8 * r][2 * (l % 4) + 1] = bit_cast<float>(c[2 * r + 1][l]);
     }
   }
-  for (int l = 0; l < kWarpSize; ++l) {
-    for (int q = 0; q < 4; ++q)
-      sum[2 * (l % 4) + q % 2][l / 4 + 8 * (q / 2)] = bit_cast<float>(c[q][l]);
-  }
-  for (int n = 0; n < 8; ++n) {
-    for (int k = 0; k < 8 * kSteps; ++k) {
-      for (int r = 0; r < 16; ++r) sum[n][r] += left[k][r] * right[k][n];
+  for (int r = 0; r < 16; ++r) accumulate(sum[r], left[r], right, kDepth);
+  for (int r = 0; r < 2; ++r) {
+    for (int l = 0; l < kWarpSize; ++l) {
+      d[2 * r][l] = F32::store(sum[l / 4 + 8 * r][2 * (l % 4)]);
+      d[2 * r + 1][l] = F32::store(sum[l / 4 + 8 * r][2 * (l % 4) + 1]);
     }
-  }
-  for (int l = 0; l < kWarpSize; ++l) {
-    for (int q = 0; q < 4; ++q) d[q][l] = F32::store(sum[2 * (l % 4) + q % 2][l / 4 + 8 * (q / 2)]);
   }
 }
 

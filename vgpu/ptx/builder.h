@@ -95,7 +95,7 @@ class Builder {
   void begin(const Instruction& ins) { current_ = &ins; }
   [[noreturn]] void unknown() const;
 
-  // lower_ops.cpp: one method per kind of instruction
+  // lower_ops.cpp, lower_memory.cpp, lower_values.cpp: one method per kind of instruction
   void lower_instruction(const Instruction& ins);
   bool lower_control(const Instruction& ins);
   bool lower_memory(const Instruction& ins);

@@ -1,0 +1,128 @@
+// cudaDeviceProp as CUDA 12 lays it out (driver_types.h of 12.x), in libcudart.so.12 only. CUDA 13
+// took the fields away that are marked; its layout is the one in types.h.
+#include <cstring>
+
+#include "cudart/types.h"
+
+extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+
+namespace {
+
+struct DeviceProp12 {
+  char name[256];
+  char uuid[16];
+  char luid[8];
+  unsigned luidDeviceNodeMask;
+  size_t totalGlobalMem;
+  size_t sharedMemPerBlock;
+  int regsPerBlock;
+  int warpSize;
+  size_t memPitch;
+  int maxThreadsPerBlock;
+  int maxThreadsDim[3];
+  int maxGridSize[3];
+  int clockRate;  // gone in 13
+  size_t totalConstMem;
+  int major;
+  int minor;
+  size_t textureAlignment;
+  size_t texturePitchAlignment;
+  int deviceOverlap;  // gone in 13
+  int multiProcessorCount;
+  int kernelExecTimeoutEnabled;  // gone in 13
+  int integrated;
+  int canMapHostMemory;
+  int computeMode;         // gone in 13
+  int texture_limits[36];  // maxTexture1D to maxSurfaceCubemapLayered, one more than in 13
+  size_t surfaceAlignment;
+  int concurrentKernels;
+  int ECCEnabled;
+  int pciBusID;
+  int pciDeviceID;
+  int pciDomainID;
+  int tccDriver;
+  int asyncEngineCount;
+  int unifiedAddressing;
+  int memoryClockRate;  // gone in 13
+  int memoryBusWidth;
+  int l2CacheSize;
+  int persistingL2CacheMaxSize;
+  int maxThreadsPerMultiProcessor;
+  int streamPrioritiesSupported;
+  int globalL1CacheSupported;
+  int localL1CacheSupported;
+  size_t sharedMemPerMultiprocessor;
+  int regsPerMultiprocessor;
+  int managedMemory;
+  int isMultiGpuBoard;
+  int multiGpuBoardGroupID;
+  int hostNativeAtomicSupported;
+  int singleToDoublePrecisionPerfRatio;  // gone in 13
+  int pageableMemoryAccess;
+  int concurrentManagedAccess;
+  int computePreemptionSupported;
+  int canUseHostPointerForRegisteredMem;
+  int cooperativeLaunch;
+  int cooperativeMultiDeviceLaunch;  // gone in 13
+  size_t sharedMemPerBlockOptin;
+  int pageableMemoryAccessUsesHostPageTables;
+  int directManagedMemAccessFromHost;
+  int maxBlocksPerMultiProcessor;
+  int accessPolicyMaxWindowSize;
+  size_t reservedSharedMemPerBlock;
+  int rest[13];  // hostRegisterSupported to unifiedFunctionPointers
+  int reserved[63];
+};
+
+// GPUs of this kind run at about that many kHz; nothing here depends on it.
+constexpr int kClockKhz = 1410000;
+constexpr int kMemoryClockKhz = 1215000;
+
+}  // namespace
+
+// The name that CUDA 12's headers give to cudaGetDeviceProperties.
+extern "C" cudaError_t cudaGetDeviceProperties_v2(DeviceProp12* p, int device) {
+  cudaDeviceProp from;
+  if (const cudaError_t error = cudaGetDeviceProperties(&from, device); error != 0) return error;
+  std::memset(p, 0, sizeof(*p));
+  std::memcpy(p->name, from.name, sizeof(p->name));
+  std::memcpy(p->uuid, from.uuid, sizeof(p->uuid));
+  p->totalGlobalMem = from.totalGlobalMem;
+  p->sharedMemPerBlock = from.sharedMemPerBlock;
+  p->regsPerBlock = from.regsPerBlock;
+  p->warpSize = from.warpSize;
+  p->memPitch = from.memPitch;
+  p->maxThreadsPerBlock = from.maxThreadsPerBlock;
+  std::memcpy(p->maxThreadsDim, from.maxThreadsDim, sizeof(p->maxThreadsDim));
+  std::memcpy(p->maxGridSize, from.maxGridSize, sizeof(p->maxGridSize));
+  p->clockRate = kClockKhz;
+  p->totalConstMem = from.totalConstMem;
+  p->major = from.major;
+  p->minor = from.minor;
+  p->textureAlignment = from.textureAlignment;
+  p->texturePitchAlignment = from.texturePitchAlignment;
+  p->deviceOverlap = 1;
+  p->multiProcessorCount = from.multiProcessorCount;
+  p->canMapHostMemory = from.canMapHostMemory;
+  p->surfaceAlignment = from.surfaceAlignment;
+  p->concurrentKernels = from.concurrentKernels;
+  p->asyncEngineCount = from.asyncEngineCount;
+  p->unifiedAddressing = from.unifiedAddressing;
+  p->memoryClockRate = kMemoryClockKhz;
+  p->memoryBusWidth = from.memoryBusWidth;
+  p->l2CacheSize = from.l2CacheSize;
+  p->persistingL2CacheMaxSize = from.persistingL2CacheMaxSize;
+  p->maxThreadsPerMultiProcessor = from.maxThreadsPerMultiProcessor;
+  p->streamPrioritiesSupported = from.streamPrioritiesSupported;
+  p->globalL1CacheSupported = from.globalL1CacheSupported;
+  p->localL1CacheSupported = from.localL1CacheSupported;
+  p->sharedMemPerMultiprocessor = from.sharedMemPerMultiprocessor;
+  p->regsPerMultiprocessor = from.regsPerMultiprocessor;
+  p->managedMemory = from.managedMemory;
+  p->computePreemptionSupported = from.computePreemptionSupported;
+  p->cooperativeLaunch = from.cooperativeLaunch;
+  p->sharedMemPerBlockOptin = from.sharedMemPerBlockOptin;
+  p->maxBlocksPerMultiProcessor = from.maxBlocksPerMultiProcessor;
+  p->reservedSharedMemPerBlock = from.reservedSharedMemPerBlock;
+  return 0;
+}

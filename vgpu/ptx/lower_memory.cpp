@@ -1,0 +1,193 @@
+// Loads, stores, atomics, address conversions, asynchronous and matrix copies, mma.
+#include <set>
+
+#include "ptx/builder.h"
+#include "ptx/opcode.h"
+
+namespace vgpu::ptx {
+
+bool Builder::lower_memory(const Instruction& ins) {
+  const std::string& base = ins.parts[0];
+  if (base == "ld" || base == "ldu") {
+    lower_load_store(ins, false);
+  } else if (base == "st") {
+    lower_load_store(ins, true);
+  } else if (base == "atom" || base == "red") {
+    lower_atomic(ins);
+  } else if (base == "cp") {
+    lower_async_copy(ins);
+  } else if (base == "ldmatrix" || base == "mma") {
+    lower_matrix(ins);
+  } else if (base == "cvta" || base == "isspacep") {
+    lower_cvta(ins);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Builder::lower_load_store(const Instruction& ins, bool store) {
+  const Parts& parts = ins.parts;
+  std::string space = find_space(parts);
+  const int count = vector_size(parts);
+  const std::string& type = parts.back();
+  const u32 bytes = type_bytes(type);
+  if (has(parts, "shared::cluster") || bytes == 0 || bytes > 8) unknown();
+  const bool sign = !store && type[0] == 's' && bytes <= 2;
+  const std::string access = (sign ? "s" : "u") + std::to_string(8 * bytes);
+
+  const Operand& value = ins.operands.at(store ? 1 : 0);
+  const Address at = address(ins.operands.at(store ? 0 : 1), space == "shared" ? 'w' : 'd');
+  std::vector<int> values;
+  const char code = bytes == 8 ? 'd' : 'w';
+  const auto one = [&](const Operand& o) {
+    return store ? source(o, code, type) : result(o, code, type[0] == 's');
+  };
+  if (value.kind == Operand::Kind::kVector) {
+    for (const Operand& e : elements(value)) values.push_back(one(e));
+  } else {
+    values.push_back(one(value));
+  }
+  if (static_cast<int>(values.size()) != count) throw Unsupported("the vector has another length");
+  const std::string tail = "." + access + "." + std::to_string(count);
+  if (store && has(parts, "release")) emit("fence", {});
+  if (at.entry_parameter) {
+    if (store) throw Unsupported("a kernel parameter cannot be written");
+    emit("ld.parameter" + tail, values).imm = at.offset;
+  } else {
+    if (at.local_storage || (space == "param" && (frame_->end_label >= 0 || store)))
+      space = "local";
+    if (store) {
+      values.insert(values.begin(), at.slot);
+    } else {
+      values.push_back(at.slot);
+    }
+    emit((store ? "st." : "ld.") + space + tail, values).imm = at.offset;
+  }
+  if (!store && has(parts, "acquire")) emit("fence", {});
+}
+
+void Builder::lower_atomic(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  static const std::set<std::string> kOps = {"add", "min",  "max", "and", "or",
+                                             "xor", "exch", "cas", "inc", "dec"};
+  std::string op;
+  for (size_t k = 1; k < parts.size(); ++k) {
+    if (kOps.count(parts[k])) op = parts[k];
+  }
+  std::string type = untyped_to_unsigned(parts.back());
+  if (type[0] == 's' && op != "min" && op != "max") type = unsigned_of(type);
+  if (op.empty() || vector_size(parts) != 1 || has(parts, "shared::cluster")) unknown();
+  const bool reduction = parts[0] == "red";
+  const std::string space = find_space(parts);
+  const char code = code_of(type);
+  size_t next = 0;
+  const int old = reduction ? -1 : result(ins.operands.at(next++), code, parts.back()[0] == 's');
+  const Address at = address(ins.operands.at(next++), space == "shared" ? 'w' : 'd');
+  const int a = source(ins.operands.at(next++), code, type);
+  const int b = op == "cas" ? source(ins.operands.at(next++), code, type) : -1;
+  emit("atom." + space + "." + op + "." + type, {old, at.slot, a, b}).imm = at.offset;
+}
+
+void Builder::lower_async_copy(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  if (!has(parts, "async") || has(parts, "bulk") || has(parts, "mbarrier")) unknown();
+  if (parts.back() == "commit_group" || parts.back() == "wait_all") {
+    emit("cp.async." + parts.back(), {});
+    return;
+  }
+  if (parts.back() == "wait_group") {
+    emit("cp.async.wait_group", {}).extra = static_cast<u32>(ins.operands.at(0).bits);
+    return;
+  }
+  if (find_space(parts) != "shared") unknown();
+  const Address to = address(ins.operands.at(0), 'w');
+  const Address from = address(ins.operands.at(1), 'd');
+  std::vector<int> slots = {to.slot, from.slot, -1, -1};
+  size_t count = ins.operands.size();
+  if (has(parts, "L2::cache_hint")) --count;
+  if (count > 3) {
+    const Operand& o = ins.operands[3];
+    const bool predicate =
+        o.kind == Operand::Kind::kRegister && frame_->function->registers[o.index].type == "pred";
+    slots[predicate ? 3 : 2] = source(o, predicate ? 'p' : 'w', "u32");
+  }
+  if (to.offset < 0 || to.offset >= 1 << 20) {  // does not fit beside the global offset
+    const int moved = new_slot(Width::kWord);
+    emit("add.u32", {moved, to.slot, constant(Width::kWord, static_cast<u64>(to.offset))});
+    slots[0] = moved;
+  }
+  Draft& d = emit("cp.async", slots);
+  d.imm =
+      static_cast<s64>(static_cast<u64>(from.offset) << 20) | (slots[0] == to.slot ? to.offset : 0);
+  d.extra = static_cast<u32>(ins.operands.at(2).bits);
+}
+
+void Builder::lower_matrix(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  if (parts[0] == "ldmatrix") {
+    std::string name = "ldmatrix";
+    for (const char* count : {"x1", "x2", "x4"}) {
+      if (has(parts, count)) name += std::string(".") + count;
+    }
+    if (has(parts, "trans")) name += ".trans";
+    if (!has(parts, "m8n8") || parts.back() != "b16") unknown();
+    const Address at = address(ins.operands.at(1), 'w');
+    std::vector<int> slots;
+    const Operand& to = ins.operands[0];
+    if (to.kind == Operand::Kind::kVector) {
+      for (const Operand& e : elements(to)) slots.push_back(result(e, 'w', false));
+    } else {
+      slots.push_back(result(to, 'w', false));
+    }
+    slots.push_back(at.slot);
+    if (std::string(op(name).results).size() + 1 != slots.size())
+      throw Unsupported("the vector has another length");
+    emit(name, slots).imm = at.offset;
+    return;
+  }
+  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
+  if (parts.size() < 10 || parts[4] != "row" || parts[5] != "col") unknown();
+  const size_t n = parts.size();
+  const std::string d = parts[n - 4];
+  const std::string a = parts[n - 3];
+  if (n != 10 || parts[n - 2] != a || parts[n - 1] != d) unknown();
+  const std::string name = "mma." + parts[3] + "." + d + "." + a;
+  const OpInfo& info = op(name);
+  std::vector<int> slots;
+  for (size_t k = 0; k < ins.operands.size(); ++k) {
+    const Operand& o = ins.operands[k];
+    const std::vector<Operand> one = {o};
+    for (const Operand& e : o.kind == Operand::Kind::kVector ? elements(o) : one) {
+      slots.push_back(k == 0 ? result(e, 'w', false) : source(e, 'w', "u32"));
+    }
+  }
+  if (slots.size() != std::string(info.results).size() + std::string(info.sources).size()) {
+    throw Unsupported("the fragments have other lengths");
+  }
+  emit(name, slots);
+}
+
+void Builder::lower_cvta(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  if (parts[0] == "isspacep") {
+    const std::string space = find_space(parts);
+    const u64 window = space == "shared" ? kSharedWindow : space == "local" ? kLocalWindow : 0;
+    if (has(parts, "shared::cluster") || space == "param") unknown();
+    const int to = result(ins.operands.at(0), 'p', false);
+    emit("isspacep", {to, source(ins.operands.at(1), 'd', "u64")}).imm = static_cast<s64>(window);
+    return;
+  }
+  const std::string space = find_space(parts);
+  const u64 window = space == "shared" ? kSharedWindow : space == "local" ? kLocalWindow : 0;
+  if (space == "generic") unknown();
+  const int from = source(ins.operands.at(1), 'd', "u64");
+  const int to = result(ins.operands.at(0), 'd', false);
+  if (!window) {
+    emit("mov.u64", {to, from});
+  } else {
+    emit(has(parts, "to") ? "sub.u64" : "add.u64", {to, from, constant(Width::kDouble, window)});
+  }
+}
+
+}  // namespace vgpu::ptx

@@ -1,0 +1,77 @@
+// Reading the parts of an opcode.
+#pragma once
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ptx/ast.h"
+
+namespace vgpu::ptx {
+
+using Parts = std::vector<std::string>;
+
+inline bool has(const Parts& parts, const std::string& what) {
+  return std::find(parts.begin() + 1, parts.end(), what) != parts.end();
+}
+inline bool is_float(const std::string& type) {
+  return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" ||
+         type == "bf16x2";
+}
+// The unsigned type of the same width, for operations that do not look at the sign.
+inline std::string unsigned_of(const std::string& type) {
+  switch (type_bytes(type)) {
+    case 1:
+      return "u8";
+    case 2:
+      return "u16";
+    case 4:
+      return "u32";
+    case 8:
+      return "u64";
+    default:
+      return type;
+  }
+}
+inline std::string untyped_to_unsigned(const std::string& type) {
+  return type[0] == 'b' && type[1] != 'f' ? unsigned_of(type) : type;
+}
+inline char code_of(const std::string& type) {
+  return type == "pred" ? 'p' : type_bytes(type) == 8 ? 'd' : 'w';
+}
+
+// MXCSR bits of .ftz and of the rounding modes that are not to nearest.
+inline u32 control_of(const Parts& parts) {
+  u32 bits = 0;
+  for (size_t k = 1; k < parts.size(); ++k) {
+    if (parts[k] == "ftz") bits |= 0x8040;
+    if (parts[k] == "rm") bits |= 0x2000;
+    if (parts[k] == "rp") bits |= 0x4000;
+    if (parts[k] == "rz") bits |= 0x6000;
+  }
+  return bits;
+}
+
+inline const std::set<std::string> kSpaces = {"global", "shared", "local", "const", "param"};
+
+// "shared::cta" is the shared memory of this CTA.
+inline std::string space_name(const std::string& part) {
+  const std::string base = part.substr(0, part.find("::"));
+  if (!kSpaces.count(base)) return "";
+  return part == "shared::cluster" ? "" : base;
+}
+inline std::string find_space(const Parts& parts) {
+  for (size_t k = 1; k < parts.size(); ++k) {
+    const std::string space = space_name(parts[k]);
+    if (!space.empty()) return space == "const" ? "global" : space;
+  }
+  return "generic";
+}
+inline int vector_size(const Parts& parts) {
+  return has(parts, "v2") ? 2 : has(parts, "v4") ? 4 : has(parts, "v8") ? 8 : 1;
+}
+
+inline const std::vector<Operand>& elements(const Operand& o) { return o.elements; }
+
+}  // namespace vgpu::ptx
