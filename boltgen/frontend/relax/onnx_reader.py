@@ -70,12 +70,7 @@ def import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> tvm.IRM
     fixed = fixed_shapes(model, shapes)
     if not allow_nonfinite:
         _check_weights(onnx, model)
-    try:
-        if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
-            onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
-        raise ModelImportError(f"the ONNX model is not valid: {error}") from error
-    return _from_onnx(model, fixed)
+    return _from_onnx(onnx, model, fixed)
 
 
 def graph_inputs(model: Any) -> list[Any]:
@@ -191,7 +186,7 @@ def _constants(model: Any) -> Iterator[tuple[str, Any]]:
                     yield node.output[0], attribute.t
 
 
-def _from_onnx(model: Any, shapes: Shapes) -> tvm.IRModule:
+def _from_onnx(onnx: Any, model: Any, shapes: Shapes) -> tvm.IRModule:
     from tvm.relax.frontend.onnx import from_onnx  # noqa: PLC0415
 
     printed = io.StringIO()
@@ -203,6 +198,25 @@ def _from_onnx(model: Any, shapes: Shapes) -> tvm.IRModule:
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())
         operator = found[1] if found else ""
         nodes = [repr(node.name) for node in model.graph.node if node.op_type == operator]
-        where = f"the ONNX operator {operator} (one of {', '.join(nodes[:8])})" if found else "it"
+        where = (
+            f"the ONNX operator {operator} (one of {', '.join(nodes[:8])})"
+            if found
+            else "the model"
+        )
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelImportError(f"TVM cannot import {where}: {first_line}") from error
+        invalid = _invalidity(onnx, model)
+        advice = f" (the ONNX checker says: {invalid})" if invalid else ""
+        raise ModelImportError(f"TVM cannot import {where}: {first_line}{advice}") from error
+
+
+def _invalidity(onnx: Any, model: Any) -> str:
+    """What the ONNX checker says of the model; only asked where the import failed.
+
+    It also refuses what imports well, such as results without a declared shape.
+    """
+    try:
+        if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
+            onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        return str(error).strip().splitlines()[0]
+    return ""

@@ -75,8 +75,8 @@ def _add(call: OperatorCall) -> Item | None:
         channels = x.shape[x.pending.channel]
         full = (1,) * (len(x.shape) - bias.ndim) + bias.shape
         along = tuple(e for axis, e in enumerate(full) if axis != x.pending.channel)
-        if set(along) <= {1}:
-            x.pending.add(np.broadcast_to(bias.reshape(-1), channels))
+        if set(along) <= {1} and bias.size == channels:
+            x.pending.add(bias.reshape(channels))
             x.single_use = call.single_use
             return x
     return elementwise(call)
@@ -117,7 +117,7 @@ def elementwise(call: OperatorCall) -> Item | None:
 def _constant(array: Array, order: Order, dtype: str) -> ir.Expr:
     with np.errstate(over="ignore"):
         narrow = array.astype(dtype)
-    return relax.const(np.ascontiguousarray(narrow.transpose(order)), dtype)
+    return relax.const(np.asarray(narrow.transpose(order), order="C"), dtype)
 
 
 def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> ir.Expr:

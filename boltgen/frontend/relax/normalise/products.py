@@ -61,7 +61,7 @@ def _conv2d(call: OperatorCall) -> Item | None:
 
     def emit_folded(array: Array, bias: Array | None) -> ir.Expr:
         filters = as_weight(array, "conv2d", allow_nonfinite=call.allow_nonfinite)
-        ohwi = np.ascontiguousarray(filters.transpose(kernel_order))
+        ohwi = np.asarray(filters.transpose(kernel_order), order="C")
         return emit(relax.const(ohwi, "float16"), _bias(call, bias, (1, 1, 1, -1)))
 
     linear = Linear(emit_folded, weight.constant, kernel_layout.index("O"), layout.index("C"))
@@ -118,8 +118,8 @@ def _weight(call: OperatorCall, narrow: Array) -> ir.Expr:
     """A (K, N) weight in the layout whose rows allow the wider vector loads."""
     k, n = narrow.shape
     if alignment_elements(DType.F16, n) >= alignment_elements(DType.F16, k):
-        return relax.const(np.ascontiguousarray(narrow), "float16")
-    stored = relax.const(np.ascontiguousarray(narrow.T), "float16")
+        return relax.const(np.asarray(narrow, order="C"), "float16")
+    stored = relax.const(np.asarray(narrow.T, order="C"), "float16")
     return call.store.emit(relax.op.permute_dims(stored))
 
 

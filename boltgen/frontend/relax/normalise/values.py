@@ -153,7 +153,7 @@ class Store:
     def _constant(self, array: Array, order: Order, dtype: str) -> ir.Expr:
         with np.errstate(over="ignore"):  # to infinity, which `needs_range` and `weight` decide on
             narrow = array.astype(dtype) if str(array.dtype) != dtype else array
-        return relax.const(np.ascontiguousarray(narrow.transpose(order)), dtype)
+        return relax.const(np.asarray(narrow.transpose(order), order="C"), dtype)
 
     def _reordered(self, value: Value, order: Order, dtype: str) -> ir.Expr:
         # Narrow before moving, widen after: fewer bytes go through the permutation.
