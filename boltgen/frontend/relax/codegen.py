@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from boltgen import pipeline
 from boltgen.frontend.relax.patterns import lower_all
 
 # Options of RunCodegen's target "boltgen". With OBJECTS and SYMBOLS the regions are built already.
@@ -43,8 +44,6 @@ def generate(
     if OBJECTS in options:
         objects = [Path(str(path)) for path in options[OBJECTS]]
         return libraries(objects, [str(symbol) for symbol in options[SYMBOLS]])
-    from boltgen import pipeline  # noqa: PLC0415
-
     built = pipeline.build_regions(lower_all(functions), str(options[ARCH]))
     return libraries(built.objects, built.symbols)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
+from boltgen import pipeline
 from boltgen.frontend.relax import codegen
 from boltgen.frontend.relax.normalise import normalise as _normalise
 from boltgen.frontend.relax.patterns import annotate as _annotate
-from boltgen.frontend.relax.patterns import is_region
+from boltgen.frontend.relax.patterns import is_region, regions
 
 
 def annotate(module: tvm.IRModule, *, normalise: bool = True) -> tvm.IRModule:
@@ -30,7 +31,9 @@ def compile_regions(module: tvm.IRModule, *, arch: str) -> tvm.IRModule:
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    return _run_codegen(module, {codegen.ARCH: arch})
+    # Not left to the hook: through TVM's foreign function interface an error loses its type.
+    built = pipeline.build_regions(regions(module), arch)
+    return attach(module, built.objects, built.symbols)
 
 
 def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]) -> tvm.IRModule:
