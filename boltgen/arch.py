@@ -85,6 +85,10 @@ class Arch:
             if not holds:
                 raise ValueError(f"Arch {self.name}: {complaint}")
 
+    def __hash__(self) -> int:
+        # Selection looks rows up a hundred thousand times; equal rows have equal names.
+        return hash(self.name)
+
     @property
     def max_warps_per_sm(self) -> int:
         """Warps that an SM can hold."""
