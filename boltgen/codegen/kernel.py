@@ -91,8 +91,9 @@ def nvcc_command(arch: str, source: str) -> str:
     """The command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's headers."""
     number = arch.removeprefix("sm_")
     return (
-        f"nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode "
-        f"arch=compute_{number},code=[sm_{number},compute_{number}] -c {source}"
+        "nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared "
+        f"-gencode arch=compute_{number},code=[sm_{number},compute_{number}] "
+        f"-I templates/include -I $CUTLASS -c {source}"
     )
 
 

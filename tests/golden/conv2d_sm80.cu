@@ -12,8 +12,8 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       1dcae90918a270eacd466eb64f362e17dfc2b09dade81d0c568fd442d72899ac
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -c
+// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
 //            boltgen_conv2d_sm80_128x128x32_64x64_s4_nhwc888_1dcae90918.cu
 
 #include "boltgen/activations.h"

@@ -12,8 +12,8 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       1b4f26c6acb2915d653cc356a5d9c5a19c438bfcb61c758ae0427af1d9c71184
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode
-//            arch=compute_89,code=[sm_89,compute_89] -c
+// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
+//            arch=compute_89,code=[sm_89,compute_89] -I templates/include -I $CUTLASS -c
 //            boltgen_conv2d_sm89_128x64x64_32x32_s3_nhwc888_1b4f26c6ac.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,8 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       375c9ef06e119622ee60802432106c11ceef9658cb452d434622ae79ee9e663f
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode
-//            arch=compute_75,code=[sm_75,compute_75] -c
+// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
+//            arch=compute_75,code=[sm_75,compute_75] -I templates/include -I $CUTLASS -c
 //            boltgen_gemm_sm75_128x128x32_64x64_s2_rc888_375c9ef06e.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,8 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       15006d807964e5282d2559575dff82eefbf4be499db6b459287a2b666ea05a9c
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -c
+// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
 //            boltgen_gemm_sm80_128x128x32_64x64_s4_rc888_15006d8079.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,8 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       2de6d0f53e12ed85a284134c6598735d42f3338ce7186eb4d765c3ff443434f2
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 -I templates/include -isystem $CUTLASS -gencode
-//            arch=compute_90,code=[sm_90,compute_90] -c
+// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
+//            arch=compute_90,code=[sm_90,compute_90] -I templates/include -I $CUTLASS -c
 //            boltgen_gemm_sm90_128x64x64_32x32_s3_rc888_2de6d0f53e.cu
 
 #include "boltgen/activations.h"

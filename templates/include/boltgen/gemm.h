@@ -1,47 +1,48 @@
-// Matrix products: the kernel type and its host entry.
+// Matrix products: the host entry.
 
 #pragma once
 
-#include <cutlass/gemm/kernel/default_gemm.h>
-#include <cutlass/gemm/kernel/gemm_universal.h>
-#include <cutlass/gemm/threadblock/default_mma.h>
-#include <cutlass/gemm/threadblock/threadblock_swizzle.h>
-
-#include "boltgen/epilogue_graph.h"
+#include "boltgen/gemm_kernel.h"
 #include "boltgen/launch.h"
 
 namespace boltgen {
 
-/// A GEMM with `Graph` as its epilogue; alignments are in elements.
-template <typename Mainloop, typename Graph, typename ElementD, int kAlignmentD_, typename Swizzle>
-struct Gemm : cutlass::gemm::kernel::GemmUniversal<
-                  Mainloop, GraphEpilogue<Mainloop, ElementD, kAlignmentD_, Graph>, Swizzle> {
-  using Operands = typename Graph::Operands;
-  static constexpr int kAlignmentD = kAlignmentD_;
-};
-
+/// Everything that the kernel is launched with but the workspace.
 template <typename Kernel>
 typename Kernel::Params gemm_params(boltgen_gemm_args const& args) {
-  using cutlass::gemm::GemmUniversalMode;
-  typename Kernel::EpilogueOutputOp::Params epilogue{};
+  using Shape = typename Kernel::Shape;
+  typename Kernel::Params params{};
+  params.problem_size = {args.m, args.n, args.k};
+  params.batched = args.batch > 1;
+  // A slice is whole tiles of K. Fewer slices than asked for may be enough then.
+  int const k_tiles = (args.k + Shape::kK - 1) / Shape::kK;
+  int const tiles_per_slice = (k_tiles + args.split_k - 1) / args.split_k;
+  int const slices = (k_tiles + tiles_per_slice - 1) / tiles_per_slice;
+  params.k_per_slice = params.batched ? args.k : tiles_per_slice * Shape::kK;
+  params.grid_tiled_shape = Kernel::ThreadblockSwizzle::get_tiled_shape(
+      params.problem_size, {Shape::kM, Shape::kN, Shape::kK}, params.batched ? args.batch : slices);
+  params.swizzle_log_tile = Kernel::ThreadblockSwizzle::get_log_tile(params.grid_tiled_shape);
+  params.a = typename Kernel::LayoutA(args.lda);
+  params.b = typename Kernel::LayoutB(args.ldb);
+  params.d = cutlass::layout::RowMajor(args.ldd);
+  params.pointer_a = static_cast<typename Kernel::ElementA*>(const_cast<void*>(args.a));
+  params.pointer_b = static_cast<typename Kernel::ElementB*>(const_cast<void*>(args.b));
+  params.pointer_d = static_cast<typename Kernel::ElementD*>(args.d);
+  params.batch_stride_a = args.batch_stride_a;
+  params.batch_stride_b = args.batch_stride_b;
+  params.batch_stride_d = args.batch_stride_d;
   for (int i = 0; i < Kernel::Operands::kCount; ++i) {
-    epilogue.operands[i] = args.operands[i];
+    params.output_op.operands[i] = args.operands[i];
   }
-  epilogue.batched = args.batch > 1;
-  typename Kernel::Arguments const arguments(
-      args.batch > 1 ? GemmUniversalMode::kBatched : GemmUniversalMode::kGemm,
-      {args.m, args.n, args.k}, args.batch > 1 ? args.batch : args.split_k, epilogue, args.a,
-      args.b, /*ptr_C=*/nullptr, args.d, args.batch_stride_a, args.batch_stride_b,
-      /*batch_stride_C=*/0, args.batch_stride_d, args.lda, args.ldb, /*ldc=*/args.ldd, args.ldd);
-  return typename Kernel::Params(arguments, /*device_sms=*/0, /*sm_occupancy=*/0);
+  params.output_op.batched = params.batched;
+  return params;
 }
 
 /// Workspace of a product that is split along K; `params` knows into how many slices it really is.
 template <typename Kernel>
 SplitWorkspace gemm_workspace(typename Kernel::Params const& params) {
-  bool const batched = params.mode == cutlass::gemm::GemmUniversalMode::kBatched;
   auto const tiles = params.grid_tiled_shape;
-  return SplitWorkspace(int64_t(tiles.m()) * tiles.n(), batched ? 1 : tiles.k(),
+  return SplitWorkspace(int64_t(tiles.m()) * tiles.n(), params.batched ? 1 : tiles.k(),
                         Kernel::Epilogue::kPartialsPerTile);
 }
 
@@ -72,7 +73,7 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   check.multiple("batch_stride_d", args.batch_stride_d, Kernel::kAlignmentD);
   check.pointer("a", args.a, Kernel::kAlignmentA, sizeof(typename Kernel::ElementA));
   check.pointer("b", args.b, Kernel::kAlignmentB, sizeof(typename Kernel::ElementB));
-  check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementC));
+  check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementD));
   check_operands(typename Kernel::Operands(), check, args.operands, args.n, Kernel::kAlignmentD);
 }
 
