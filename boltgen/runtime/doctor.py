@@ -30,7 +30,7 @@ class Verdict(Enum):
     """What a finding means for the user."""
 
     FINE = "ok"
-    OPTIONAL = "absent"  # boltgen works without it
+    OPTIONAL = "note"  # boltgen works without it
     BROKEN = "broken"
 
 
