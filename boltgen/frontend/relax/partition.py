@@ -15,24 +15,33 @@ from boltgen.frontend.relax.patterns import annotate as _annotate
 from boltgen.frontend.relax.patterns import is_region, regions
 
 
-def annotate(module: tvm.IRModule, *, normalise: bool = True) -> tvm.IRModule:
+def annotate(
+    module: tvm.IRModule, *, normalise: bool = True, allow_nonfinite: bool = False
+) -> tvm.IRModule:
     """`module` with each region that boltgen computes in a function of its own.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
     already keeps its form. The result has "Codegen" functions and is no input for `tvm.compile`
     before `attach` or `compile_regions`.
+
+    Raises:
+        ModelImportError: a weight is NaN or infinite in FP16, and `allow_nonfinite` is not set.
     """
-    return _annotate(_normalise(module) if normalise else module)
+    if normalise:
+        module = _normalise(module, allow_nonfinite=allow_nonfinite)
+    return _annotate(module)
 
 
-def compile_regions(module: tvm.IRModule, *, arch: str) -> tvm.IRModule:
+def compile_regions(
+    module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions | None = None
+) -> tvm.IRModule:
     """An annotated module with its regions' kernels built for `arch` and attached.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     # Not left to the hook: through TVM's foreign function interface an error loses its type.
-    built = pipeline.build_regions(regions(module), arch)
+    built = pipeline.build_regions(regions(module), arch, options)
     return attach(module, built.objects, built.symbols)
 
 

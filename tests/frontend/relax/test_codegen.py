@@ -81,7 +81,7 @@ def test_partition_builds_what_the_pipeline_returns(
 ) -> None:
     asked: list[tuple[tuple[str, ...], str]] = []
 
-    def build_regions(found: tuple[Region, ...], arch: str) -> SimpleNamespace:
+    def build_regions(found: tuple[Region, ...], arch: str, options: object) -> SimpleNamespace:
         asked.append((tuple(region.symbol for region in found), arch))
         return SimpleNamespace(objects=tuple(objects), symbols=asked[-1][0])
 
@@ -92,11 +92,11 @@ def test_partition_builds_what_the_pipeline_returns(
 
 
 def test_a_failure_in_the_pipeline_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build_regions(found: tuple[Region, ...], arch: str) -> None:
+    def build_regions(found: tuple[Region, ...], arch: str, options: object) -> None:
         raise ModelImportError(f"no kernel for {found[0].label} on {arch}")
 
     monkeypatch.setattr(pipeline, "build_regions", build_regions)
-    with pytest.raises(ModelImportError, match="^no kernel for matmul on sm_80$"):
+    with pytest.raises(ModelImportError, match=r"^no kernel for matmul on sm_80$"):
         compile_regions(annotate(_product()), arch="sm_80")
 
 

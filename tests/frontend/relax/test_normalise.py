@@ -299,3 +299,35 @@ def test_names_of_inputs_and_attributes_of_functions_stay() -> None:
     function = normalise(module)["main"]
     assert [param.name for param in function.params] == ["image"]
     assert function.attrs["global_symbol"] == "main"
+
+
+def test_results_that_nothing_computes() -> None:
+    constant = relax.const(np.arange(3, dtype=np.float32))
+    module = build(
+        {"x": ((1, 8, 4, 4), "float32")},
+        lambda x: (x, constant, op.permute_dims(x, [0, 2, 3, 1]), op.add(constant, constant)),
+    )
+    model = Model(module, normalise=True)
+    x = np.arange(128, dtype=np.float32).reshape(1, 8, 4, 4)
+    same, three, moved, doubled = model.run(x)
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(three, np.arange(3))
+    np.testing.assert_array_equal(moved, x.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(doubled, 2 * np.arange(3))
+
+
+def test_integers_and_booleans_pass_unharmed() -> None:
+    table = relax.const(np.arange(40, dtype=np.float32).reshape(10, 4))
+    module = build(
+        {"i": ((5,), "int64"), "x": ((5, 4), "float32")},
+        lambda i, x: op.where(
+            op.greater(x, relax.const(0.0)),
+            op.take(table, op.add(i, relax.const(1, "int64")), axis=0),
+            op.negative(x),
+        ),
+    )
+    model = Model(module, normalise=True)
+    i = np.array([0, 2, 4, 6, 8])
+    x = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
+    rows = np.arange(40).reshape(10, 4)[i + 1]
+    np.testing.assert_allclose(model.run(i, x)[0], np.where(x > 0, rows, -x), rtol=2**-11)

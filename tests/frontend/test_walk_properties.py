@@ -1,0 +1,115 @@
+"""For any elementwise graph after a product: regions are closed, and compute what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltgen.frontend.anchor import Anchor, match_anchor
+from boltgen.frontend.epilogue_walk import grow
+from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.ir import reference
+from boltgen.ir.epilogue import LoadKind
+
+M, N, K = 6, 8, 4
+ROOT = np.random.default_rng(3)
+LEAVES: tuple[tuple[tuple[int, ...], float | None], ...] = (
+    ((N,), None),
+    ((1, N), None),
+    ((M, N), None),
+    ((M, N), None),
+    ((M, 1), None),
+    ((), 0.5),
+    ((), 6.0),
+    ((), 3.0),
+)
+VALUES = [
+    np.array(scalar) if scalar is not None else ROOT.uniform(-2, 2, shape).astype(np.float16)
+    for shape, scalar in LEAVES
+]
+A = ROOT.uniform(-1, 1, (M, K)).astype(np.float16)
+B = ROOT.uniform(-1, 1, (K, N)).astype(np.float16)
+
+FUNCTIONS: Mapping[str, tuple[int, Callable[..., np.ndarray]]] = {
+    "add": (2, np.add),
+    "subtract": (2, np.subtract),
+    "multiply": (2, np.multiply),
+    "maximum": (2, np.maximum),
+    "minimum": (2, np.minimum),
+    "nn.relu": (1, lambda x: np.maximum(x, 0)),
+    "sigmoid": (1, lambda x: 1 / (1 + np.exp(-x))),
+    "tanh": (1, np.tanh),
+    "clip": (1, lambda x: np.clip(x, 0, 6)),
+    "round": (1, np.round),  # no epilogue has it
+}
+PRODUCT = len(LEAVES) + 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator, and its operands as positions among the values so far, counted from the last."""
+
+    name: str
+    back: tuple[int, int]
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        name=st.sampled_from(sorted(FUNCTIONS)),
+        back=st.tuples(st.integers(0, 14), st.integers(0, 14)),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+def _graph(steps: list[Step], extra_output: int) -> tuple[Graph, list[np.ndarray]]:
+    exprs = [
+        Expr(op=INPUT if scalar is None else CONSTANT, shape=shape, dtype="float16", scalar=scalar)
+        for shape, scalar in LEAVES
+    ]
+    values = [value.astype(np.float64) for value in VALUES]
+    for array in (A, B):
+        exprs.append(Expr(op=INPUT, shape=array.shape, dtype="float16"))
+        values.append(array.astype(np.float64))
+    exprs.append(Expr(op="matmul", args=(PRODUCT - 2, PRODUCT - 1), shape=(M, N), dtype="float16"))
+    values.append(values[-2] @ values[-1])
+    for step in steps:
+        arity, function = FUNCTIONS[step.name]
+        # The operands of the product itself are no operands of the tail.
+        known = [*range(len(LEAVES)), *range(PRODUCT, len(exprs))]
+        args = tuple(known[-1 - back % len(known)] for back in step.back[:arity])
+        value = np.asarray(function(*(values[arg] for arg in args)))
+        attrs = {"low": 0.0, "high": 6.0} if step.name == "clip" else {}
+        exprs.append(Expr(op=step.name, args=args, shape=value.shape, dtype="float16", attrs=attrs))
+        values.append(value)
+    outputs = {len(exprs) - 1, PRODUCT + extra_output % (len(exprs) - PRODUCT)}
+    return Graph(tuple(exprs), frozenset(outputs)), values
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps=STEPS, extra_output=st.integers(0, 10))
+def test_a_region_is_closed_and_computes_its_output(steps: list[Step], extra_output: int) -> None:
+    graph, values = _graph(steps, extra_output)
+    anchor = match_anchor(graph, PRODUCT)
+    assert isinstance(anchor, Anchor)
+    tail = grow(graph, anchor)
+    members = set(tail.members)
+    for member in members - {tail.output}:
+        assert member not in graph.escaping
+        assert members.issuperset(graph.consumers[member])
+    operands = [values[operand.expr] for operand in tail.operands]
+    shaped = [
+        array.astype(np.float16).reshape((M, N) if load.kind is LoadKind.TENSOR else -1)
+        for array, load in zip(operands, tail.epilogue.loads, strict=True)
+        if array.size in {N, M, M * N}
+    ]
+    exact = all(operand.expr < len(LEAVES) for operand in tail.operands)
+    if exact:  # an operand that is computed outside is not an FP16 number here
+        actual = reference.run(anchor.problem, tail.epilogue, A, B, shaped)
+        np.testing.assert_allclose(actual, values[tail.output], rtol=1e-9, atol=1e-9)
