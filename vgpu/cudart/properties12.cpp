@@ -33,7 +33,7 @@ struct DeviceProp12 {
   int integrated;
   int canMapHostMemory;
   int computeMode;         // gone in 13
-  int texture_limits[36];  // maxTexture1D to maxSurfaceCubemapLayered, one more than in 13
+  int texture_limits[40];  // maxTexture1D to maxSurfaceCubemapLayered
   size_t surfaceAlignment;
   int concurrentKernels;
   int ECCEnabled;

@@ -4,6 +4,8 @@
 // GPU.
 #include "exec/scheduler.h"
 
+#include <xmmintrin.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -157,6 +159,25 @@ class Grid {
 
   // What one host thread does until no CTA is left.
   void work() {
+    // The program may have set flushing or a rounding mode on its own thread.
+    const u32 callers = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    run_ctas();
+    _mm_setcsr(callers);
+  }
+
+  u64 total() const { return total_; }
+  GridResult result() {
+    GridResult r;
+    r.instructions = instructions_;
+    if (stop_) r.fault = report_;
+    return r;
+  }
+
+ private:
+  enum class Turn { kDone, kSpinning, kFault };
+
+  void run_ctas() {
     std::vector<std::unique_ptr<Resident>> running;
     std::vector<std::unique_ptr<Resident>> idle;
     size_t current = 0;
@@ -193,17 +214,6 @@ class Grid {
       }
     }
   }
-
-  u64 total() const { return total_; }
-  GridResult result() {
-    GridResult r;
-    r.instructions = instructions_;
-    if (stop_) r.fault = report_;
-    return r;
-  }
-
- private:
-  enum class Turn { kDone, kSpinning, kFault };
 
   // Runs the warps of a CTA in turn until all are done, or one has used up its slice.
   Turn take_turns(Resident& r) {
@@ -265,6 +275,7 @@ class Pool {
  public:
   // Runs job on the calling thread and on `helpers` others; returns when all have finished.
   void run(int helpers, const std::function<void()>& job) {
+    const std::lock_guard one_launch(serial_);
     std::unique_lock lock(mutex_);
     while (static_cast<int>(threads_) < helpers) {
       ++threads_;
@@ -294,6 +305,7 @@ class Pool {
     }
   }
 
+  std::mutex serial_;  // host threads that launch at once take turns
   std::mutex mutex_;
   std::condition_variable start_, finished_;
   const std::function<void()>* job_ = nullptr;
