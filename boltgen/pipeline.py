@@ -19,7 +19,7 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_relax_adapter
+from boltgen.codegen.adapter import AdapterLaunch, Convention, render_adapter
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.ir.region import Region
 from boltgen.settings import Settings, settings_from
@@ -69,6 +69,20 @@ class Plan:
     launches: tuple[AdapterLaunch, ...]
     kernels: tuple[KernelSource, ...]
     adapter: str
+    convention: Convention = Convention.RELAX
+
+    @property
+    def adapters(self) -> tuple[tuple[str, str], ...]:
+        """(name, text) of each adapter to compile.
+
+        Relay's TVM asks for one module per region, so there each region has an adapter of its own.
+        """
+        if self.convention is Convention.RELAX:
+            return (("regions", self.adapter),)
+        return tuple(
+            (launch.region.symbol, render_adapter([launch], self.convention))
+            for launch in self.launches
+        )
 
     def kernel_of(self, launch: AdapterLaunch) -> KernelSource:
         """The kernel that `launch` runs."""
@@ -77,14 +91,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltRegions:
-    """Objects to link, the adapter's first; `symbols` are the TVM functions that it exports."""
+    """Objects to link, the adapters' first; `symbols` are the TVM functions that they export."""
 
     plan: Plan
     objects: tuple[Path, ...]
     symbols: tuple[str, ...]
 
 
-def plan_regions(regions: Sequence[Region], arch: str) -> Plan:
+def plan_regions(
+    regions: Sequence[Region], arch: str, convention: Convention = Convention.RELAX
+) -> Plan:
     """Choose a kernel for each region and generate all sources; no compiler is run.
 
     Raises:
@@ -112,12 +128,16 @@ def plan_regions(regions: Sequence[Region], arch: str) -> Plan:
         decisions=decisions,
         launches=launches,
         kernels=tuple(render_kernel(spec) for spec in specs),
-        adapter=render_relax_adapter(launches),
+        adapter=render_adapter(launches, convention),
+        convention=convention,
     )
 
 
 def build_regions(
-    regions: Sequence[Region], arch: str, options: PipelineOptions | None = None
+    regions: Sequence[Region],
+    arch: str,
+    options: PipelineOptions | None = None,
+    convention: Convention = Convention.RELAX,
 ) -> BuiltRegions:
     """Plan and compile the regions; nothing is compiled where there are none.
 
@@ -129,7 +149,7 @@ def build_regions(
     """
     chosen = options or PipelineOptions()
     with chosen.phases.phase("choose kernels and generate sources"):
-        plan = plan_regions(regions, arch)
+        plan = plan_regions(regions, arch, convention)
     with chosen.phases.phase("compile kernels"):
         return build_plan(plan, chosen)
 
@@ -141,7 +161,7 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
     tools = options.toolchain or find_toolchain(options.settings)
     cache = options.cache or Cache(options.settings.cache_dir)
     units = [
-        adapter_unit("regions", plan.adapter, tools),
+        *(adapter_unit(name, text, tools) for name, text in plan.adapters),
         *(kernel_unit(kernel, tools, options.device_code) for kernel in plan.kernels),
     ]
     outcomes = compile_all(

@@ -90,12 +90,15 @@ Candidate: TypeAlias = Nvcc | Unusable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Everything that a kernel is compiled and linked with."""
+    """Everything that a kernel is compiled and linked with.
+
+    `tvm_ffi` is None beside a TVM that has none: those up to 0.19, which need no headers.
+    """
 
     nvcc: Nvcc
     cxx: HostCompiler
     cutlass: Headers
-    tvm_ffi: Headers
+    tvm_ffi: Headers | None
     templates: Headers
     environment: tuple[tuple[str, str], ...]
 
@@ -111,7 +114,8 @@ class Toolchain:
     def host_identity(self) -> str:
         """What decides an object that the host compiler makes, apart from its source and flags."""
         return (
-            f"{self.cxx.version}; CUDA {self.nvcc.version_text}; tvm-ffi {self.tvm_ffi.version}; "
+            f"{self.cxx.version}; CUDA {self.nvcc.version_text}; "
+            f"tvm-ffi {self.tvm_ffi.version if self.tvm_ffi else 'none'}; "
             f"templates {self.templates.version}"
         )
 
@@ -127,7 +131,7 @@ def find_toolchain(settings: Settings) -> Toolchain:
         nvcc=find_nvcc(settings),
         cxx=find_host_compiler(settings),
         cutlass=find_cutlass(),
-        tvm_ffi=find_tvm_ffi(),
+        tvm_ffi=find_tvm_ffi() if _package_folder("tvm_ffi") else None,
         templates=find_templates(),
         environment=settings.compiler_environment,
     )

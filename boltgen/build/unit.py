@@ -153,7 +153,11 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
         compiler=tools.cxx.path,
         # -O1: it only passes arguments on, and is on the way of every first compile.
         flags=("-c", "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"),
-        include=(tools.templates.include, tools.tvm_ffi.include, tools.nvcc.include),
+        include=(
+            tools.templates.include,
+            *((tools.tvm_ffi.include,) if tools.tvm_ffi else ()),
+            tools.nvcc.include,
+        ),
         identity=tools.host_identity,
         environment=tools.environment,
     )

@@ -16,7 +16,7 @@ from boltgen.paths import resource_dir
 from boltgen.settings import Settings
 
 # What the rest of boltgen loads; a build without them is no build.
-LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13")
+LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 
 _SOURCES = (".cpp", ".h", ".map", "Makefile")
 _POLL_SECONDS = 0.2

@@ -110,4 +110,15 @@ class RelaxAdapterView:
     regions: tuple[AdapterRegion, ...]
 
 
-View: TypeAlias = UnitView | GemmView | Conv2dView | RelaxAdapterView
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayAdapterView:
+    """The same for TVM up to 0.19."""
+
+    TEMPLATE: ClassVar[str] = "relay_adapter.cc.j2"
+
+    banner: tuple[str, ...]
+    kernels: tuple[KernelDeclaration, ...]
+    regions: tuple[AdapterRegion, ...]
+
+
+View: TypeAlias = UnitView | GemmView | Conv2dView | RelaxAdapterView | RelayAdapterView
