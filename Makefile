@@ -7,11 +7,11 @@ BIN := $(VENV)/bin
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "boltgen needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[onnx,demo]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,demo]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.user pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[onnx,torch,demo,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,torch,demo,dev]'
 	touch $@
 
 .PHONY: demo test lint format clean
