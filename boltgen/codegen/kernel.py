@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from boltgen.codegen import cpp_names
 from boltgen.codegen.cpp_text import comment_field, comment_lines
 from boltgen.codegen.epilogue import emit_epilogue
-from boltgen.codegen.render import render, templates_digest
+from boltgen.codegen.render import render
 from boltgen.codegen.views import Conv2dView, GemmView, UnitView
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.key import digest
@@ -54,16 +54,6 @@ def kernel_symbol(spec: KernelSpec) -> str:
 def workspace_symbol(symbol: str) -> str:
     """The symbol of the workspace query of kernel `symbol`."""
     return f"{symbol}_workspace"
-
-
-def kernel_key(spec: KernelSpec, toolchain_id: str) -> str:
-    """The identity of a compiled kernel, 64 hexadecimal digits.
-
-    Covers the spec (family, dtypes, layouts, alignments, epilogue, config, arch), the contents of
-    all templates and headers, and `toolchain_id`: compiler and CUTLASS versions and flags. Problem
-    sizes are launch arguments and have no part in it.
-    """
-    return digest("kernel", spec, templates_digest(), toolchain_id)
 
 
 def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:

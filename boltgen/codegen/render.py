@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -30,18 +29,3 @@ def render(view: View) -> str:
     """The view's template, filled with the view's fields."""
     values: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
     return environment().get_template(view.TEMPLATE).render(values)
-
-
-@cache
-def templates_digest() -> str:
-    """SHA-256 of the names and contents of all templates and C++ headers, as hexadecimal.
-
-    Part of every kernel's key: a change in a header must never find an old binary.
-    """
-    root = resource_dir("templates")
-    total = hashlib.sha256()
-    for path in sorted(p for p in root.rglob("*") if p.suffix in {".j2", ".h"}):
-        content = path.read_bytes()
-        total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
-        total.update(content)
-    return total.hexdigest()

@@ -121,12 +121,6 @@ def _tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
                 reason="the warp tile is whole instructions and whole ldmatrix fetches; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
             )
-    if warp.k != tile.k:
-        yield Violation(
-            name="sliced_k",
-            message=f"warp k={warp.k} differs from threadblock k={tile.k}",
-            reason="slicing K over warps adds a reduction that no boltgen epilogue has",
-        )
     if tile.k not in (32, 64):
         yield Violation(
             name="threadblock_k",
@@ -237,14 +231,6 @@ def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> 
 
 
 def _epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
-    mixed = traits.acc_dtype is DType.F32 and traits.out_dtype is DType.F16
-    if mixed and config.warp.n == 128:
-        yield Violation(
-            name="mixed_epilogue",
-            message="warp n=128 with FP32 accumulators and FP16 output",
-            reason="CUTLASS's kN32_optimization stores through the wrong pointer; "
-            "cutlass/epilogue/warp/tile_iterator_tensor_op_mixed.h",
-        )
     if not _epilogue_covers(traits.out_dtype, traits.alignment_d, config):
         yield Violation(
             name="epilogue_thread_map",

@@ -10,6 +10,7 @@ from boltgen.space.config import Cutlass2Config
 
 _WARP = 32
 _REGISTER_BYTES = 4
+_ROW_PADDING_BYTES = 32
 # Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
 # GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
 _BOOKKEEPING_REGISTERS = 40
@@ -27,12 +28,14 @@ def main_loop_bytes(config: Cutlass2Config) -> int:
 def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
     """Shared memory through which the epilogue reorders accumulators; it reuses the operands'.
 
-    Eight rows of every warp row of the threadblock, twice where two fragments are staged at once.
-    Source: cutlass/epilogue/threadblock/epilogue_base.h, SharedStorage, and
-    default_epilogue_tensor_op.h (kFragmentsPerIteration, padding of 64 accumulator bits * 4).
+    Eight rows of every warp row of the threadblock, once for each warp that shares a tile's K.
+    Source: cutlass/epilogue/threadblock/epilogue_base.h, SharedStorage; padded rows as in
+    templates/include/boltgen/epilogue_graph.h, StagingIterators.
     """
-    rows = 8 * (config.threadblock.m // config.warp.m)
-    return 2 * rows * (config.threadblock.n + 8) * acc_dtype.size_bytes
+    tile, warp = config.threadblock, config.warp
+    rows = 8 * (tile.m // warp.m) * (tile.k // warp.k)
+    padding = _ROW_PADDING_BYTES // acc_dtype.size_bytes
+    return rows * (tile.n + padding) * acc_dtype.size_bytes
 
 
 def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:

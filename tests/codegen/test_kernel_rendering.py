@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from boltgen.codegen import render as render_module
 from boltgen.codegen.epilogue import emit_epilogue
-from boltgen.codegen.kernel import kernel_key, kernel_symbol, render_kernel
+from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.codegen.library import render_library
-from boltgen.codegen.render import templates_digest
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.problem import Gemm
@@ -44,37 +41,14 @@ def _changed() -> list[KernelSpec]:
     ]
 
 
-def test_symbol_and_key_tell_all_kernels_apart() -> None:
+def test_symbols_tell_all_kernels_apart() -> None:
     specs = [SPEC, *_changed()]
     assert len({kernel_symbol(spec) for spec in specs}) == len(specs)
-    assert len({kernel_key(spec, "nvcc 13") for spec in specs}) == len(specs)
 
 
-def test_key_covers_the_toolchain_and_not_the_sizes() -> None:
-    assert kernel_key(SPEC, "nvcc 13.0") != kernel_key(SPEC, "nvcc 13.1")
+def test_a_kernel_does_not_depend_on_the_sizes() -> None:
     other = kernel_spec(Gemm(m=999, n=640, k=1280), SPEC.epilogue, SPEC.config, "sm_80")
-    assert kernel_key(other, "nvcc 13.0") == kernel_key(SPEC, "nvcc 13.0")
-
-
-def test_key_covers_every_template_and_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = {templates_digest()}
-    root = resource_dir("templates")
-    files = [path for path in root.rglob("*") if path.suffix in {".j2", ".h"}]
-    for path in files:
-        copy = tmp_path / path.relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
-    monkeypatch.setattr(render_module, "resource_dir", lambda _: tmp_path)
-    try:
-        for path in sorted(tmp_path.rglob("*.*")):
-            path.write_text(path.read_text() + "\n")
-            templates_digest.cache_clear()
-            seen.add(templates_digest())
-    finally:
-        templates_digest.cache_clear()
-    assert len(seen) == len(files) + 1
+    assert other == SPEC
 
 
 def test_symbol_is_readable_and_a_c_identifier() -> None:

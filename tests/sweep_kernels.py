@@ -1,0 +1,104 @@
+"""Every configuration that the enumerator offers, compiled and run against the oracle.
+
+`make test` covers pairs of dimensions; this takes everything: what legality calls legal must
+compile and be right. About a thousand kernels, half an hour on two cores:
+
+    python -m tests.sweep_kernels --arch sm_80
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from boltgen.arch import arch_named
+from boltgen.errors import CompileError
+from boltgen.ir import reference
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.runtime.device import activate
+from boltgen.space.enumerate import kernel_configs
+from boltgen.space.kernel import kernel_spec
+from boltgen.space.legality import kernel_traits
+from tests.cases import EPILOGUES, KernelCase
+from tests.kernels.conftest import build_libraries
+from tests.kernels.launch import Cuda, Launch, random_inputs
+
+_KERNELS_AT_ONCE = 24
+
+# Two or more tiles of every configuration in each dimension, and a ragged edge.
+PROBLEMS: dict[str, Problem] = {
+    "gemm_column_8": Gemm(m=390, n=392, k=200, b_layout=Layout.COLUMN),
+    "gemm_row_8": Gemm(m=390, n=392, k=200),
+    "gemm_row_2": Gemm(m=390, n=390, k=202),
+    "gemm_row_1": Gemm(m=390, n=391, k=201),
+    "gemm_row_8_to_f32": Gemm(m=390, n=392, k=200, out_dtype=DType.F32),
+    "gemm_column_4_in_f16": Gemm(m=390, n=388, k=204, b_layout=Layout.COLUMN, acc_dtype=DType.F16),
+    "conv_8": Conv2d(n=2, h=14, w=15, c=24, k=392, r=3, s=3, padding=(1, 1, 1, 1)),
+    "conv_8_in_f16": Conv2d(
+        n=2, h=14, w=15, c=24, k=392, r=3, s=3, padding=(1, 1, 1, 1), acc_dtype=DType.F16
+    ),
+    "conv_1": Conv2d(n=2, h=29, w=30, c=3, k=390, r=3, s=3, stride=(2, 2), padding=(1, 1, 1, 1)),
+}
+
+
+def cases(arch: str) -> Iterator[KernelCase]:
+    """Every kernel for `arch`, with an epilogue that loads rows and tensors."""
+    for name, problem in PROBLEMS.items():
+        for config in kernel_configs(kernel_traits(problem), arch_named(arch)):
+            spec = kernel_spec(problem, EPILOGUES["residual_before"], config, arch)
+            yield KernelCase(name=f"{name} {config}", spec=spec, problem=problem)
+
+
+def check(chunk: list[KernelCase], cuda: Cuda, folder: Path) -> Iterator[str]:
+    """Compile and run a few kernels; what is wrong with them."""
+    folder.mkdir(exist_ok=True)
+    try:
+        libraries = build_libraries([case.spec for case in chunk], folder)
+    except CompileError as error:
+        if len(chunk) == 1:
+            yield f"{chunk[0].name}: does not compile: {error}"
+            return
+        middle = len(chunk) // 2  # to find out which
+        yield from check(chunk[:middle], cuda, folder / "a")
+        yield from check(chunk[middle:], cuda, folder / "b")
+        return
+    for case in chunk:
+        inputs = random_inputs(case, np.random.default_rng(0))
+        graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+        try:
+            actual = Launch(cuda, libraries[case.spec], case).run(inputs)
+        except Exception as error:  # whatever it is, it is a finding
+            yield f"{case.name}: {type(error).__name__}: {error}"
+            continue
+        agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
+        if not agreement.within:
+            yield f"{case.name}: {agreement}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="sm_80")
+    options = parser.parse_args()
+    device = activate("vgpu")
+    assert device.vgpu is not None
+    cuda = Cuda(device.vgpu)
+    todo = list(cases(options.arch))
+    findings = 0
+    for start in range(0, len(todo), _KERNELS_AT_ONCE):
+        with tempfile.TemporaryDirectory() as folder:
+            for finding in check(todo[start : start + _KERNELS_AT_ONCE], cuda, Path(folder)):
+                findings += 1
+                print("WRONG", finding, flush=True)
+        print(f"{min(start + _KERNELS_AT_ONCE, len(todo))} of {len(todo)} kernels", flush=True)
+    print(f"{options.arch}: {findings} of {len(todo)} kernels are wrong")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
