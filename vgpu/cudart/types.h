@@ -34,7 +34,7 @@ struct cudaDeviceProp {
   int multiProcessorCount;
   int integrated;
   int canMapHostMemory;
-  int texture_limits[36];  // maxTexture1D to maxSurfaceCubemapLayered
+  int texture_limits[39];  // maxTexture1D to maxSurfaceCubemapLayered
   size_t surfaceAlignment;
   int concurrentKernels;
   int ECCEnabled;
@@ -68,7 +68,7 @@ struct cudaDeviceProp {
   int maxBlocksPerMultiProcessor;
   int accessPolicyMaxWindowSize;
   size_t reservedSharedMemPerBlock;
-  int rest[21];  // hostRegisterSupported to hostNumaMultinodeIpcSupported
+  int rest[20];  // hostRegisterSupported to hostNumaMultinodeIpcSupported
   int reserved[56];
 };
 
@@ -117,6 +117,8 @@ struct cudaLaunchConfig_t {
   vgpu_launch_attribute* attributes;
   unsigned count;
 };
+static_assert(sizeof(cudaDeviceProp) == 1008 && sizeof(cudaFuncAttributes) == 144);
+static_assert(sizeof(cudaPointerAttributes) == 88 && sizeof(cudaLaunchConfig_t) == 56);
 }
 
 namespace vgpu::cudart {
