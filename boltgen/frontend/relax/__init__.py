@@ -1,8 +1,8 @@
 """The Relax frontend, for apache-tvm 0.27."""
 
 from boltgen.frontend.relax.importer import ImportedModel, TensorSpec, import_model
-from boltgen.frontend.relax.partition import annotate, attach, compile_regions
 from boltgen.frontend.relax.patterns import placements, regions
+from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition
 
 __all__ = [
     "ImportedModel",
@@ -11,6 +11,7 @@ __all__ = [
     "attach",
     "compile_regions",
     "import_model",
+    "partition",
     "placements",
     "regions",
 ]

@@ -145,6 +145,19 @@ def test_pools_joins_pads_and_reductions_stay_in_nhwc() -> None:
     assert found.count("permute_dims") == 1  # the result's last step moves extents of 1: a reshape
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_resizing_stays_in_nhwc(mode: str) -> None:
+    model = _check(
+        Net(
+            lambda s, x: s.b(functional.interpolate(torch.relu(s.a(x)), (12, 10), mode=mode)),
+            a=nn.Conv2d(8, 16, 3),
+            b=nn.Conv2d(16, 8, 3),
+        ),
+        *(2, 8, 8, 7),
+    )
+    assert operators(model.annotated).count("permute_dims") == 2
+
+
 def test_flattening_before_a_dense_layer_permutes_its_weight() -> None:
     model = _check(
         Net(

@@ -179,6 +179,27 @@ def _pad(call: OperatorCall) -> Item | None:
     return call.result(call.store.emit(expr), x.order, wide=x.keep_wide)
 
 
+def _resize2d(call: OperatorCall) -> Item | None:
+    attrs = call.call.attrs
+    order = _spatial(attrs.layout)
+    x = call.tensor(0)
+    if order is None or not x.is_float or attrs.out_dtype is not None:
+        return None
+    expr = relax.op.image.resize2d(
+        call.store.get(x, order, "float32"),  # it interpolates in its operand's type
+        call.call.args[1],
+        tuple(float(edge.value) for edge in attrs.roi),
+        "NHWC",
+        attrs.method,
+        attrs.coordinate_transformation_mode,
+        attrs.rounding_method,
+        attrs.cubic_alpha,
+        attrs.cubic_exclude,
+        attrs.extrapolation_value,
+    )
+    return call.result(call.store.emit(expr), order, wide=x.keep_wide)
+
+
 def _dropout(call: OperatorCall) -> Item | None:
     """Nothing at inference; the mask is never used."""
     return (call.tensor(0), call.tensor(0))
@@ -216,5 +237,6 @@ RULES: dict[str, Rule] = {
     "concat": _concat,
     "nn.pad": _pad,
     "nn.dropout": _dropout,
+    "image.resize2d": _resize2d,
     **dict.fromkeys(("take", "strided_slice", "broadcast_to", "tile", "repeat", "flip"), _movement),
 }

@@ -45,6 +45,26 @@ def compile_regions(
     return attach(module, built.objects, built.symbols)
 
 
+def partition(
+    module: tvm.IRModule,
+    *,
+    arch: str = "sm_80",
+    normalise: bool = True,
+    options: pipeline.PipelineOptions | None = None,
+) -> tvm.IRModule:
+    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+
+    The result compiles with plain `tvm.compile` for target cuda, and exports with
+    `export_library(path, cc="nvcc")`. `normalise` first makes the model FP16 and NHWC inside; its
+    inputs and outputs keep their dtypes and layouts. `options` says how kernels are compiled.
+
+    Raises:
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    annotated = annotate(module, normalise=normalise)
+    return compile_regions(annotated, arch=arch, options=options)
+
+
 def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]) -> tvm.IRModule:
     """An annotated module with kernels attached that were built before.
 
