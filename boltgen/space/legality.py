@@ -211,6 +211,39 @@ def _main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Itera
                 reason="every warp copies whole rows of 16-byte vectors; "
                 "cutlass/transform/pitch_linear_thread_map.h, PitchLinearWarpRakedThreadMap",
             )
+    yield from _predicate_violations(traits, config)
+
+
+# Four words of four predicates a byte.
+_MOST_GEMM_PREDICATES = 64
+# One bit for each of a thread's rows of the filter's tile, and one spare.
+_MOST_FILTER_ROWS = 31
+
+
+def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    tile = config.threadblock
+    operands = (("A", tile.m, traits.alignment_a), ("B", tile.n, traits.alignment_b))
+    for operand, extent, alignment in operands:
+        accesses = extent * tile.k // (config.threads * alignment)
+        if not traits.is_conv and accesses > _MOST_GEMM_PREDICATES:
+            yield Violation(
+                name="operand_predicates",
+                message=f"{accesses} accesses of {alignment} elements per thread for the tile of "
+                f"{operand}; at most {_MOST_GEMM_PREDICATES} can be guarded",
+                reason="cutlass/transform/threadblock/predicated_tile_access_iterator.h, "
+                "kPredicateWordCount",
+                slack=1.0 - accesses / _MOST_GEMM_PREDICATES,
+            )
+    rows = tile.n * tile.k * DType.F16.size_bytes // (config.threads * VECTOR_BYTES)
+    if traits.is_conv and rows > _MOST_FILTER_ROWS:
+        yield Violation(
+            name="filter_predicates",
+            message=f"{rows} rows of the filter's tile per thread; at most {_MOST_FILTER_ROWS} "
+            "can be guarded",
+            reason="cutlass/conv/threadblock/"
+            "conv2d_fprop_filter_tile_access_iterator_optimized.h, predicates_",
+            slack=1.0 - rows / _MOST_FILTER_ROWS,
+        )
 
 
 @lru_cache(maxsize=4096)
