@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from boltgen.arch import arch_named
+from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, Convention, render_adapter
+from boltgen.codegen.adapter import AdapterLaunch, render_adapter
+from boltgen.codegen.adapter import Convention as Convention
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.ir.region import Region
 from boltgen.settings import Settings, settings_from
@@ -91,11 +93,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltRegions:
-    """Objects to link, the adapters' first; `symbols` are the TVM functions that they export."""
+    """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
+
+    For Relay there is an archive for each of the plan's kernels: see `frontend.relay.codegen`.
+    """
 
     plan: Plan
     objects: tuple[Path, ...]
     symbols: tuple[str, ...]
+    archives: tuple[Path, ...] = ()
+
+    @property
+    def adapters(self) -> tuple[Path, ...]:
+        """The adapters among the objects."""
+        return self.objects[: len(self.plan.adapters)]
 
 
 def plan_regions(
@@ -171,8 +182,11 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         reporter=options.reporter,
         title="kernels",
     )
+    objects = objects_or_raise(outcomes)
+    kernels = objects[-len(plan.kernels) :] if plan.convention is Convention.RELAY else []
     return BuiltRegions(
         plan=plan,
-        objects=tuple(compiled.path for compiled in objects_or_raise(outcomes)),
+        objects=tuple(compiled.path for compiled in objects),
         symbols=tuple(launch.region.symbol for launch in plan.launches),
+        archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
     )

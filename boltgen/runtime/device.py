@@ -18,7 +18,7 @@ from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import find_nvcc
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.errors import DeviceError, ToolchainError
-from boltgen.runtime import vgpu
+from boltgen.runtime import relay_libraries, vgpu
 from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import Settings, settings_from
 
@@ -119,7 +119,7 @@ def loaded_driver() -> Path | None:
 
 def _load_vgpu(folder: Path, arch: str) -> Vgpu:
     try:
-        return vgpu.load(folder, arch)
+        return vgpu.load(folder, arch, runtimes=(*vgpu.RUNTIMES, *relay_libraries.runtimes()))
     except RuntimeError as error:  # another CUDA runtime is in the process
         raise DeviceError(str(error)) from error
 
@@ -177,6 +177,9 @@ def _load_gpu_runtime(settings: Settings) -> None:
 
 def _load_tvm_cuda_runtime() -> None:
     """Load TVM's CUDA runtime, which TVM itself passes over in silence where no driver is found."""
+    if relay_libraries.is_needed():
+        relay_libraries.load()
+        return
     if "tvm" not in sys.modules:
         return  # its import will load it
     import tvm_ffi  # noqa: PLC0415

@@ -6,13 +6,16 @@ Programs and TVM talk to it through CUDA's libraries, whose place it takes in th
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.errors import VgpuError
 
-# In this order: the later ones need the first.
-_LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13")
+# In this order: the runtimes need the others.
+_LIBRARIES = ("libvgpu.so", "libcuda.so.1")
+# What boltgen's kernels are linked with.
+RUNTIMES = ("libcudart.so.13",)
 _MAPS = Path("/proc/self/maps")
 
 
@@ -97,10 +100,11 @@ class Vgpu:
             raise VgpuError(self.last_error())
 
 
-def load(lib_dir: Path, device: str = "sm_80") -> Vgpu:
+def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
     """Put the virtual GPU's libraries in `lib_dir` in the place of CUDA's, for this process.
 
-    To be called before TVM or any CUDA library is loaded; calling it again is harmless.
+    `runtimes` are the CUDA runtimes whose place it takes. To be called before TVM or any CUDA
+    library is loaded; calling it again is harmless.
 
     Raises:
         RuntimeError: the process has loaded another CUDA driver or runtime already.
@@ -108,7 +112,8 @@ def load(lib_dir: Path, device: str = "sm_80") -> Vgpu:
     """
     folder = lib_dir.resolve()
     mapped = _mapped_libraries()
-    for name in _LIBRARIES:
+    names = (*_LIBRARIES, *runtimes)
+    for name in names:
         foreign = [path for path in mapped if path.name == name and path != folder / name]
         if foreign:
             raise RuntimeError(
@@ -117,7 +122,7 @@ def load(lib_dir: Path, device: str = "sm_80") -> Vgpu:
                 "uses CUDA, or use a process of its own"
             )
     try:
-        libraries = [ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in _LIBRARIES]
+        libraries = [ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in names]
     except OSError as error:
         raise VgpuError(
             f"the virtual GPU cannot be loaded ({error}); build it with `make -C vgpu OUT={folder}`"

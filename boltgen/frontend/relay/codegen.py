@@ -1,0 +1,81 @@
+"""TVM's hook: `relay.build` calls `relay.ext.boltgen` with one region after the other.
+
+The kernels of a whole module are built before, in parallel; the hook then only hands them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relay
+
+from boltgen.frontend.relay.patterns import lower_all
+from boltgen.ir.key import canonical
+from boltgen.pipeline import BuiltRegions, Convention, build_regions
+
+# A region's function says with this attribute for which architecture it is to be built.
+ARCH = "boltgen_arch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """What one region is linked from: its adapter, and the archive that has its kernel."""
+
+    adapter: Path
+    kernels: Path
+
+
+# By architecture and region: what was built in this process.
+_built: dict[str, _Objects] = {}
+
+
+def _key(arch: str, region: object) -> str:
+    return canonical((arch, region))
+
+
+def remember(built: BuiltRegions) -> None:
+    """Let the hook hand out these regions."""
+    archives = dict(zip(built.plan.kernels, built.archives, strict=True))
+    for launch, adapter in zip(built.plan.launches, built.adapters, strict=True):
+        kernel = built.plan.kernel_of(launch)
+        _built[_key(built.plan.arch, launch.region)] = _Objects(adapter, archives[kernel])
+
+
+def module_of(symbol: str, objects: _Objects) -> tvm.runtime.Module:
+    """The module that TVM links.
+
+    The kernel is in an archive: regions share kernels, and a linker takes each archive's member
+    once, however often the archive is named.
+    """
+    module = tvm.runtime.load_static_library(str(objects.adapter), [symbol])
+    module.import_module(tvm.runtime.load_static_library(str(objects.kernels), []))
+    return module
+
+
+def generate(function: relay.Function) -> tvm.runtime.Module:
+    """What `relay.build` calls for each region.
+
+    Raises:
+        BoltgenError: the region cannot be lowered, or its kernel cannot be chosen or compiled.
+    """
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(function))
+    (typed,) = (f for f in module.functions.values() if isinstance(f, relay.Function))
+    (region,) = lower_all([typed.with_attr("global_symbol", function.attrs["global_symbol"])])
+    arch = str(function.attrs[ARCH]) if ARCH in function.attrs else "sm_80"
+    key = _key(arch, region)
+    if key not in _built:  # a module that another process has partitioned
+        remember(build_regions([region], arch, convention=Convention.RELAY))
+    return module_of(region.symbol, _built[key])
+
+
+def register() -> None:
+    """Make the hook known to TVM; doing so again replaces it."""
+    tvm.register_func("relay.ext.boltgen", generate, override=True)
+
+
+def with_arch(functions: Sequence[relay.Function], arch: str) -> list[relay.Function]:
+    """Regions that are to be built for `arch`."""
+    return [function.with_attr(ARCH, tvm.runtime.String(arch)) for function in functions]

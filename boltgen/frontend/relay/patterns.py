@@ -1,0 +1,332 @@
+"""Carves regions out of a Relay module: one function per region, as `relay.build` expects.
+
+Fixed patterns cannot enumerate every elementwise graph, so this takes the place of MergeComposite,
+AnnotateTarget and PartitionGraph: the walk decides what a region is, and its operators move into a
+function with the attribute "Compiler". What is left behind is one call per region.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relay
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.anchor import ANCHORS, CONV2D, Anchor, match_anchor
+from boltgen.frontend.epilogue_walk import Tail, grow
+from boltgen.frontend.graph import OPAQUE, Graph
+from boltgen.frontend.relay.lower import lower
+from boltgen.frontend.relay.translate import (
+    Leaf,
+    Translation,
+    Transposed,
+    in_order,
+    is_dataflow,
+    is_product,
+    shape_of,
+    translate,
+    transposes,
+)
+from boltgen.ir.region import Placement, Region, Rejected
+
+COMPILER = "boltgen"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A region of a function, before it has a function of its own."""
+
+    anchor: Anchor
+    tail: Tail
+
+
+def _find(graph: Graph) -> list[_Found]:
+    claimed: set[int] = set()
+    found = []
+    for index, expr in enumerate(graph.exprs):
+        if expr.op not in ANCHORS:
+            continue
+        anchor = match_anchor(graph, index)
+        if isinstance(anchor, Rejected):
+            continue
+        tail = grow(graph, anchor, claimed)
+        claimed.update(tail.members)
+        found.append(_Found(anchor, tail))
+    return found
+
+
+def is_region(function: object) -> bool:
+    """Whether a module's function is a region of ours."""
+    return _attribute(function, "Compiler") == COMPILER
+
+
+def _attribute(function: object, name: str) -> str | None:
+    attrs = getattr(function, "attrs", None)
+    return str(attrs[name]) if attrs and name in attrs else None
+
+
+def is_model(function: object) -> bool:
+    """Whether a module's function is one that its author wrote, and no part of another."""
+    if not isinstance(function, relay.Function):
+        return False
+    return all(
+        _attribute(function, name) is None for name in ("Compiler", "Composite", "Primitive")
+    )
+
+
+class _Carver:
+    """Builds the new module; one region at a time."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self._taken = {gvar.name_hint for gvar in module.get_global_vars()}
+        self._count = 0
+        self.functions: dict[ir.GlobalVar, relay.Function] = {}
+
+    def _symbol(self, graph: Graph, found: _Found) -> str:
+        """A name of our own: nothing of the model's text reaches C++ or the file system."""
+        operator = re.sub(r"[^a-z0-9]", "_", graph[found.anchor.index].op.removeprefix("nn."))
+        while True:
+            symbol = f"boltgen_{self._count}_{operator}"
+            self._count += 1
+            if symbol not in self._taken:
+                self._taken.add(symbol)
+                return symbol
+
+    def carve(self, function: relay.Function) -> relay.Function:
+        """`function` with a call in the place of each region."""
+        if not is_dataflow(function):
+            return function
+        translation = translate(function)
+        graph = translation.graph
+        regions = {translation.leaves[found.tail.output]: found for found in _find(graph)}
+        if not regions:
+            return function
+        renewed: dict[Any, relay.Expr] = {}
+        for expr in in_order(function):
+            if expr in regions:
+                renewed[expr] = self._call(translation, graph, regions[expr], renewed)
+            else:
+                renewed[expr] = _with_parts(expr, renewed)
+        return relay.Function(
+            function.params,
+            renewed[function.body],
+            function.ret_type,
+            function.type_params,
+            function.attrs,
+        )
+
+    def _call(
+        self, translation: Translation, graph: Graph, found: _Found, renewed: dict[Any, relay.Expr]
+    ) -> relay.Call:
+        """Adds the region's function; returns the call of it, on the caller's new expressions."""
+        body = _RegionBody(translation, graph, found)
+        symbol = self._symbol(graph, found)
+        function = body.function(symbol)
+        gvar = ir.GlobalVar(symbol)
+        self.functions[gvar] = function
+        return relay.Call(gvar, [_outside(translation, leaf, renewed) for leaf in body.arguments])
+
+
+def _outside(translation: Translation, leaf: Leaf, renewed: dict[Any, relay.Expr]) -> relay.Expr:
+    """What the caller passes for `leaf`; a transposed weight is a new constant where it can be."""
+    if not isinstance(leaf, Transposed):
+        return renewed.get(leaf, leaf)
+    source = translation.leaves[leaf.source]
+    if isinstance(source, relay.Constant):
+        array = np.ascontiguousarray(source.data.numpy().transpose(leaf.axes))
+        return relay.const(array, str(array.dtype))
+    return relay.transpose(_outside(translation, source, renewed), leaf.axes)
+
+
+def _with_parts(expr: relay.Expr, renewed: dict[Any, relay.Expr]) -> relay.Expr:
+    """`expr` on the renewed forms of what it reads; itself where nothing has changed."""
+    if isinstance(expr, relay.Call):
+        parts = list(expr.args)
+    elif isinstance(expr, relay.Tuple):
+        parts = list(expr.fields)
+    elif isinstance(expr, relay.TupleGetItem):
+        parts = [expr.tuple_value]
+    else:
+        return expr
+    new = [renewed[part] for part in parts]
+    if all(before.same_as(after) for before, after in zip(parts, new, strict=True)):
+        return expr
+    if isinstance(expr, relay.Call):
+        return relay.Call(expr.op, new, expr.attrs, expr.type_args, expr.span)
+    if isinstance(expr, relay.Tuple):
+        return relay.Tuple(new, expr.span)
+    return relay.TupleGetItem(new[0], expr.index)
+
+
+class _RegionBody:
+    """A region's operators, over parameters of their own."""
+
+    def __init__(self, translation: Translation, graph: Graph, found: _Found) -> None:
+        self._translation = translation
+        self._graph = graph
+        self._found = found
+        self._inside: dict[Any, relay.Expr] = {}
+        self._params: list[relay.Var] = []
+        self.arguments: list[Leaf] = []
+        for member in found.tail.members:
+            self._inside[translation.leaves[member]] = self._operator(member)
+
+    def function(self, symbol: str) -> relay.Function:
+        """The region as a function with the attributes that `relay.build` looks for."""
+        output = self._translation.leaves[self._found.tail.output]
+        made = relay.Function(self._params, self._inside[output], output.checked_type)
+        for name, value in (
+            ("Primitive", tvm.tir.IntImm("int32", 1)),
+            ("Inline", tvm.tir.IntImm("int32", 1)),
+            ("Compiler", COMPILER),
+            ("global_symbol", tvm.runtime.String(symbol)),
+        ):
+            made = made.with_attr(name, value)
+        return made
+
+    def _operator(self, member: int) -> relay.Call:
+        call = self._translation.leaves[member]
+        args = self._graph[member].args
+        if member != self._found.anchor.index:
+            new = [self._local(arg) for arg in args]
+            return relay.Call(call.op, new, call.attrs, call.type_args)
+        if is_product(call):
+            return self._product(call, args)
+        x, weight = (self._local(arg) for arg in args)
+        if self._graph[member].op == CONV2D and str(call.attrs.kernel_layout) != "OHWI":
+            return _conv2d_ohwi(call, x, weight)
+        return relay.Call(call.op, [x, weight], call.attrs, call.type_args)
+
+    def _product(self, call: relay.Call, args: tuple[int, ...]) -> relay.Call:
+        """The product on A as it is stored, and B transposed or not, as the anchor reads it."""
+        anchor = self._found.anchor
+        absorbs = bool(anchor.absorbed)
+        a, b = self._local(anchor.a), self._local(anchor.b)
+        if transposes(call) == (False, absorbs):
+            return relay.Call(call.op, [a, b], call.attrs, call.type_args)
+        out_dtype = self._graph[anchor.index].dtype
+        if call.op.name == "nn.batch_matmul":
+            return relay.nn.batch_matmul(a, b, out_dtype, False, absorbs)
+        return relay.nn.matmul(a, b, None, out_dtype, False, absorbs)
+
+    def _local(self, index: int) -> relay.Expr:
+        """The region's own name of a value."""
+        leaf = self._translation.leaves[index]
+        if leaf in self._inside:
+            return self._inside[leaf]
+        expr = self._graph[index]
+        if expr.scalar is not None:
+            return leaf  # a constant that the kernel is generated with
+        type_ = relay.TensorType(expr.static_shape, expr.dtype)
+        param = relay.var(f"p{len(self._params)}", type_annotation=type_)
+        self._params.append(param)
+        self.arguments.append(leaf)
+        self._inside[leaf] = param
+        return param
+
+
+def _conv2d_ohwi(call: relay.Call, x: relay.Expr, weight: relay.Expr) -> relay.Call:
+    attrs = call.attrs
+    return relay.nn.conv2d(
+        x,
+        weight,
+        strides=attrs.strides,
+        padding=attrs.padding,
+        dilation=attrs.dilation,
+        groups=attrs.groups,
+        channels=attrs.channels,
+        kernel_size=attrs.kernel_size,
+        data_layout="NHWC",
+        kernel_layout="OHWI",
+        out_layout=attrs.out_layout,
+        out_dtype=attrs.out_dtype,
+    )
+
+
+def annotate(module: tvm.IRModule) -> tvm.IRModule:
+    """`module` with every region that boltgen can compute in a function of its own."""
+    module = relay.transform.InferType()(module)
+    carver = _Carver(module)
+    functions = {
+        gvar: carver.carve(function) if is_model(function) else function
+        for gvar, function in module.functions.items()
+    }
+    annotated = tvm.IRModule({**functions, **carver.functions}, module.type_definitions)
+    return relay.transform.InferType()(annotated)
+
+
+def regions(module: tvm.IRModule) -> tuple[Region, ...]:
+    """The regions of an annotated module, in the order of their symbols' numbers.
+
+    Raises:
+        InvalidProblemError: a region that boltgen did not make itself cannot be lowered.
+    """
+    return lower_all(function for function in module.functions.values() if is_region(function))
+
+
+def lower_all(functions: Iterable[relay.Function]) -> tuple[Region, ...]:
+    """The regions that `functions` compute.
+
+    Raises:
+        InvalidProblemError: one cannot be lowered; the message has its operators and the reason.
+    """
+    lowered = []
+    for function in functions:
+        region = lower(function)
+        if isinstance(region, Rejected):
+            raise InvalidProblemError(
+                f"region {function.attrs['global_symbol']} ({region.operator}): {region.reason}"
+            )
+        lowered.append(region)
+    return tuple(sorted(lowered, key=lambda region: _number(region.symbol)))
+
+
+def _number(symbol: str) -> tuple[int, str]:
+    found = re.match(r"boltgen_(\d+)_", symbol)
+    return (int(found[1]) if found else -1, symbol)
+
+
+_NOT_AN_ANCHOR = "not a matrix product or convolution"
+_NO_GRAPH = "boltgen does not look into branches and calls"
+
+
+def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
+    """Where each operator of an annotated module runs, in the order in which they run."""
+    by_symbol = {region.symbol: region for region in regions(module)}
+    placed: list[Placement] = []
+    for function in module.functions.values():
+        if is_model(function):
+            placed.extend(_placements(function, by_symbol))
+    return tuple(placed)
+
+
+def _placements(function: relay.Function, by_symbol: dict[str, Region]) -> list[Placement]:
+    if not is_dataflow(function):
+        return [Placement(operator="function", shape=(), region=None, reason=_NO_GRAPH)]
+    translation = translate(function)
+    graph = translation.graph
+    placed = []
+    for index, (expr, leaf) in enumerate(zip(graph.exprs, translation.leaves, strict=True)):
+        if not isinstance(leaf, relay.Call):
+            continue
+        shape = tuple(e for e in shape_of(leaf.checked_type) or () if isinstance(e, int))
+        callee = leaf.op.name_hint if isinstance(leaf.op, ir.GlobalVar) else ""
+        if callee in by_symbol:
+            region = by_symbol[callee]
+            placed.append(
+                Placement(operator=region.label, shape=shape, region=region.symbol, reason="")
+            )
+            continue
+        name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
+        if expr.op in ANCHORS:
+            rejected = match_anchor(graph, index)
+            reason = rejected.reason if isinstance(rejected, Rejected) else reason
+        elif expr.op == OPAQUE:
+            name, reason = callee or "call", _NO_GRAPH
+        placed.append(Placement(operator=name, shape=shape, region=None, reason=reason))
+    return placed

@@ -1,0 +1,108 @@
+"""Which TVM is installed, whether it has Relay, and all that differs between those that have.
+
+Nothing here imports TVM: the answer is needed before, since TVM cannot be imported without the
+CUDA libraries that it was linked with.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from boltgen.errors import ToolchainError
+
+# Relay was removed after 0.19. 0.14 is the first release whose external code generators, packed
+# calling convention and static libraries are those that the frontend is written against.
+OLDEST = (0, 14)
+NEWEST = (0, 19)
+# The release that the test suite runs with.
+TESTED = (0, 17)
+# The Relax API that boltgen's other frontend is written against begins here.
+OLDEST_RELAX = (0, 25)
+
+REMEDY = (
+    "make an environment with one (`boltgen setup-relay DIR`), or install boltgen beside a TVM of "
+    "your own"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledTvm:
+    """The TVM that `import tvm` would find; `number` is (major, minor)."""
+
+    folder: Path
+    version: str
+    number: tuple[int, int]
+
+    @property
+    def has_relay(self) -> bool:
+        """Whether boltgen's Relay frontend works with it."""
+        return OLDEST <= self.number <= NEWEST
+
+    @property
+    def has_relax(self) -> bool:
+        """Whether boltgen's Relax frontend works with it."""
+        return self.number >= OLDEST_RELAX
+
+
+def installed_tvm() -> InstalledTvm | None:
+    """The TVM on Python's path, or None where there is none."""
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    version = _version(folder)
+    found = re.match(r"(\d+)\.(\d+)", version)
+    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    return InstalledTvm(folder=folder, version=version, number=number)
+
+
+def _version(folder: Path) -> str:
+    """What the package says of itself: in its code up to 0.19, in its metadata later."""
+    info = folder / "_ffi" / "libinfo.py"
+    if info.is_file():
+        found = re.search(r'^__version__ = "([^"]+)"', info.read_text(), re.MULTILINE)
+        if found:
+            return found[1]
+    try:
+        return importlib.metadata.version("apache-tvm")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def require_relay() -> InstalledTvm:
+    """The installed TVM, which has Relay.
+
+    Raises:
+        ToolchainError: there is none, or it is of a version without Relay or without what the
+            frontend needs.
+    """
+    found = installed_tvm()
+    if found is None:
+        raise ToolchainError(
+            f"boltgen.relay needs a TVM with Relay, and none is installed: {REMEDY}"
+        )
+    if not found.has_relay:
+        lacks = "has no Relay" if found.number > NEWEST else "is not supported"
+        raise ToolchainError(
+            f"boltgen.relay needs a TVM from {_shown(OLDEST)} to {_shown(NEWEST)}; TVM "
+            f"{found.version} in {found.folder} {lacks}: {REMEDY}"
+        )
+    return found
+
+
+def _shown(number: tuple[int, int]) -> str:
+    return f"{number[0]}.{number[1]}"
+
+
+def cuda_compile_callback(compile_text: Callable[[str], bytes]) -> Callable[..., bytearray]:
+    """`tvm_callback_cuda_compile` for every version: later ones pass the target as well."""
+
+    def callback(code: str, *_target: object) -> bytearray:
+        return bytearray(compile_text(code))
+
+    return callback
