@@ -21,9 +21,9 @@ from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.codegen.adapter import Convention as Convention
 from boltgen.codegen.kernel import KernelSource, render_kernel
-from boltgen.ir.region import Region
+from boltgen.ir.dtypes import DType
+from boltgen.ir.region import Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.tune.select import Decision, Task, select
@@ -50,7 +50,8 @@ class Phases:
 class PipelineOptions:
     """How regions are built.
 
-    `settings`, `toolchain` and `cache` default to what the environment says.
+    `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
+    type in which products are summed.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -60,6 +61,7 @@ class PipelineOptions:
     phases: Phases = field(default_factory=Phases)
     toolchain: Toolchain | None = None
     cache: Cache | None = None
+    accumulate: DType = DType.F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,8 @@ def build_regions(
     """
     chosen = options or PipelineOptions()
     with chosen.phases.phase("choose kernels and generate sources"):
-        plan = plan_regions(regions, arch, convention)
+        summed = [region.accumulating_in(chosen.accumulate) for region in regions]
+        plan = plan_regions(summed, arch, convention)
     with chosen.phases.phase("compile kernels"):
         return build_plan(plan, chosen)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeAlias
 
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
@@ -27,7 +26,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
-from boltgen.ir.region import Region
+from boltgen.ir.region import Convention, Region
 from boltgen.space.kernel import Family, KernelSpec
 
 # A tensor's shape, and the enumerator of boltgen::Rank by which it is compared.
@@ -78,13 +77,6 @@ class AdapterLaunch:
                 f"{region.symbol}: roles {used} are not all among its "
                 f"{region.parameter_count} parameters"
             )
-
-
-class Convention(Enum):
-    """How TVM calls a region's function."""
-
-    RELAX = "relax"  # TVM's FFI since 0.21: typed functions of TensorView
-    RELAY = "relay"  # the packed C functions of TVM up to 0.19
 
 
 def render_relax_adapter(launches: Sequence[AdapterLaunch]) -> str:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
+
+
+class Convention(Enum):
+    """How TVM calls a region's function."""
+
+    RELAX = "relax"  # TVM's FFI since 0.21: typed functions of TensorView
+    RELAY = "relay"  # the packed C functions of TVM up to 0.19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,10 @@ class Region:
     a: int
     b: int
     operands: tuple[Operand, ...] = ()
+
+    def accumulating_in(self, dtype: DType) -> Region:
+        """The same region, its products summed in `dtype`."""
+        return replace(self, problem=replace(self.problem, acc_dtype=dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

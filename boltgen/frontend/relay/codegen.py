@@ -14,7 +14,8 @@ from tvm import relay
 
 from boltgen.frontend.relay.patterns import lower_all
 from boltgen.ir.key import canonical
-from boltgen.pipeline import BuiltRegions, Convention, build_regions
+from boltgen.ir.region import Convention
+from boltgen.pipeline import BuiltRegions, build_regions
 
 # A region's function says with this attribute for which architecture it is to be built.
 ARCH = "boltgen_arch"

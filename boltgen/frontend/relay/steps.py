@@ -8,6 +8,7 @@ from boltgen import pipeline
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.patterns import annotate as _annotate
 from boltgen.frontend.relay.patterns import is_region, regions
+from boltgen.ir.region import Convention
 
 
 def annotate(module: tvm.IRModule) -> tvm.IRModule:
@@ -24,7 +25,7 @@ def compile_regions(
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     codegen.register()
-    built = pipeline.build_regions(regions(module), arch, options, pipeline.Convention.RELAY)
+    built = pipeline.build_regions(regions(module), arch, options, Convention.RELAY)
     codegen.remember(built)
     functions = {
         gvar: codegen.with_arch([function], arch)[0] if is_region(function) else function
