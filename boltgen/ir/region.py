@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
