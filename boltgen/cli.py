@@ -73,6 +73,9 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         typer.Option(help="An input's shape, name=1,3,224,224; for dynamic dimensions."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Compilers that run at once.")] = None,
+    accumulate: Annotated[
+        str, typer.Option(help="What products are summed in: float32 or float16.")
+    ] = "float32",
     debug: Debug = False,
 ) -> None:
     """Compile a model to a folder with one deployable library.
@@ -89,6 +92,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             arch=arch,
             shapes=dict(parse_shape(text) for text in shape or []),
             jobs=jobs,
+            accumulate=accumulate,
             reporter=reporter_for(_err),
         )
         artifact.save(output)

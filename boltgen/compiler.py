@@ -16,7 +16,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch
-from boltgen.errors import BoltgenError, CacheError
+from boltgen.errors import BoltgenError, CacheError, InvalidProblemError
+from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
@@ -49,14 +50,16 @@ def compile(
     jobs: int | None = None,
     reporter: Reporter | None = None,
     reuse: bool = True,
+    accumulate: str = "float32",
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
     `model` is the path of an ONNX file, a `torch.export` program, or a Relax module; `shapes` gives
-    the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once. The
-    artifact lives in a temporary folder until it is saved. An ONNX file that was compiled before,
-    for the same arch and by the same versions of everything, is taken whole from the cache, unless
-    `reuse` is false.
+    the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once.
+    `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
+    on consumer GPUs and rounds at every step. The artifact lives in a temporary folder until it is
+    saved. An ONNX file that was compiled before, for the same arch and by the same versions of
+    everything, is taken whole from the cache, unless `reuse` is false.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -67,9 +70,11 @@ def compile(
         ToolchainError: a compiler is missing or fails at its job.
         CompileError: a kernel does not compile.
         CacheError: the cache folder cannot be used.
+        InvalidProblemError: `accumulate` is no type that a tensor core sums in.
     """
     settings = settings_from()
     row = arch_named(arch)
+    summed_in = _accumulator(accumulate)
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
     options = PipelineOptions(
@@ -78,10 +83,11 @@ def compile(
         reporter=reporter or Silent(),
         toolchain=tools,
         cache=cache,
+        accumulate=summed_in,
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
-        key = model_key(model, row, fixed, tools) if reuse else None
+        key = model_key(model, row, fixed, tools, summed_in) if reuse else None
         found = cache.find(_KIND, key) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
@@ -93,6 +99,16 @@ def compile(
         except CacheError as error:
             _log.warning("the compiled model is not kept in the cache: %s", error)
     return artifact
+
+
+def _accumulator(name: str) -> DType:
+    try:
+        return DType(name)
+    except ValueError:
+        known = " or ".join(repr(dtype.value) for dtype in DType)
+        raise InvalidProblemError(
+            f"products cannot be accumulated in {name!r}; give {known}"
+        ) from None
 
 
 def tvm_compile_alone(model: object, arch: str = "sm_80") -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from boltgen.arch import Arch
 from boltgen.build.toolchain import Toolchain
+from boltgen.ir.dtypes import DType
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
 
@@ -20,12 +21,16 @@ _EXTERNAL = b"location"
 
 
 def model_key(
-    model: object, arch: Arch, shapes: dict[str, tuple[int, ...]], tools: Toolchain
+    model: object,
+    arch: Arch,
+    shapes: dict[str, tuple[int, ...]],
+    tools: Toolchain,
+    accumulate: DType = DType.F32,
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
-    It covers the file's contents, arch, shapes, boltgen's own code and templates, the compilers,
-    and the packages that import and compile the model.
+    It covers the file's contents, arch, shapes, accumulator type, boltgen's own code and templates,
+    the compilers, and the packages that import and compile the model.
     """
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
@@ -42,6 +47,7 @@ def model_key(
         Path(model).stem,
         arch,
         shapes,
+        accumulate,
         versions,
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
         _own_code(),

@@ -9,6 +9,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.ir.dtypes import DType
 from boltgen.runtime import model_key as module
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
@@ -40,6 +41,7 @@ def test_the_key_changes_with_everything_that_matters(
         model_key(path, SM80, {}, tools),
         model_key(path, SM80, {"x": (1,)}, tools),
         model_key(path, ARCHES["sm_86"], {}, tools),
+        model_key(path, SM80, {}, tools, DType.F16),
         model_key(path, SM80, {}, replace(tools, cutlass=replace(tools.cutlass, version="9"))),
         model_key(path, SM80, {}, replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))),
         model_key(path, SM80, {}, replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))),

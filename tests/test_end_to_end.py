@@ -1,0 +1,103 @@
+"""The main job: a model in, one library out, run on the virtual GPU against an FP32 reference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import boltgen
+from boltgen.errors import InvalidProblemError
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.vgpu import Vgpu
+from models import build
+from models.digits import MODEL_PATH, load_heldout
+
+
+@pytest.fixture(scope="module")
+def vgpu() -> Vgpu:
+    device = boltgen.activate("vgpu")
+    assert device.vgpu is not None
+    return device.vgpu
+
+
+def reference(model: Path, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)[0]
+
+
+def assert_every_region_was_launched(artifact: Artifact, vgpu: Vgpu, runs: int = 1) -> None:
+    """What metadata says of regions and kernels is what the virtual GPU executed."""
+    launched = Counter(record.kernel for record in vgpu.launches())
+    expected = Counter(f"{region.kernel}_device" for region in artifact.metadata.regions)
+    assert {name: launched[name] for name in expected} == {
+        name: runs * count for name, count in expected.items()
+    }
+
+
+def test_the_demo_model_loses_no_accuracy(vgpu: Vgpu) -> None:
+    heldout = load_heldout()
+    artifact = boltgen.compile(MODEL_PATH, arch="sm_80")
+    vgpu.clear_launches()
+    batches = list(heldout.batches())
+    logits = np.concatenate([artifact.run({"input": x}, device="vgpu")["logits"] for x in batches])
+    expected = np.concatenate([reference(MODEL_PATH, {"input": x}) for x in batches])
+    assert heldout.accuracy(expected) >= 0.97
+    assert heldout.accuracy(logits) >= heldout.accuracy(expected) - 0.003
+    assert_every_region_was_launched(artifact, vgpu, runs=len(batches))
+    # All nine convolutions and both dense layers are boltgen's.
+    assert len(artifact.metadata.regions) == 11
+
+
+def fp16_tolerance(expected: np.ndarray, layers: int) -> float:
+    """How far FP16 may be from FP32 at the end of `layers` layers: a root mean square.
+
+    Every layer rounds its output to FP16, at most half an ulp or 2^-11 of a value. Roundings of
+    different elements are independent, so over the layers they add up in quadrature; each layer's
+    weights and activations are rounded, which makes two such errors a layer. Normalised layers pass
+    on errors and values with the same gain, so the sum is relative to the output.
+    """
+    unit_roundoff = 2.0**-11
+    magnitude = float(np.sqrt(np.mean(np.square(expected))))
+    return unit_roundoff * np.sqrt(2 * layers) * magnitude
+
+
+def test_resnet18_runs_in_boltgen_kernels(vgpu: Vgpu, tmp_path: Path) -> None:
+    model = build("resnet18", batch=1, image_size=64)
+    path = tmp_path / "resnet18.onnx"
+    onnx.save(model, path)
+    artifact = boltgen.compile(path, arch="sm_80")
+
+    # Every convolution whose channels are multiples of 8, every dense layer, and the first one.
+    offloaded = [placed for placed in artifact.metadata.placements if placed.region]
+    products = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm")]
+    assert len(artifact.metadata.regions) == len(products) == 21
+    assert sum("conv2d" in placed.operator for placed in offloaded) == 20
+    assert sum("matmul" in placed.operator for placed in offloaded) == 1
+
+    image = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
+    vgpu.clear_launches()
+    actual = artifact.run({"input": image}, device="vgpu")["logits"]
+    assert_every_region_was_launched(artifact, vgpu)
+    expected = reference(path, {"input": image})
+    error = np.sqrt(np.mean(np.square(actual - expected)))
+    assert error <= fp16_tolerance(expected, layers=len(products))
+
+
+def test_products_may_be_summed_in_fp16(vgpu: Vgpu) -> None:
+    artifact = boltgen.compile(MODEL_PATH, arch="sm_80", accumulate="float16")
+    assert all("acc_dtype=float16" in region.runs_as for region in artifact.metadata.regions)
+    heldout = load_heldout()
+    batch = next(heldout.batches())
+    logits = artifact.run({"input": batch}, device="vgpu")["logits"]
+    right = logits.argmax(axis=1) == heldout.labels[: len(batch)]
+    assert right.mean() >= 0.97
+
+
+def test_an_unknown_accumulator_is_refused() -> None:
+    with pytest.raises(InvalidProblemError, match="'int8'; give 'float16' or 'float32'"):
+        boltgen.compile(MODEL_PATH, accumulate="int8")
