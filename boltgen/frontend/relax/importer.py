@@ -18,7 +18,7 @@ from boltgen.frontend.relax.onnx_reader import (
     read_onnx,
 )
 from boltgen.frontend.relax.translate import dtype_of, shape_of
-from boltgen.frontend.relax.weights import check_weight
+from boltgen.frontend.weights import check_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tvm
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax.weights import check_weight
+from boltgen.frontend.weights import check_weight
 
 # Operators whose constant operands become FP16 operands of a kernel, and those that pass one on.
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"})

@@ -14,7 +14,7 @@ from tvm import ir, relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax.normalise.fold import Array
-from boltgen.frontend.relax.weights import FP16_MAX
+from boltgen.frontend.weights import FP16_MAX
 
 Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW

@@ -1,0 +1,196 @@
+"""Normalisation of operators that move or reduce elements: reshapes, pools, norms, joins."""
+
+from __future__ import annotations
+
+from math import prod
+
+from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
+from boltgen.frontend.normalise.dialect import IRExpr
+from boltgen.frontend.normalise.values import (
+    FLAT,
+    FLOATS,
+    NHWC,
+    Order,
+    Value,
+    identity,
+    inverse,
+    moves_nothing,
+    permuted,
+)
+
+
+def _permute_dims(call: OperatorCall) -> Item | None:
+    """Only the bookkeeping changes: the permutation happens where someone needs its result."""
+    x = call.store.settle(call.tensor(0))
+    rank = len(x.shape)
+    axes = call.attrs["axes"]
+    axes = tuple(reversed(range(rank))) if axes is None else tuple(int(a) % rank for a in axes)
+    if x.flat is not None:
+        return None
+    back = inverse(axes)
+    value = Value(
+        shape=call.shape,
+        dtype=call.dtype,
+        order=permuted(back, x.order),
+        stored=x.stored,
+        forms={(permuted(back, order), dtype): expr for (order, dtype), expr in x.forms.items()},
+        keep_wide=x.keep_wide,
+        single_use=call.single_use,
+    )
+    return value
+
+
+def _reshape(call: OperatorCall) -> Item | None:
+    x = call.store.settle(call.tensor(0))
+    if x.shape == call.shape:
+        x.single_use = x.single_use and call.single_use
+        return x
+    flattens = (
+        x.order == NHWC
+        and x.is_float
+        and call.shape == (x.shape[0], prod(x.shape[1:]))
+        and not moves_nothing(x.shape, x.order)
+    )
+    if flattens:
+        expr = call.store.get(x, x.order, x.stored)
+        value = call.result(call.dialect.reshape(expr, call.shape), FLAT, wide=x.keep_wide)
+        _, c, h, w = x.shape
+        value.flat = (c, h, w)
+        return value
+    is_in_place = x.flat is None and moves_nothing(x.shape, x.order)
+    expr = call.store.get(x, x.order if is_in_place else None, x.stored)
+    return call.result(call.dialect.reshape(expr, call.shape), wide=x.keep_wide)
+
+
+def _spatial(layout: str) -> Order | None:
+    orders = {"NCHW": NHWC, "NHWC": identity(4)}
+    return orders.get(layout)
+
+
+def _pool(*, wide: bool) -> Rule:
+    def rule(call: OperatorCall) -> Item | None:
+        attrs = call.attrs
+        order = _spatial(attrs["layout"])
+        x = call.store.settle(call.tensor(0))
+        if order is None or attrs["out_layout"] not in {"", attrs["layout"]} or not x.is_float:
+            return None
+        expr = call.store.get(x, order, "float32" if wide else None)
+        return call.result(call.dialect.pool(call.name, expr, attrs), order, wide=x.keep_wide)
+
+    return rule
+
+
+def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
+    """A mean where one pixel is left, for which TVM has a better schedule."""
+    attrs = call.attrs
+    order = _spatial(attrs["layout"])
+    x = call.tensor(0)
+    if order is None or attrs["out_layout"] not in {"", attrs["layout"]} or not x.is_float:
+        return None
+    wide = call.store.get(x, order, "float32")
+    if permuted(call.shape, order)[1:3] == (1, 1):
+        expr = call.dialect.reduce("mean", wide, [1, 2], keepdims=True)
+    else:
+        expr = call.dialect.adaptive_avg_pool2d(wide, attrs)
+    return call.result(expr, order, wide=x.keep_wide)
+
+
+def _reduction(*, wide: bool) -> Rule:
+    def rule(call: OperatorCall) -> Item | None:
+        x = call.store.settle(call.tensor(0))
+        if not x.is_float or x.flat is not None:
+            return None
+        rank = len(x.shape)
+        axis, keepdims = call.attrs["axis"], bool(call.attrs["keepdims"])
+        axes = range(rank) if axis is None else [int(each) % rank for each in axis]
+        stored_axes = sorted(x.order.index(each) for each in axes)
+        expr = call.store.get(x, x.order, "float32" if wide else None)
+        order = x.order
+        if not keepdims:
+            kept = [each for each in range(rank) if each not in axes]
+            order = tuple(kept.index(each) for each in x.order if each in kept)
+        reduced = call.dialect.reduce(call.name, expr, stored_axes, keepdims=keepdims)
+        return call.result(reduced, order, wide=x.keep_wide)
+
+    return rule
+
+
+def _softmax(call: OperatorCall) -> Item | None:
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    axis = x.order.index(call.attrs["axis"] % len(x.shape))
+    expr = call.dialect.softmax(call.name, call.store.get(x, x.order, "float32"), axis)
+    return call.result(expr, x.order)
+
+
+def _layer_norm(call: OperatorCall) -> Item | None:
+    """In FP16 where its input is, if TVM's layer norm reduces in FP32 all the same."""
+    x = call.store.settle(call.tensor(0))
+    if not all(value.is_float for value in call.tensors):
+        return None
+    narrow = call.dialect.layer_norm_is_wide and not x.keep_wide
+    dtype = "float16" if narrow else "float32"
+    args = [call.store.get(value, None, dtype) for value in call.tensors]
+    return call.result(call.again(args))
+
+
+def _concat(call: OperatorCall) -> Item | None:
+    (parts,) = call.args
+    if not isinstance(parts, tuple) or call.dtype not in FLOATS:
+        return None
+    values = [call.store.settle(part) for part in parts if isinstance(part, Value)]
+    if len(values) != len(parts):
+        return None
+    order = common_order(values, call.shape)
+    wide = any(value.keep_wide for value in values)
+    axis = call.attrs["axis"]
+    axis = order.index((0 if axis is None else axis) % len(call.shape))
+    dtype = "float32" if wide else "float16"
+    exprs = [call.store.get(value, order, dtype) for value in values]
+    return call.result(call.dialect.concat(exprs, axis), order, wide=wide)
+
+
+def _pad(call: OperatorCall) -> Item | None:
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    widths = [call.attrs["widths"][axis] for axis in x.order]
+    expr = call.dialect.pad(call.store.get(x, x.order, x.stored), widths, call.attrs)
+    return call.result(expr, x.order, wide=x.keep_wide)
+
+
+def _dropout(call: OperatorCall) -> Item | None:
+    """Nothing at inference; the mask is never used."""
+    return (call.tensor(0), call.tensor(0))
+
+
+def _movement(call: OperatorCall) -> Item | None:
+    """Copies elements of its first operand as they are stored."""
+    x = call.tensor(0)
+    if not x.is_float:
+        return None
+    rest: list[IRExpr] = []
+    for arg in call.args[1:]:
+        if isinstance(arg, tuple) or (isinstance(arg, Value) and arg.is_float):
+            return None
+        rest.append(call.store.result(arg) if isinstance(arg, Value) else arg)
+    dtype = "float32" if x.keep_wide else ("float16" if x.constant is not None else None)
+    return call.result(call.again([call.store.get(x, None, dtype), *rest]), wide=x.keep_wide)
+
+
+RULES: dict[str, Rule] = {
+    "permute_dims": _permute_dims,
+    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims"), _reshape),
+    "nn.max_pool2d": _pool(wide=False),
+    "nn.avg_pool2d": _pool(wide=True),
+    "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    **dict.fromkeys(("mean", "sum", "variance", "std"), _reduction(wide=True)),
+    **dict.fromkeys(("max", "min"), _reduction(wide=False)),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
+    "nn.layer_norm": _layer_norm,
+    "concat": _concat,
+    "nn.pad": _pad,
+    "nn.dropout": _dropout,
+    **dict.fromkeys(("take", "strided_slice", "broadcast_to", "tile", "repeat", "flip"), _movement),
+}

@@ -1,0 +1,204 @@
+"""A model's values under normalisation: what each one is, and in which layout and dtype it is kept.
+
+A value's *logical* form is the one that the model's author wrote. It is *stored* with its
+dimensions permuted (`order`), and narrowed to FP16; converting back waits until someone asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from boltgen.errors import ModelImportError
+from boltgen.frontend.normalise.dialect import Array, Dialect, IRExpr, as_c_array
+from boltgen.frontend.weights import FP16_MAX
+
+Order = tuple[int, ...]
+NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW
+FLAT: Order = (-1,)  # of a logical (N, C*H*W) that is stored as (N, H*W*C)
+FLOATS = frozenset({"float16", "float32"})
+
+
+def identity(rank: int) -> Order:
+    """The order of a value that is stored as it is written."""
+    return tuple(range(rank))
+
+
+def inverse(order: Order) -> Order:
+    """The order that undoes `order`."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def permuted(shape: tuple[int, ...], order: Order) -> tuple[int, ...]:
+    """`shape` with its dimensions in `order`."""
+    return tuple(shape[axis] for axis in order)
+
+
+def moves_nothing(shape: tuple[int, ...], order: Order) -> bool:
+    """Whether permuting only moves dimensions of extent 1: the memory stays as it is."""
+    kept = [axis for axis in order if shape[axis] != 1]
+    return kept == sorted(kept)
+
+
+@dataclass(slots=True)
+class Linear:
+    """A product whose weight and bias are constants and which is not emitted yet.
+
+    A batch norm that follows goes into both. `axis` is the output channel's in the weight;
+    `channel` its axis in the logical result.
+    """
+
+    emit: Callable[[Array, Array | None], IRExpr]
+    weight: Array
+    axis: int
+    channel: int
+    bias: Array | None = None
+
+    def scale(self, scale: Array) -> None:
+        """Multiply the result by `scale`, one number per channel."""
+        shape = [1] * self.weight.ndim
+        shape[self.axis] = -1
+        self.weight = self.weight * scale.reshape(shape).astype(np.float32)
+        self.bias = None if self.bias is None else self.bias * scale
+
+    def add(self, shift: Array) -> None:
+        """Add `shift`, one number per channel, to the result."""
+        bias = 0.0 if self.bias is None else self.bias
+        self.bias = bias + shift.astype(np.float64)
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One tensor.
+
+    Exactly one of `constant` (logical form), `pending` and `forms` is what it is made of; `forms`
+    has its expressions by (order, dtype). `flat` is (C, H, W) of a logical (N, C*H*W) that is
+    stored in the order H, W, C. `keep_wide` marks what FP16 cannot hold.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str  # logical
+    order: Order
+    stored: str = ""  # dtype
+    constant: Array | None = None
+    pending: Linear | None = None
+    forms: dict[tuple[Order, str], IRExpr] = field(default_factory=dict)
+    flat: tuple[int, int, int] | None = None
+    keep_wide: bool = False
+    single_use: bool = False
+
+    @property
+    def is_float(self) -> bool:
+        """Whether narrowing to FP16 concerns it."""
+        return self.dtype in FLOATS
+
+
+class Store:
+    """Converts values from one form to another, emitting what that takes."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def of_array(self, array: Array) -> Value:
+        """A constant."""
+        return Value(
+            shape=array.shape,
+            dtype=str(array.dtype),
+            order=identity(array.ndim),
+            stored=str(array.dtype),
+            constant=array,
+        )
+
+    def of_expr(
+        self, expr: IRExpr, shape: tuple[int, ...], dtype: str, order: Order | None = None
+    ) -> Value:
+        """A value of logical `shape` and `dtype` that `expr` computes in `order`."""
+        order = identity(len(shape)) if order is None else order
+        stored = self.dialect.dtype(expr)
+        forms = {(order, stored): expr}
+        return Value(shape=shape, dtype=dtype, order=order, stored=stored, forms=forms)
+
+    def settle(self, value: Value) -> Value:
+        """`value` with its pending product emitted."""
+        if value.pending is not None:
+            linear, value.pending = value.pending, None
+            expr = linear.emit(linear.weight, linear.bias)
+            value.stored = self.dialect.dtype(expr)
+            value.forms[value.order, value.stored] = expr
+        return value
+
+    def get(self, value: Value, order: Order | None = None, dtype: str | None = None) -> IRExpr:
+        """The expression of `value` in `order` and `dtype`; by default logical and as stored."""
+        self.settle(value)
+        order = identity(len(value.shape)) if order is None else order
+        dtype = value.stored if dtype is None else dtype
+        if (order, dtype) in value.forms:
+            return value.forms[order, dtype]
+        if value.constant is not None:
+            made = self._constant(value.constant, order, dtype)
+        elif (order, value.stored) in value.forms:
+            made = self.dialect.astype(value.forms[order, value.stored], dtype)
+        else:
+            made = self._reordered(value, order, dtype)
+        value.forms[order, dtype] = made
+        return made
+
+    def _constant(self, array: Array, order: Order, dtype: str) -> IRExpr:
+        with np.errstate(over="ignore"):  # to infinity, which `needs_range` and `weight` decide on
+            narrow = array.astype(dtype) if str(array.dtype) != dtype else array
+        return self.dialect.constant(as_c_array(narrow.transpose(order)))
+
+    def _reordered(self, value: Value, order: Order, dtype: str) -> IRExpr:
+        # Narrow before moving, widen after: fewer bytes go through the permutation.
+        before = dtype if dtype == "float16" and value.stored == "float32" else value.stored
+        expr = self.get(value, value.order, before)
+        if value.flat is not None:
+            c, h, w = value.flat
+            expr = self.dialect.reshape(expr, (value.shape[0], h, w, c))
+            expr = self.dialect.permute_dims(expr, inverse(NHWC))
+            expr = self.dialect.reshape(expr, value.shape)
+            if order != identity(len(value.shape)):
+                expr = self.dialect.permute_dims(expr, order)
+        else:
+            stored_shape = permuted(value.shape, value.order)
+            back = inverse(value.order)
+            step = tuple(back[axis] for axis in order)
+            if moves_nothing(stored_shape, step):
+                expr = self.dialect.reshape(expr, permuted(value.shape, order))
+            elif step != identity(len(step)):
+                expr = self.dialect.permute_dims(expr, step)
+        if before != dtype:
+            value.forms[order, before] = expr
+            expr = self.dialect.astype(expr, dtype)
+        return expr
+
+    def result(self, value: Value) -> IRExpr:
+        """The logical form in the logical dtype: what leaves the function."""
+        return self.get(value, None, value.dtype)
+
+
+def needs_range(array: Array) -> bool:
+    """Whether FP16 cannot hold a constant that FP32 can: a mask's -1e9, say."""
+    if str(array.dtype) != "float32" or not array.size:
+        return False  # what is FP16 already fits, and what is no float is not narrowed
+    return bool(max(-float(array.min()), float(array.max())) > FP16_MAX)
+
+
+def as_weight(array: Array, operator: str, *, allow_nonfinite: bool) -> Array:
+    """A kernel's constant operand in FP16.
+
+    Raises:
+        ModelImportError: an element is infinite in FP16, or NaN.
+    """
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16)
+    if not allow_nonfinite and not np.isfinite(narrow).all():
+        bad = array.reshape(-1)[np.flatnonzero(~np.isfinite(narrow))[0]]
+        raise ModelImportError(
+            f"a weight or bias of {operator}, of shape {tuple(array.shape)}, contains {bad:g}, "
+            f"which is no finite FP16 number (FP16 ends at {FP16_MAX:.0f}); scale it down, or pass "
+            "allow_nonfinite=True to compile it all the same"
+        )
+    return narrow
