@@ -42,8 +42,8 @@ class Dialect(Protocol):
     def permute_dims(self, x: IRExpr, axes: Sequence[int]) -> IRExpr:
         """The dimensions in another order."""
 
-    def filter_layout(self, *, channels: int, groups: int) -> str:
-        """The layout in which a convolution's weight is wanted."""
+    def filter_layout(self, *, channels: int, filters: int, groups: int) -> str | None:
+        """The layout in which a convolution's weight is wanted; None to leave it as it is."""
 
     def conv2d(self, x: IRExpr, weight: IRExpr, layout: str, attrs: Attributes) -> IRExpr:
         """A convolution; where it is grouped, summed and stored in FP32."""

@@ -35,7 +35,13 @@ def _conv2d(call: OperatorCall) -> Item | None:
         return None
     store, dialect = call.store, call.dialect
     order = _order(layout, "NHWC")
-    goal = dialect.filter_layout(channels=x.shape[layout.index("C")], groups=attrs["groups"])
+    goal = dialect.filter_layout(
+        channels=x.shape[layout.index("C")],
+        filters=weight.shape[kernel_layout.index("O")],
+        groups=attrs["groups"],
+    )
+    if goal is None:
+        return None
     kernel_order = _order(kernel_layout, goal)
 
     def emit(filters: IRExpr, bias: IRExpr | None) -> IRExpr:

@@ -5,7 +5,6 @@ The kernels of a whole module are built before, in parallel; the hook then only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +12,14 @@ import tvm
 from tvm import relay
 
 from boltgen.frontend.relay.patterns import lower_all
+from boltgen.ir.dtypes import DType
 from boltgen.ir.key import canonical
 from boltgen.ir.region import Convention
-from boltgen.pipeline import BuiltRegions, build_regions
+from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 
-# A region's function says with this attribute for which architecture it is to be built.
+# A region's function says with these attributes how it is to be built.
 ARCH = "boltgen_arch"
+ACCUMULATE = "boltgen_accumulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,12 @@ def generate(function: relay.Function) -> tvm.runtime.Module:
     module = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     (typed,) = (f for f in module.functions.values() if isinstance(f, relay.Function))
     (region,) = lower_all([typed.with_attr("global_symbol", function.attrs["global_symbol"])])
-    arch = str(function.attrs[ARCH]) if ARCH in function.attrs else "sm_80"
-    key = _key(arch, region)
+    arch = str(function.attrs[ARCH])
+    accumulate = DType(str(function.attrs[ACCUMULATE]))
+    key = _key(arch, region.accumulating_in(accumulate))
     if key not in _built:  # a module that another process has partitioned
-        remember(build_regions([region], arch, convention=Convention.RELAY))
+        options = PipelineOptions(accumulate=accumulate)
+        remember(build_regions([region], arch, options, Convention.RELAY))
     return module_of(region.symbol, _built[key])
 
 
@@ -77,6 +80,9 @@ def register() -> None:
     tvm.register_func("relay.ext.boltgen", generate, override=True)
 
 
-def with_arch(functions: Sequence[relay.Function], arch: str) -> list[relay.Function]:
-    """Regions that are to be built for `arch`."""
-    return [function.with_attr(ARCH, tvm.runtime.String(arch)) for function in functions]
+def marked(function: relay.Function, arch: str, accumulate: DType) -> relay.Function:
+    """A region that is to be built for `arch`, its products summed in `accumulate`."""
+    marks = {ARCH: arch, ACCUMULATE: accumulate.value}
+    for name, value in marks.items():
+        function = function.with_attr(name, tvm.runtime.String(value))
+    return function

@@ -6,14 +6,33 @@ import tvm
 
 from boltgen import pipeline
 from boltgen.frontend.relay import codegen
+from boltgen.frontend.relay.bind import Parameters, bind
+from boltgen.frontend.relay.normalise import normalise as _normalise
 from boltgen.frontend.relay.patterns import annotate as _annotate
 from boltgen.frontend.relay.patterns import is_region, regions
 from boltgen.ir.region import Convention
 
 
-def annotate(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` with each region that boltgen computes in a function of its own."""
-    return _annotate(module)
+def annotate(
+    module: tvm.IRModule,
+    params: Parameters | None = None,
+    *,
+    normalise: bool = True,
+    allow_nonfinite: bool = False,
+) -> tvm.IRModule:
+    """`module` with each region that boltgen computes in a function of its own.
+
+    `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
+    a module that is so already keeps its form.
+
+    Raises:
+        ModelImportError: the module has no types or no function `main`, `params` are not its
+            parameters, or a weight is NaN or infinite in FP16 and `allow_nonfinite` is not set.
+    """
+    typed = bind(module, params or {}, allow_nonfinite=allow_nonfinite)
+    if normalise:
+        typed = _normalise(typed, allow_nonfinite=allow_nonfinite)
+    return _annotate(typed)
 
 
 def compile_regions(
@@ -24,11 +43,43 @@ def compile_regions(
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    codegen.register()
-    built = pipeline.build_regions(regions(module), arch, options, Convention.RELAY)
+    chosen = options or pipeline.PipelineOptions()
+    # Not left to the hook: through TVM's foreign function interface an error loses its type.
+    built = pipeline.build_regions(regions(module), arch, chosen, Convention.RELAY)
     codegen.remember(built)
+    return mark(module, arch=arch, options=chosen)
+
+
+def mark(module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions) -> tvm.IRModule:
+    """An annotated module whose regions say how they are to be built."""
+    codegen.register()
     functions = {
-        gvar: codegen.with_arch([function], arch)[0] if is_region(function) else function
+        gvar: codegen.marked(function, arch, options.accumulate)
+        if is_region(function)
+        else function
         for gvar, function in module.functions.items()
     }
     return tvm.IRModule(functions, module.type_definitions)
+
+
+def partition(
+    module: tvm.IRModule,
+    params: Parameters | None = None,
+    *,
+    arch: str = "sm_80",
+    normalise: bool = True,
+    allow_nonfinite: bool = False,
+    options: pipeline.PipelineOptions | None = None,
+) -> tvm.IRModule:
+    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+
+    The result builds with plain `relay.build` for target cuda, for every executor. `params` become
+    constants. `normalise` first makes the model FP16 and NHWC inside; its inputs and outputs keep
+    their dtypes and layouts. `options` says how kernels are compiled.
+
+    Raises:
+        ModelImportError: the module or its parameters cannot be used; the message says why.
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    annotated = annotate(module, params, normalise=normalise, allow_nonfinite=allow_nonfinite)
+    return compile_regions(annotated, arch=arch, options=options)

@@ -1,0 +1,142 @@
+"""The attributes of Relay's operators, as normalisation names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import relay, tir
+
+from boltgen.frontend.relay.translate import (
+    conv2d_attributes,
+    four_sided,
+    integers,
+    scalar_of,
+    shape_of,
+    transpose_axes,
+)
+
+# Relay's names of operators whose rules have another name.
+NAMES = {
+    "nn.global_avg_pool2d": "nn.adaptive_avg_pool2d",
+    "nn.batch_flatten": "reshape",
+    "squeeze": "reshape",
+    "expand_dims": "reshape",
+    "transpose": "permute_dims",
+    "layout_transform": "permute_dims",
+    "cast": "astype",
+    "concatenate": "concat",
+    "nn.leaky_relu": "nn.leakyrelu",
+}
+
+
+class UnknownForm(ValueError):  # noqa: N818 (a reason, caught by the walk)
+    """An operator with attributes that no rule knows; the operator stays as it is written."""
+
+
+def _conv2d(call: relay.Call) -> dict[str, Any]:
+    attributes = conv2d_attributes(call)
+    weight = shape_of(call.args[1].checked_type) or ()
+    extents = dict(zip(str(attributes["kernel_layout"]), weight, strict=False))
+    if not {"O", "H", "W"} <= extents.keys():
+        raise UnknownForm(f"kernel layout {attributes['kernel_layout']}")
+    return {
+        **attributes,
+        "channels": extents["O"],
+        "kernel_size": (extents["H"], extents["W"]),
+    }
+
+
+def _pool(call: relay.Call) -> dict[str, Any]:
+    attrs = call.attrs
+    include = "count_include_pad" in attrs.keys() and bool(attrs.count_include_pad)  # noqa: SIM118
+    return {
+        "pool_size": integers(attrs.pool_size),
+        "strides": integers(attrs.strides),
+        "padding": four_sided(attrs.padding),
+        "dilation": integers(attrs.dilation),
+        "ceil_mode": bool(attrs.ceil_mode),
+        "count_include_pad": include,
+        "layout": str(attrs.layout),
+        "out_layout": str(attrs.out_layout),
+    }
+
+
+def _adaptive(call: relay.Call) -> dict[str, Any]:
+    attrs = call.attrs
+    is_global = call.op.name == "nn.global_avg_pool2d"
+    return {
+        "output_size": (1, 1) if is_global else integers(attrs.output_size),
+        "layout": str(attrs.layout),
+        "out_layout": str(attrs.out_layout),
+    }
+
+
+def _reduction(call: relay.Call) -> dict[str, Any]:
+    attrs = call.attrs
+    rank = len(shape_of(call.args[0].checked_type) or ())
+    axes = None if attrs.axis is None else tuple(axis % rank for axis in integers(attrs.axis))
+    if bool(attrs.exclude):
+        axes = tuple(axis for axis in range(rank) if axis not in (axes or ()))
+    return {"axis": axes, "keepdims": bool(attrs.keepdims)}
+
+
+def _axis(call: relay.Call) -> dict[str, Any]:
+    return {"axis": int(call.attrs.axis)}
+
+
+def _batch_norm(call: relay.Call) -> dict[str, Any]:
+    attrs = call.attrs
+    return {
+        "axis": int(attrs.axis),
+        "epsilon": float(attrs.epsilon),
+        "center": bool(attrs.center),
+        "scale": bool(attrs.scale),
+        "training": False,
+    }
+
+
+def _pad(call: relay.Call) -> dict[str, Any]:
+    value = scalar_of(call.args[1])
+    if value is None:
+        raise UnknownForm("a padding value that is not known before the model runs")
+    widths = tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
+    return {"widths": widths, "value": value, "mode": str(call.attrs.pad_mode)}
+
+
+def _permute_dims(call: relay.Call) -> dict[str, Any]:
+    if call.op.name == "transpose":
+        return {"axes": transpose_axes(call)}
+    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    if sorted(source) != sorted(target) or not source.isalpha() or not source.isupper():
+        raise UnknownForm(f"a layout transform from {source} to {target}")
+    return {"axes": tuple(source.index(letter) for letter in target)}
+
+
+_ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, Any]]] = {
+    "nn.conv2d": _conv2d,
+    "nn.max_pool2d": _pool,
+    "nn.avg_pool2d": _pool,
+    "nn.adaptive_avg_pool2d": _adaptive,
+    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "nn.bias_add", "nn.prelu"), _axis),
+    "nn.batch_norm": _batch_norm,
+    "nn.pad": _pad,
+    "permute_dims": _permute_dims,
+}
+
+
+def attributes(name: str, call: relay.Call) -> dict[str, Any]:
+    """The attributes that the rule `name` reads of `call`.
+
+    Raises:
+        UnknownForm: they are none that the rule knows.
+    """
+    return _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
+
+
+def static_shape(expr: relay.Expr) -> tuple[int, ...]:
+    """The shape of an expression whose type is known and static."""
+    return tuple(
+        int(extent) for extent in expr.checked_type.shape if isinstance(extent, (int, tir.IntImm))
+    )
