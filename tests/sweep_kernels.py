@@ -75,6 +75,7 @@ def check(chunk: list[KernelCase], cuda: Cuda, folder: Path) -> Iterator[str]:
             actual = Launch(cuda, libraries[case.spec], case).run(inputs)
         except Exception as error:  # whatever it is, it is a finding
             yield f"{case.name}: {type(error).__name__}: {error}"
+            cuda.recover()
             continue
         agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
         if not agreement.within:

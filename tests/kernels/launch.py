@@ -94,6 +94,10 @@ class Cuda:
         """Make the device one of that arch."""
         self._vgpu.set_option("device", arch.removesuffix("a"))
 
+    def recover(self) -> None:
+        """Make the device usable again after a fault."""
+        self._vgpu.clear_error()
+
     def check(self, status: int) -> None:
         if status:
             raise RuntimeError(self._vgpu.last_error())

@@ -39,6 +39,24 @@ def test_narrow_loads_extend_into_wider_registers(driver: Driver, kind: str) -> 
     np.testing.assert_array_equal(driver.read(out), data.like.astype(np.int64))
 
 
+def test_parameters_are_read_through_their_generic_address(driver: Driver) -> None:
+    data = driver.buffer(np.zeros(1, np.uint64))
+    out = driver.buffer(np.zeros(32, np.uint64))
+    # As nvcc indexes an array among the parameters: lane l reads parameter l % 2.
+    body = "mov.b64 %d2, p0; cvta.param.u64 %d3, %d2; and.b32 %r1, %r0, 1;"
+    body += at("%d4", "%d3", 8, "%r1") + "ld.u64 %d5, [%d4];"
+    driver.run(two_buffers(body + at("%d6", "%d1", 8) + "st.global.u64 [%d6], %d5;"), [data, out])
+    assert driver.read(out).tolist() == [data.address, out.address] * 16
+
+
+def test_a_read_past_the_parameters_is_caught(driver: Driver) -> None:
+    data, out = (driver.buffer(np.zeros(32, np.uint64)) for _ in range(2))
+    body = "mov.b64 %d2, p0; cvta.param.u64 %d3, %d2; ld.u64 %d5, [%d3+16];"
+    with pytest.raises(CudaError) as caught:
+        driver.run(two_buffers(body + "st.global.u64 [%d1], %d5;"), [data, out])
+    assert caught.value.code == ILLEGAL_ADDRESS
+
+
 @pytest.mark.parametrize("space", ["global", "shared", "local", "generic"])
 @pytest.mark.parametrize(
     ("kind", "count"), [("u32", 4), ("u32", 2), ("u64", 2), ("u16", 4), ("u8", 4)]

@@ -56,10 +56,13 @@ inline u8* resolve(Warp& w, Where where, u64 address, u32 bytes, bool store, int
     return nullptr;
   }
   if (where == Where::kGeneric) {
+    // A kernel indexes an array among its parameters through their generic address (cvta.param).
+    const u64 parameter = address - reinterpret_cast<u64>(w.launch->params);
     const u64 window = address & kWindowMask;
-    where = window == kSharedWindow  ? Where::kShared
-            : window == kLocalWindow ? Where::kLocal
-                                     : Where::kGlobal;
+    where = parameter < w.launch->param_bytes && !store ? Where::kParam
+            : window == kSharedWindow                   ? Where::kShared
+            : window == kLocalWindow                    ? Where::kLocal
+                                                        : Where::kGlobal;
     if (window) address &= ~kWindowMask;
   }
   switch (where) {
