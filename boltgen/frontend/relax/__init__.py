@@ -1,6 +1,7 @@
 """The Relax frontend, for apache-tvm 0.27."""
 
-from boltgen.frontend.relax.importer import ImportedModel, TensorSpec, import_model
+from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.relax.importer import import_model
 from boltgen.frontend.relax.patterns import placements, regions
 from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition
 

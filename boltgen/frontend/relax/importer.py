@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +9,11 @@ import tvm
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax.onnx_reader import (
-    Shapes,
-    fix_shape,
-    graph_inputs,
-    import_onnx,
-    read_onnx,
-)
+from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
+from boltgen.frontend.relax.onnx_reader import import_onnx
 from boltgen.frontend.relax.translate import dtype_of, shape_of
 from boltgen.frontend.weights import check_weight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpec:
-    """An input or output: its name in the model, and what it holds."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedModel:
-    """A model as a Relax module with the entry `main`; inputs and outputs in calling order."""
-
-    module: tvm.IRModule
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
 
 
 def import_model(
