@@ -146,13 +146,14 @@ void Builder::lower_matrix(const Instruction& ins) {
     emit(name, slots).imm = at.offset;
     return;
   }
-  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
-  if (parts.size() < 10 || parts[4] != "row" || parts[5] != "col") unknown();
+  // mma.sync.aligned.SHAPE.row.col[.satfinite].D.A.B.C
   const size_t n = parts.size();
-  const std::string d = parts[n - 4];
-  const std::string a = parts[n - 3];
-  if (n != 10 || parts[n - 2] != a || parts[n - 1] != d) unknown();
-  const std::string name = "mma." + parts[3] + "." + d + "." + a;
+  const bool clamps = n == 11 && parts[6] == "satfinite";
+  if ((n != 10 && !clamps) || parts[1] != "sync" || parts[4] != "row" || parts[5] != "col")
+    unknown();
+  if (parts[n - 1] != parts[n - 4]) unknown();
+  const std::string name = "mma." + parts[3] + (clamps ? ".satfinite." : ".") + parts[n - 4] + "." +
+                           parts[n - 3] + "." + parts[n - 2];
   const OpInfo& info = op(name);
   std::vector<int> slots;
   for (size_t k = 0; k < ins.operands.size(); ++k) {

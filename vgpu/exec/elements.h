@@ -1,0 +1,37 @@
+// The element types of matrix fragments that are multiplied in f32.
+#pragma once
+
+#include "exec/lanes.h"
+
+namespace vgpu::VGPU_ISA {
+
+// Tensor cores look at the upper 19 bits of a word that holds a tf32.
+inline constexpr u32 kTf32Bits = 0xffffe000u;
+
+struct Half {
+  static constexpr int kPerWord = 2;
+  static VGPU_INLINE float at(u32 word, int which) {
+    return half_to_float(word >> 16 * which & 0xffff);
+  }
+  // The product of two halves is exact in f32, so the fused form has the same bits.
+  static VGPU_INLINE float multiply_add(float a, float b, float c) { return c + a * b; }
+};
+struct Bfloat {
+  static constexpr int kPerWord = 2;
+  static VGPU_INLINE float at(u32 word, int which) {
+    return bfloat_to_float(word >> 16 * which & 0xffff);
+  }
+  // Exact but for products out of the range of f32.
+  static VGPU_INLINE float multiply_add(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+  }
+};
+struct Tf32 {
+  static constexpr int kPerWord = 1;
+  static VGPU_INLINE float at(u32 word, int) { return bit_cast<float>(word & kTf32Bits); }
+  static VGPU_INLINE float multiply_add(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+  }
+};
+
+}  // namespace vgpu::VGPU_ISA
