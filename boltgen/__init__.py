@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boltgen import relax
+    from boltgen import relax, relay
     from boltgen.arch import Arch
     from boltgen.compiler import compile
     from boltgen.errors import BoltgenError
     from boltgen.runtime.artifact import Artifact, load
     from boltgen.runtime.device import activate
 
-__all__ = ["Arch", "Artifact", "BoltgenError", "activate", "compile", "load", "relax"]
+__all__ = ["Arch", "Artifact", "BoltgenError", "activate", "compile", "load", "relax", "relay"]
 
 # Each name is imported when it is first used: TVM takes seconds, and a part of boltgen must be
 # importable without the others.
@@ -28,8 +28,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "relax":
-        return importlib.import_module("boltgen.relax")
+    if name in {"relax", "relay"}:
+        return importlib.import_module(f"boltgen.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'boltgen' has no attribute {name!r}")

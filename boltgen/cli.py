@@ -76,6 +76,10 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     accumulate: Annotated[
         str, typer.Option(help="What products are summed in: float32 or float16.")
     ] = "float32",
+    frontend: Annotated[
+        str | None,
+        typer.Option(help="relax or relay; by default what the installed TVM has."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Compile a model to a folder with one deployable library.
@@ -93,6 +97,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             shapes=dict(parse_shape(text) for text in shape or []),
             jobs=jobs,
             accumulate=accumulate,
+            frontend=frontend,
             reporter=reporter_for(_err),
         )
         artifact.save(output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.metadata
 import logging
 import shutil
@@ -17,6 +19,7 @@ from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch
 from boltgen.errors import BoltgenError, CacheError, InvalidProblemError
+from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
@@ -51,6 +54,7 @@ def compile(
     reporter: Reporter | None = None,
     reuse: bool = True,
     accumulate: str = "float32",
+    frontend: str | None = None,
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
@@ -59,7 +63,8 @@ def compile(
     `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
     on consumer GPUs and rounds at every step. The artifact lives in a temporary folder until it is
     saved. An ONNX file that was compiled before, for the same arch and by the same versions of
-    everything, is taken whole from the cache, unless `reuse` is false.
+    everything, is taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or
+    "relay"; by default the one that the installed TVM has.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -70,11 +75,13 @@ def compile(
         ToolchainError: a compiler is missing or fails at its job.
         CompileError: a kernel does not compile.
         CacheError: the cache folder cannot be used.
+        BoltgenError: `frontend` is neither.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
     """
     settings = settings_from()
     row = arch_named(arch)
     summed_in = _accumulator(accumulate)
+    which = _frontend(frontend)
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
     options = PipelineOptions(
@@ -87,12 +94,13 @@ def compile(
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
-        key = model_key(model, row, fixed, tools, summed_in) if reuse else None
+        is_cached = reuse and which == "relax"
+        key = model_key(model, row, fixed, tools, summed_in) if is_cached else None
         found = cache.find(_KIND, key) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
         return Artifact(found, metadata)
-    artifact = _compile(model, row, fixed, options)
+    artifact = _compile(model, row, fixed, options, which)
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
@@ -133,30 +141,47 @@ def tvm_compile_alone(model: object, arch: str = "sm_80") -> float:
         return time.perf_counter() - started
 
 
+_FRONTENDS = {"relax": require_relax, "relay": require_relay}
+
+
+def _frontend(name: str | None) -> str:
+    """The frontend that a user names, or that the installed TVM has."""
+    if name is None:
+        found = installed_tvm()
+        return "relay" if found is not None and found.has_relay else "relax"
+    if name not in _FRONTENDS:
+        raise BoltgenError(
+            f"unknown frontend {name!r}; the frontends are {' and '.join(_FRONTENDS)}"
+        )
+    return name
+
+
 def _compile(
-    model: object, arch: Arch, shapes: dict[str, tuple[int, ...]], options: PipelineOptions
+    model: object,
+    arch: Arch,
+    shapes: dict[str, tuple[int, ...]],
+    options: PipelineOptions,
+    frontend: str,
 ) -> Artifact:
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
     with phases.phase("load TVM"):
+        _FRONTENDS[frontend]()
         provide_cuda_runtime(options.settings, options.reporter)
-        from boltgen.frontend import relax  # noqa: PLC0415
-        from boltgen.runtime import link  # noqa: PLC0415
+        steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
     with phases.phase("import the model"):
-        imported = relax.import_model(model, shapes=shapes)
+        imported = steps.Model(model, shapes)
     with phases.phase("normalise and partition"):
-        annotated = relax.annotate(imported.module)
-        regions = relax.regions(annotated)
-        placements = relax.placements(annotated)
-    built = build_regions(regions, arch.name, options)
+        imported.annotate()
+        regions, placements = imported.regions, imported.placements
+    built = build_regions(regions, arch.name, options, imported.convention)
     with phases.phase("TVM build"):
-        module = relax.attach(annotated, built.objects, built.symbols)
-        executable, device_sources = link.build_library(module, arch, tools, cache)
+        device_sources = imported.build(built, arch, tools, cache, options)
     folder = _TemporaryFolder(tempfile.TemporaryDirectory(prefix="boltgen-"))
     with phases.phase("link"):
-        library = link.export_library(executable, folder.path / LIBRARY, tools)
-    kernels = _write_sources(folder.path / SOURCES, built, [s.path for s in device_sources])
+        library = imported.export(folder.path / LIBRARY, tools)
+    kernels = _write_sources(folder.path / SOURCES, built, device_sources)
     metadata = Metadata(
         model=_model_name(model),
         arch=arch.name,
@@ -173,6 +198,7 @@ def _compile(
         phases=_phase_infos(phases),
         versions=_versions(tools),
         library_sha256=file_digest(library),
+        frontend=frontend,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)
@@ -254,9 +280,11 @@ def _versions(tools: Toolchain) -> dict[str, str]:
         "CUTLASS": tools.cutlass.version,
         "host compiler": tools.cxx.version,
     }
+    # A TVM with Relay is as a rule no installed package; tvm-ffi belongs to TVM from 0.21 on.
     for package in ("boltgen", "apache-tvm", "apache-tvm-ffi"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError as error:
-            raise BoltgenError(f"package {package} is not installed: {error}") from error
+    tvm = installed_tvm()
+    if tvm is not None and "apache-tvm" not in versions:
+        versions["tvm"] = tvm.version
     return versions

@@ -68,7 +68,8 @@ def test_compile_passes_its_options_on(
 
     monkeypatch.setattr(boltgen.compiler, "compile", record)
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
-    result = runner.invoke(cli.app, [*arguments, "--shape", "x=1,2", "--jobs", "3"])
+    more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
+    result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     del heard["reporter"]
     assert heard == {
@@ -76,6 +77,8 @@ def test_compile_passes_its_options_on(
         "arch": "sm_86",
         "shapes": {"x": (1, 2)},
         "jobs": 3,
+        "accumulate": "float16",
+        "frontend": "relay",
     }
     assert (tmp_path / "out" / "model.so").exists()
     assert "1 regions in 1 kernels for sm_80" in result.output

@@ -75,7 +75,7 @@ class Metadata:
     """A compiled model's inputs, outputs, kernels, and what they were made with.
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
-    compiler.
+    compiler; `frontend` is "relax" or "relay", whose TVM runs it.
     """
 
     model: str
@@ -89,6 +89,7 @@ class Metadata:
     phases: tuple[PhaseInfo, ...]
     versions: Mapping[str, str]
     library_sha256: str
+    frontend: str = "relax"
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:

@@ -5,81 +5,106 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm import autotvm, relay
+from tvm.target import Target
 
-from boltgen.arch import arch_named
+from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import fatbin_unit
+from boltgen.build.unit import CompiledObject, fatbin_unit
+from boltgen.errors import ToolchainError
 from boltgen.frontend.relay.versions import cuda_compile_callback
-from boltgen.settings import Settings, settings_from
+from boltgen.settings import settings_from
 
 _CALLBACK = "tvm_callback_cuda_compile"
 
 
-@dataclass(slots=True)
-class CudaSources:
-    """CUDA source that TVM generated for the operators that stayed with it, as it was compiled."""
-
-    paths: list[Path] = field(default_factory=list)
+def cuda_target(arch: Arch) -> Target:
+    """TVM's target for `arch`."""
+    return Target(f"cuda -arch={arch.name}", host="llvm")
 
 
-@contextmanager
-def cuda_compiler(
-    arch: str,
-    tools: Toolchain | None = None,
-    cache: Cache | None = None,
-    settings: Settings | None = None,
-) -> Iterator[CudaSources]:
-    """While it is open, TVM compiles CUDA with our nvcc, cached, to a fat binary of SASS and PTX.
+def install_cuda_compiler() -> None:
+    """From now on TVM compiles CUDA with boltgen's nvcc, cached, for the arch of its target.
 
-    TVM's own callback asks for a CUDA toolkit of the system's and for a GPU's architecture.
+    TVM's own callback asks for a CUDA toolkit of the system's, and what these versions of TVM
+    generate does not compile with CUDA 12.8 or later as it is.
+    """
+
+    def compile_text(code: str, target: object) -> bytes:
+        arch = getattr(target or Target.current(allow_none=True), "arch", None)
+        if not arch:
+            raise ToolchainError(
+                "the target names no architecture, so nvcc cannot compile for it: use "
+                'tvm.target.Target("cuda -arch=sm_80", host="llvm")'
+            )
+        settings = settings_from()
+        tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+        return _compile(code, str(arch), tools, cache).path.read_bytes()
+
+    tvm.register_func(_CALLBACK, cuda_compile_callback(compile_text), override=True)
+
+
+def _compile(code: str, arch: str, tools: Toolchain, cache: Cache) -> CompiledObject:
+    # TVM's prelude defines `htanh`, which CUDA's headers also do since 12.8.
+    text = re.sub(r"\bhtanh\b", "tvm_htanh", code)
+    unit = fatbin_unit("tvm_kernels", text, arch_named(arch).name, tools)
+    (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
+    return compiled
+
+
+def build_library(
+    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
+) -> tuple[Any, list[Path]]:
+    """Build `module` with TVM for the graph executor; also the CUDA sources that TVM generated.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
-        ToolchainError: there is no nvcc.
     """
-    chosen = settings or settings_from()
-    row, sources = arch_named(arch), CudaSources()
-    tools = tools or find_toolchain(chosen)
-    cache = cache or Cache(chosen.cache_dir)
+    sources: list[Path] = []
     failures: list[Exception] = []
 
-    def compile_text(code: str) -> bytes:
+    def compile_text(code: str, _target: object) -> bytes:
         try:
-            unit = fatbin_unit("tvm_kernels", _without_htanh(code), row.name, tools)
-            (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
-            sources.paths.append(compiled.source)
-            return compiled.path.read_bytes()
+            compiled = _compile(code, arch.name, tools, cache)
         except Exception as error:
             failures.append(error)  # TVM's FFI passes on the message, not the exception
             raise
+        sources.append(compiled.source)
+        return compiled.path.read_bytes()
 
+    with (
+        _callback(cuda_compile_callback(compile_text)),
+        # Not the root context, in which TVM downloads schedules of its own accord.
+        autotvm.apply_history_best([]),
+        tvm.transform.PassContext(opt_level=3),
+    ):
+        try:
+            return relay.build(module, target=cuda_target(arch)), sources
+        except Exception:
+            if failures:
+                raise failures[0] from None
+            raise
+
+
+@contextmanager
+def _callback(function: Any) -> Iterator[None]:
     previous = tvm.get_global_func(_CALLBACK, allow_missing=True)
-    tvm.register_func(_CALLBACK, cuda_compile_callback(compile_text), override=True)
+    tvm.register_func(_CALLBACK, function, override=True)
     try:
-        yield sources
-    except Exception:
-        if failures:
-            raise failures[0] from None
-        raise
+        yield
     finally:
         if previous is not None:
             tvm.register_func(_CALLBACK, previous, override=True)
 
 
-def _without_htanh(code: str) -> str:
-    """TVM's prelude defines `htanh`, which CUDA's headers also do since 12.8."""
-    return re.sub(r"\bhtanh\b", "tvm_htanh", code)
-
-
-def export_library(built: Any, output: str | Path, settings: Settings | None = None) -> Path:
+def export_library(built: Any, output: str | Path, tools: Toolchain | None = None) -> Path:
     """Write what `relay.build` or `relay.vm.compile` returned to one shared library.
 
     It finds the CUDA runtime by its name in the process that loads it, be it a GPU's or the virtual
@@ -88,11 +113,11 @@ def export_library(built: Any, output: str | Path, settings: Settings | None = N
     Raises:
         ToolchainError: the linker fails.
     """
-    tools = find_toolchain(settings or settings_from())
+    chosen = tools or find_toolchain(settings_from())
     path = Path(output).absolute()
 
     def link(name: str, objects: Sequence[str], **_: object) -> None:
-        link_shared([Path(each) for each in objects], Path(name), tools)
+        link_shared([Path(each) for each in objects], Path(name), chosen)
 
     exportable = built if hasattr(built, "export_library") else built.mod
     exportable.export_library(str(path), fcompile=link)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.errors import ArtifactError, BoltgenError, DeviceError
+from boltgen.frontend.relay.versions import require_relax
 from boltgen.runtime.device import DeviceKind, activate
 from boltgen.runtime.metadata import Metadata
 
@@ -17,11 +18,13 @@ class Session:
     """The model's virtual machine with its weights on the device.
 
     Raises:
+        ToolchainError: the installed TVM is not one with Relax.
         DeviceError: the device is not there or cannot run code for the model's arch.
         ArtifactError: TVM refuses the library.
     """
 
     def __init__(self, library: Path, metadata: Metadata, device: str) -> None:
+        require_relax()
         self._active = activate(device, arch=metadata.arch)
         self._metadata = metadata
         import tvm  # noqa: PLC0415
@@ -40,7 +43,7 @@ class Session:
             self._entry = self._machine[metadata.entry]
         except Exception as error:
             raise ArtifactError(
-                f"{library} cannot be loaded: {_last_line(error)}{self._fault()}"
+                f"{library} cannot be loaded: {last_line(error)}{self._fault()}"
             ) from error
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -58,7 +61,7 @@ class Session:
         except BoltgenError:
             raise
         except Exception as error:
-            raise DeviceError(f"the run failed: {_last_line(error)}{self._fault()}") from error
+            raise DeviceError(f"the run failed: {last_line(error)}{self._fault()}") from error
         names = [info.name for info in self._metadata.outputs]
         return dict(zip(names, values, strict=True))
 
@@ -89,6 +92,7 @@ def check_capability(arch: str, capability: str) -> None:
         )
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """The end of what TVM says: the lines before it are its own stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

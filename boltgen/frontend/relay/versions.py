@@ -95,14 +95,34 @@ def require_relay() -> InstalledTvm:
     return found
 
 
+def require_relax() -> InstalledTvm:
+    """The installed TVM, which boltgen's Relax frontend works with.
+
+    Raises:
+        ToolchainError: there is none, or it is too old.
+    """
+    found = installed_tvm()
+    remedy = "`pip install 'boltgen[relax]'` in an environment of its own"
+    if found is None:
+        raise ToolchainError(f"TVM is not installed: {remedy}")
+    if not found.has_relax:
+        raise ToolchainError(
+            f"the Relax frontend needs TVM {_shown(OLDEST_RELAX)} or newer; {found.folder} has "
+            f"{found.version}: {remedy}"
+        )
+    return found
+
+
 def _shown(number: tuple[int, int]) -> str:
     return f"{number[0]}.{number[1]}"
 
 
-def cuda_compile_callback(compile_text: Callable[[str], bytes]) -> Callable[..., bytearray]:
-    """`tvm_callback_cuda_compile` for every version: later ones pass the target as well."""
+def cuda_compile_callback(
+    compile_text: Callable[[str, object], bytes],
+) -> Callable[..., bytearray]:
+    """`tvm_callback_cuda_compile` for every version; earlier ones do not pass the target."""
 
-    def callback(code: str, *_target: object) -> bytearray:
-        return bytearray(compile_text(code))
+    def callback(code: str, target: object = None) -> bytearray:
+        return bytearray(compile_text(code, target))
 
     return callback
