@@ -12,6 +12,9 @@ import pytest
 
 import boltgen
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.problem import Gemm
+from boltgen.ir.reference import compare, error_bound, run
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from models import build
@@ -101,3 +104,63 @@ def test_products_may_be_summed_in_fp16(vgpu: Vgpu) -> None:
 def test_an_unknown_accumulator_is_refused() -> None:
     with pytest.raises(InvalidProblemError, match="'int8'; give 'float16' or 'float32'"):
         boltgen.compile(MODEL_PATH, accumulate="int8")
+
+
+def test_partition_leaves_a_module_for_plain_tvm_compile(vgpu: Vgpu, tmp_path: Path) -> None:
+    import tvm
+    from tvm import relax
+
+    import boltgen.relax
+    from boltgen.arch import arch_named
+    from boltgen.runtime.link import cuda_target
+
+    rng = np.random.default_rng(0)
+    weight = rng.uniform(-0.1, 0.1, (40, 96)).astype(np.float16)
+    bias = rng.uniform(-1, 1, 96).astype(np.float16)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((70, 40), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(x, relax.const(weight)))
+            shifted = builder.emit(relax.op.add(product, relax.const(bias)))
+            result = builder.emit_output(relax.op.nn.relu(shifted))
+        builder.emit_func_output(result)
+
+    module = boltgen.relax.partition(builder.get(), arch="sm_80")
+    target = cuda_target(arch_named("sm_80"))
+    with target:
+        executable = tvm.compile(module, target=target)
+    library = tmp_path / "plain.so"
+    executable.export_library(str(library))
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cuda(0))
+    values = rng.uniform(-1, 1, (70, 40)).astype(np.float16)
+    actual = machine["main"](tvm.runtime.tensor(values, tvm.cuda(0))).numpy()
+
+    problem = Gemm(m=70, n=96, k=40)
+    b = EpilogueBuilder()
+    b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
+    graph = (problem, b.build(), values, weight, [bias])
+    agreement = compare(actual, run(*graph), error_bound(*graph))
+    assert agreement.within, str(agreement)
+
+
+def test_a_torch_program_runs(vgpu: Vgpu) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 32, 3, padding=1, bias=False),
+        torch.nn.BatchNorm2d(32),
+        torch.nn.SiLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32, 16),
+    ).eval()
+    image = torch.randn(2, 8, 10, 12)
+    artifact = boltgen.compile(torch.export.export(network, (image,)), arch="sm_80")
+    assert [region.label.split()[0] for region in artifact.metadata.regions] == ["conv2d", "matmul"]
+    (name,) = (tensor.name for tensor in artifact.metadata.inputs)
+    (actual,) = artifact.run({name: image.numpy()}, device="vgpu").values()
+    expected = network(image).detach().numpy()
+    error = np.sqrt(np.mean(np.square(actual - expected)))
+    assert error <= fp16_tolerance(expected, layers=2)
