@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RELAY := .venv-relay
 
 # A stamp each for what users need and what developers need on top, so that `make demo` fetches no
 # more than it has to.
@@ -14,11 +15,20 @@ $(VENV)/.dev: $(VENV)/.user pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,torch,demo,dev]'
 	touch $@
 
-.PHONY: demo test lint format clean
+# A TVM with Relay, in an environment of its own: two TVMs do not go together. pytest and PyTorch
+# are for the tests.
+$(RELAY)/.ready: $(VENV)/.user boltgen/build/relay_env.py pyproject.toml
+	$(BIN)/boltgen setup-relay $(RELAY) --python $(BIN)/python
+	$(RELAY)/bin/pip install --quiet --disable-pip-version-check pytest==9.2.0 torch==2.13.0
+	touch $@
+
+.PHONY: relay-env demo test lint format clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
-test: lint  ## the whole test suite
+relay-env: $(RELAY)/.ready  ## an environment with TVM 0.17 and Relay, in .venv-relay
+
+test: lint relay-env  ## the whole test suite
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format
@@ -33,4 +43,4 @@ format: $(VENV)/.dev  ## rewrite the sources in the house style
 	git ls-files '*.h' '*.cc' '*.cpp' '*.cuh' | xargs -r $(BIN)/clang-format -i
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(RELAY) build dist

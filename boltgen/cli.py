@@ -16,6 +16,7 @@ from rich.text import Text
 import boltgen
 from boltgen import report
 from boltgen.build.progress import reporter_for
+from boltgen.build.relay_env import make_relay_environment
 from boltgen.errors import BoltgenError
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
@@ -150,6 +151,25 @@ def inspect(folder: Folder, debug: Debug = False) -> None:
     _out.print(report.kernels(artifact.metadata))
     _out.print(report.phases(artifact.metadata))
     _print_summary(artifact)
+
+
+@app.command("setup-relay")
+def setup_relay(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The environment to make.")],
+    python: Annotated[
+        Path | None, typer.Option(help="The Python to make it of (3.10 to 3.12).")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Make a virtual environment with a TVM that has Relay, and boltgen beside it.
+
+    Example:
+
+        boltgen setup-relay relay-env && relay-env/bin/boltgen doctor
+    """
+    with _errors_for_people(debug):
+        made = make_relay_environment(folder, python=python, reporter=reporter_for(_err))
+    _out.print(f"TVM 0.17 with Relay: {made}", soft_wrap=True)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import platform
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from boltgen.build.toolchain import (
 )
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.errors import BoltgenError
+from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.settings import Settings
 
 
@@ -52,7 +52,7 @@ def examine(settings: Settings, reporter: Reporter | None = None) -> Iterator[Fi
     yield _needed("host compiler", lambda: _compiler_text(settings))
     yield _needed("templates", lambda: str(find_templates().include))
     yield _needed("TVM", _tvm_text)
-    yield _needed("TVM FFI", lambda: _headers_text(find_tvm_ffi()))
+    yield _tvm_ffi()
     yield _needed("cache", lambda: str(Cache(settings.cache_dir).root))
     yield _make(settings)
     yield _needed("virtual GPU", lambda: str(vgpu_libraries(settings, reporter=reporter)))
@@ -96,10 +96,28 @@ def _compiler_text(settings: Settings) -> str:
 
 
 def _tvm_text() -> str:
-    try:
-        return f"apache-tvm {importlib.metadata.version('apache-tvm')}"
-    except importlib.metadata.PackageNotFoundError as error:
-        raise BoltgenError("not installed: `pip install apache-tvm==0.27.0.post1`") from error
+    """Which TVM there is, and what it can do."""
+    found = installed_tvm()
+    if found is None:
+        raise BoltgenError(
+            "not installed: `pip install 'boltgen[relax]'` for Relax, `boltgen setup-relay DIR` "
+            "for Relay"
+        )
+    where = f"{found.version} in {found.folder}"
+    if found.has_relax:
+        return f"{where}: Relax (boltgen.relax); for Relay: `boltgen setup-relay DIR`"
+    if found.has_relay:
+        return f"{where}: Relay (boltgen.relay, relay.build)"
+    raise BoltgenError(
+        f"{where} is supported by neither frontend: Relay needs 0.14 to 0.19, Relax 0.25 or newer"
+    )
+
+
+def _tvm_ffi() -> Finding:
+    tvm = installed_tvm()
+    if tvm is not None and tvm.has_relay:
+        return Finding("TVM FFI", Verdict.FINE, f"not used by TVM {tvm.version}")
+    return _needed("TVM FFI", lambda: _headers_text(find_tvm_ffi()))
 
 
 def _make(settings: Settings) -> Finding:
