@@ -39,6 +39,7 @@ const std::map<int, Text> kTexts = {
     {710, {"cudaErrorAssert", "device-side assert triggered"}},
     {716, {"cudaErrorMisalignedAddress", "misaligned address"}},
     {719, {"cudaErrorLaunchFailure", "unspecified launch failure"}},
+    {720, {"cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"}},
     {800, {"cudaErrorNotPermitted", "operation not permitted"}},
     {801, {"cudaErrorNotSupported", "operation not supported"}},
     {900,

@@ -32,6 +32,7 @@ enum class Code : int {
   kAssert = 710,
   kMisalignedAddress = 716,
   kLaunchFailure = 719,
+  kCooperativeTooLarge = 720,
   kNotPermitted = 800,
   kNotSupported = 801,
   kCaptureUnsupported = 900,

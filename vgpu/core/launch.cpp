@@ -1,5 +1,6 @@
 #include "core/launch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@ namespace vgpu {
 namespace {
 
 constexpr size_t kRecordsKept = 100000;
+constexpr u64 kWorkspaceBytes = 64;
 
 std::mutex records_mutex;
 std::deque<LaunchRecord> records;
@@ -75,6 +77,22 @@ Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   return check_shared(kernel, p.static_shared_bytes, s.dynamic_shared);
 }
 
+// Blocks that the device would run at once.
+Code resident_blocks(Kernel& kernel, const LaunchShape& s, u64* blocks) {
+  int per_multiprocessor = 0;
+  const u32 threads = s.block[0] * s.block[1] * s.block[2];
+  const Code code =
+      occupancy(kernel, static_cast<int>(threads), s.dynamic_shared, &per_multiprocessor);
+  *blocks = static_cast<u64>(std::max(per_multiprocessor, 1)) *
+            static_cast<u64>(options().device->multiprocessors);
+  if (code != Code::kSuccess || !s.cooperative) return code;
+  const u64 wanted = static_cast<u64>(s.grid[0]) * s.grid[1] * s.grid[2];
+  if (wanted <= *blocks) return code;
+  return refuse(Code::kCooperativeTooLarge, kernel,
+                "a cooperative grid of " + std::to_string(wanted) + " blocks; " +
+                    options().device->name + " runs " + std::to_string(*blocks) + " at once");
+}
+
 std::string thread_of(const FaultReport& r, const LaunchShape& s) {
   const u32 t = r.warp * kWarpSize + static_cast<u32>(r.fault.lane);
   return triple(t % s.block[0], t / s.block[0] % s.block[1], t / s.block[0] / s.block[1]);
@@ -128,8 +146,20 @@ void report(Kernel& kernel, const Program& p, const LaunchShape& s, const FaultR
 
 Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const u8* params,
          u32 param_bytes) {
+  u64 resident = 0;
+  if (const Code code = resident_blocks(kernel, shape, &resident); code != Code::kSuccess)
+    return code;
+  void* workspace = nullptr;  // cooperative_groups: a size, and the barrier
+  if (shape.cooperative) {
+    if (const Code code = allocate(kWorkspaceBytes, MemoryKind::kModule, &workspace);
+        code != Code::kSuccess)
+      return code;
+    std::memset(workspace, 0, kWorkspaceBytes);
+  }
   const auto index = allocations();
   LaunchState state = {};
+  state.resident = static_cast<u32>(std::min<u64>(resident, 0xffffffffu));
+  state.workspace = reinterpret_cast<u64>(workspace);
   state.program = &program;
   state.code = program.code.data();
   std::memcpy(state.grid, shape.grid, sizeof(state.grid));
@@ -144,6 +174,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   const GridResult result = run_grid(state, *options().isa, options().threads,
                                      static_cast<u32>(options().device->multiprocessors), ++grids);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  if (workspace) release(workspace, MemoryKind::kModule);
   {
     const std::lock_guard lock(records_mutex);
     LaunchRecord r = {kernel.name(),  {}, {}, shape.dynamic_shared, result.instructions,

@@ -13,6 +13,7 @@ struct LaunchShape {
   u32 block[3] = {1, 1, 1};
   u64 dynamic_shared = 0;
   u32 cluster[3] = {1, 1, 1};
+  bool cooperative = false;  // all blocks run at once, and may wait for each other
 };
 
 // Runs the kernel and returns when it is finished. `arguments` has one pointer per parameter.

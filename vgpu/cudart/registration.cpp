@@ -167,8 +167,10 @@ cudaError_t cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
-                                        void** arguments, size_t shared, void* stream) {
-  return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+                                        void** arguments, size_t shared, void*) {
+  vgpu::LaunchShape s = shape_of(grid, block, shared);
+  s.cooperative = true;
+  return done(launch_host(kernel, s, arguments));
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                 void** arguments) {
@@ -178,6 +180,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   for (unsigned k = 0; k < config->count; ++k) {
     if (config->attributes[k].id == kClusterDimension) {
       std::memcpy(s.cluster, config->attributes[k].value.cluster, sizeof(s.cluster));
+    } else if (config->attributes[k].id == kCooperative) {
+      s.cooperative = config->attributes[k].value.cooperative != 0;
     }
   }
   return done(launch_host(kernel, s, arguments));

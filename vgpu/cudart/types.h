@@ -106,6 +106,7 @@ struct vgpu_launch_attribute {
   union {
     char bytes[64];
     unsigned cluster[3];
+    int cooperative;
   } value;
 };
 
@@ -123,6 +124,7 @@ static_assert(sizeof(cudaPointerAttributes) == 88 && sizeof(cudaLaunchConfig_t) 
 
 namespace vgpu::cudart {
 
+inline constexpr int kCooperative = 2;       // cudaLaunchAttributeCooperative
 inline constexpr int kClusterDimension = 4;  // cudaLaunchAttributeClusterDimension
 
 // Remembers a failure for cudaGetLastError, which belongs to the calling thread.

@@ -15,6 +15,7 @@ struct CUlaunchAttribute {
   union {
     char bytes[64];
     unsigned cluster[3];
+    int cooperative;
   } value;
 };
 
@@ -30,6 +31,7 @@ struct CUlaunchConfig {
 
 namespace vgpu::driver {
 
+inline constexpr int kCooperative = 2;       // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 CUresult result(Code code);

@@ -93,9 +93,15 @@ CUresult cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, u
   return launch_function(function, s, arguments, extra);
 }
 CUresult cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz,
-                                   unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                                   void* stream, void** arguments) {
-  return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, nullptr);
+                                   unsigned bx, unsigned by, unsigned bz, unsigned shared, void*,
+                                   void** arguments) {
+  LaunchShape s;
+  const unsigned values[2][3] = {{gx, gy, gz}, {bx, by, bz}};
+  std::memcpy(s.grid, values[0], sizeof(s.grid));
+  std::memcpy(s.block, values[1], sizeof(s.block));
+  s.dynamic_shared = shared;
+  s.cooperative = true;
+  return launch_function(function, s, arguments, nullptr);
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* c, void* function, void** arguments, void** extra) {
   if (!c) return result(fail(Code::kInvalidValue, "cuLaunchKernelEx: the configuration is null"));
@@ -108,6 +114,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* c, void* function, void** argume
   for (unsigned k = 0; k < c->numAttrs; ++k) {
     if (c->attrs[k].id == driver::kClusterDimension)
       std::memcpy(s.cluster, c->attrs[k].value.cluster, sizeof(s.cluster));
+    if (c->attrs[k].id == driver::kCooperative) s.cooperative = c->attrs[k].value.cooperative != 0;
   }
   return launch_function(function, s, arguments, extra);
 }

@@ -218,7 +218,18 @@ Status fence(Warp&, const Ins&, u32) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return Status::kNext;
 }
-Status sleep(Warp&, const Ins&, u32) { return Status::kYield; }
+// After a load that orders: a warp that polls soon gives its turn away.
+Status poll(Warp& w, const Ins&, u32) {
+  constexpr u64 kCost = 4096;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  ++w.polls;
+  w.budget = w.budget > w.instructions + kCost ? w.budget - kCost : w.instructions;
+  return Status::kNext;
+}
+Status sleep(Warp& w, const Ins&, u32) {
+  ++w.polls;
+  return Status::kYield;
+}
 
 Status trap(Warp& w, const Ins&, u32 mask) {
   w.fault.kind = FaultKind::kTrap;
@@ -312,6 +323,7 @@ void register_warp(OpTable& t) {
   add_function(t, "bar.red.popc", &barrier_reduce<2>, "w", "wwp");
   add_function(t, "nothing", &nothing, "", "");
   add_function(t, "fence", &fence, "", "");
+  add_function(t, "poll", &poll, "", "");
   add_function(t, "nanosleep", &sleep, "", "");
   add_function(t, "trap", &trap, "", "");
   add_function(t, "clock", &clock32, "w", "");

@@ -79,6 +79,8 @@ enum class Special : u32 {
   kDynamicSmem,
   kTotalSmem,
   kZero,
+  kWorkspaceHigh,  // address of the grid barrier's words
+  kWorkspaceLow,
   kParamBase,  // 64 bits a lane: two words
   kCount = kParamBase + 2,
 };

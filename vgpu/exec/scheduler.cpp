@@ -20,7 +20,7 @@ namespace vgpu {
 namespace {
 
 constexpr u64 kSlice = 1 << 18;       // instructions of a warp before others get a turn
-constexpr size_t kResidentCtas = 64;  // per host thread
+constexpr int kLongSlices = 64;       // turns that a CTA may have before others get one
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -124,6 +124,8 @@ class Resident {
     uniform(Special::kDynamicSmem, launch_.dynamic_shared);
     uniform(Special::kTotalSmem, shared_bytes_);
     uniform(Special::kZero, 0);
+    uniform(Special::kWorkspaceHigh, static_cast<u32>(launch_.workspace >> 32));
+    uniform(Special::kWorkspaceLow, static_cast<u32>(launch_.workspace));
     for (const Constant& c : launch_.program->constants) {
       u8* at = w.registers + c.offset;
       if (c.width == Constant::Width::kPredicate) {
@@ -183,7 +185,7 @@ class Grid {
     size_t current = 0;
     bool want_another = true;
     while (!stop_) {
-      if (want_another && running.size() < kResidentCtas) {
+      if (want_another && running.size() < launch_.resident) {
         const u64 next = next_.fetch_add(1);
         if (next < total_) {
           if (idle.empty())
@@ -219,16 +221,19 @@ class Grid {
   Turn take_turns(Resident& r) {
     Cta& cta = r.cta();
     bool spinning = false;
+    int slices = 0;
     while (cta.warps_done < cta.warps) {
       bool progress = false;
       for (Warp& w : r.warps()) {
         if (w.done) continue;
         const u64 before = w.instructions;
+        const u32 polls = w.polls;
         w.budget = before + kSlice;
         const Status status = isa_.run(w);
         progress |= w.instructions != before || w.done;
         if (w.done) ++cta.warps_done;
-        if (status == Status::kYield) spinning = true;
+        // Nobody waits without looking at memory in order; but what is long lets others run, too.
+        if (status == Status::kYield) spinning |= w.polls != polls || ++slices >= kLongSlices;
         if (status == Status::kFault) {
           stop(w.fault, r, w);
           return Turn::kFault;

@@ -77,6 +77,7 @@ struct Warp {
   LaunchState* launch;
   u64 instructions;
   u64 budget;    // instructions until the warp must let others run
+  u32 polls;     // looks at what another CTA may change: many in one turn, and it waits
   bool waiting;  // in a barrier
   bool done;
   u32 barrier_generation;
@@ -112,6 +113,8 @@ struct LaunchState {
   u32 param_bytes;
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
+  u32 resident;      // blocks that the device would run at once
+  u64 workspace;     // of the grid's barrier; 0 unless the launch is cooperative
 };
 
 // Finds the allocation that holds [address, address + bytes), or null. Out of the ISA variants.

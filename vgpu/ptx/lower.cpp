@@ -44,6 +44,8 @@ const std::map<std::string, Special> kSpecialRegisters = {
     {"lanemask_ge", Special::kLaneMaskGe},
     {"dynamic_smem_size", Special::kDynamicSmem},
     {"total_smem_size", Special::kTotalSmem},
+    {"envreg1", Special::kWorkspaceHigh},
+    {"envreg2", Special::kWorkspaceLow},
 };
 
 }  // namespace

@@ -64,7 +64,8 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
     }
     emit((store ? "st." : "ld.") + space + tail, values).imm = at.offset;
   }
-  if (!store && has(parts, "acquire")) emit("fence", {});
+  const bool strong = has(parts, "acquire") || has(parts, "volatile") || has(parts, "relaxed");
+  if (!store && strong) emit("poll", {});
 }
 
 void Builder::lower_atomic(const Instruction& ins) {
