@@ -6,9 +6,11 @@ Programs and TVM talk to it through CUDA's libraries, whose place it takes in th
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from boltgen.errors import VgpuError
 
@@ -51,6 +53,7 @@ class Vgpu:
         self._library = library
         library.vgpu_last_error.restype = ctypes.c_char_p
         library.vgpu_isa.restype = ctypes.c_char_p
+        library.vgpu_counters.restype = ctypes.c_char_p
         library.vgpu_launches.restype = ctypes.c_uint64
         library.vgpu_launches.argtypes = (ctypes.POINTER(_Launch), ctypes.c_uint64)
         library.vgpu_set_option.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
@@ -72,6 +75,14 @@ class Vgpu:
             for launch in found[:count]
         ]
 
+    def counters(self) -> list[dict[str, Any]]:
+        """What the launches under the option `counters=on` did, oldest first.
+
+        The names are those of vgpu/README.md.
+        """
+        found: list[dict[str, Any]] = json.loads(self._library.vgpu_counters())
+        return found
+
     def clear_launches(self) -> None:
         """Forget the launches so far."""
         self._library.vgpu_clear_launches()
@@ -91,7 +102,7 @@ class Vgpu:
         return text.decode()
 
     def set_option(self, name: str, value: str | int) -> None:
-        """Set `threads`, `device`, `isa`, `check` or `copies` for the launches to come.
+        """Set `threads`, `device`, `isa`, `check`, `copies` or `counters` for the launches to come.
 
         Raises:
             VgpuError: the option or its value is unknown.

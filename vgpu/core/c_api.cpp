@@ -33,6 +33,12 @@ uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity) {
   return kept.size();
 }
 
+const char* vgpu_counters(void) {
+  static thread_local std::string text;
+  text = vgpu::counters_json();
+  return text.c_str();
+}
+
 void vgpu_clear_launches(void) { vgpu::clear_launch_records(); }
 
 void vgpu_register_memory(const void* base, uint64_t bytes) {

@@ -144,6 +144,24 @@ void report(Kernel& kernel, const Program& p, const LaunchShape& s, const FaultR
   }
 }
 
+// What a profiler would say of the launch.
+void describe(Kernel& kernel, const LaunchShape& shape, const Counters& counters,
+              LaunchRecord* out) {
+  KernelResources r;
+  resources(kernel, &r);
+  const u32 threads = shape.block[0] * shape.block[1] * shape.block[2];
+  int blocks = 0;
+  occupancy(kernel, static_cast<int>(threads), shape.dynamic_shared, &blocks);
+  out->counted = true;
+  out->counters = counters;
+  out->registers = r.registers;
+  out->static_shared = r.static_shared;
+  out->resident_blocks = blocks;
+  out->resident_warps = blocks * static_cast<int>((threads + kWarpSize - 1) / kWarpSize);
+  out->occupancy = static_cast<double>(out->resident_warps) * kWarpSize /
+                   static_cast<double>(options().device->threads_per_sm);
+}
+
 Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const u8* params,
          u32 param_bytes) {
   u64 resident = 0;
@@ -168,6 +186,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.params = params;
   state.param_bytes = param_bytes;
   state.allocations = index.get();
+  state.counting = options().counting;
   state.late_copies = options().late_copies;
   static std::atomic<u32> grids{0};
   const auto begin = std::chrono::steady_clock::now();
@@ -177,8 +196,12 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   if (workspace) release(workspace, MemoryKind::kModule);
   {
     const std::lock_guard lock(records_mutex);
-    LaunchRecord r = {kernel.name(),  {}, {}, shape.dynamic_shared, result.instructions,
-                      seconds.count()};
+    LaunchRecord r = {};
+    r.kernel = kernel.name();
+    r.dynamic_shared = shape.dynamic_shared;
+    r.warp_instructions = result.instructions;
+    r.seconds = seconds.count();
+    if (state.counting) describe(kernel, shape, result.counters, &r);
     std::memcpy(r.grid, shape.grid, sizeof(r.grid));
     std::memcpy(r.block, shape.block, sizeof(r.block));
     records.push_back(std::move(r));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/module.h"
+#include "exec/counters.h"
 
 namespace vgpu {
 
@@ -42,7 +43,16 @@ struct LaunchRecord {
   u64 dynamic_shared;
   u64 warp_instructions;
   double seconds;
+  bool counted;  // only then there is more:
+  Counters counters;
+  u32 registers;  // a thread
+  u64 static_shared;
+  int resident_blocks;  // on a multiprocessor
+  int resident_warps;
+  double occupancy;  // of the warps that a multiprocessor can hold
 };
+// The counters of the launches that were counted: a JSON array.
+std::string counters_json();
 std::vector<LaunchRecord> launch_records();
 void clear_launch_records();
 

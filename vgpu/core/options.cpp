@@ -38,9 +38,14 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
       return fail(Code::kInvalidValue, "vgpu option copies=" + value + ": know late and eager");
     }
     o.late_copies = value == "late";
+  } else if (name == "counters") {
+    if (value != "on" && value != "off") {
+      return fail(Code::kInvalidValue, "vgpu option counters=" + value + ": know on and off");
+    }
+    o.counting = value == "on";
   } else {
-    return fail(Code::kInvalidValue,
-                "vgpu has no option '" + name + "': know device, threads, isa, check, copies");
+    return fail(Code::kInvalidValue, "vgpu has no option '" + name +
+                                         "': know device, threads, isa, check, copies, counters");
   }
   return Code::kSuccess;
 }

@@ -14,6 +14,7 @@ struct Options {
   int threads;
   const Isa* isa;
   bool late_copies;  // cp.async completes when it is waited for, not when it is issued
+  bool counting = false;
 };
 
 // The settings in force. The first call reads the environment.

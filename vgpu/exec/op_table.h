@@ -39,7 +39,8 @@ struct Isa {
   const char* name;
   bool (*usable)();
   void (*register_ops)(OpTable&);
-  RunFn run;          // until the warp blocks, yields, faults or is done
+  RunFn run;  // until the warp blocks, yields, faults or is done
+  RunFn run_counting;
   OpFn control_word;  // wrapper: sets MXCSR from Ins::extra around Ins::inner
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/counters.h"
 #include "exec/types.h"
 
 namespace vgpu {
@@ -96,7 +97,8 @@ struct Param {
 struct Program {
   std::string name;  // mangled
   std::vector<Ins> code;
-  std::vector<u32> operands;  // Ins::ops points in here
+  std::vector<CountInfo> counted;  // one for each of code
+  std::vector<u32> operands;       // Ins::ops points in here
   std::vector<Constant> constants;
   u32 register_bytes = 0;  // of one warp, specials and constants included
   u32 constant_end = 0;    // specials and constants lie below this offset

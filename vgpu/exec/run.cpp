@@ -61,6 +61,7 @@ bool branch(Warp& w, const Ins& i, u32 taken) {
   return true;
 }
 
+template <bool kCounting>
 Status run(Warp& w) {
   const Ins* const code = w.launch->code;
   for (;;) {
@@ -76,6 +77,7 @@ Status run(Warp& w) {
         mask &= i.guard_negated ? ~p : p;
       }
       if (i.kind != Kind::kPlain) {
+        if (kCounting) count(w, i, w.mask);
         ++w.instructions;
         if (i.kind == Kind::kExit) {
           w.live &= ~mask;
@@ -94,11 +96,13 @@ Status run(Warp& w) {
         continue;
       }
       if (!mask) {
+        if (kCounting) count(w, i, mask);
         ++w.pc;
         ++w.instructions;
         continue;
       }
     }
+    if (kCounting) count(w, i, mask);
     const Status status = i.fn(w, i, mask);
     if (__builtin_expect(status != Status::kNext, 0)) {
       if (status != Status::kYield) return status;
@@ -150,6 +154,7 @@ void register_ops(OpTable& t) {
 }  // namespace
 
 extern const Isa kIsa;
-const Isa kIsa = {VGPU_STRING(VGPU_ISA), &usable, &register_ops, &run, &control_word};
+const Isa kIsa = {VGPU_STRING(VGPU_ISA), &usable,    &register_ops,
+                  &run<false>,           &run<true>, &control_word};
 
 }  // namespace vgpu::VGPU_ISA

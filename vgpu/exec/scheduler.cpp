@@ -19,8 +19,8 @@
 namespace vgpu {
 namespace {
 
-constexpr u64 kSlice = 1 << 18;       // instructions of a warp before others get a turn
-constexpr int kLongSlices = 64;       // turns that a CTA may have before others get one
+constexpr u64 kSlice = 1 << 18;  // instructions of a warp before others get a turn
+constexpr int kLongSlices = 64;  // turns that a CTA may have before others get one
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -172,6 +172,7 @@ class Grid {
   GridResult result() {
     GridResult r;
     r.instructions = instructions_;
+    r.counters = counters_;
     if (stop_) r.fault = report_;
     return r;
   }
@@ -180,6 +181,7 @@ class Grid {
   enum class Turn { kDone, kSpinning, kFault };
 
   void run_ctas() {
+    Counters counters;  // of this host thread
     std::vector<std::unique_ptr<Resident>> running;
     std::vector<std::unique_ptr<Resident>> idle;
     size_t current = 0;
@@ -193,6 +195,7 @@ class Grid {
           running.push_back(std::move(idle.back()));
           idle.pop_back();
           running.back()->start(next);
+          for (Warp& w : running.back()->warps()) w.counters = &counters;
           current = running.size() - 1;
         }
       }
@@ -209,6 +212,10 @@ class Grid {
         want_another = true;
         current = (current + 1) % running.size();
       }
+    }
+    if (launch_.counting) {
+      const std::lock_guard lock(mutex_);
+      counters_.add(counters);
     }
     for (auto* list : {&running, &idle}) {
       for (auto& r : *list) {
@@ -229,7 +236,7 @@ class Grid {
         const u64 before = w.instructions;
         const u32 polls = w.polls;
         w.budget = before + kSlice;
-        const Status status = isa_.run(w);
+        const Status status = launch_.counting ? isa_.run_counting(w) : isa_.run(w);
         progress |= w.instructions != before || w.done;
         if (w.done) ++cta.warps_done;
         // Nobody waits without looking at memory in order; but what is long lets others run, too.
@@ -272,6 +279,7 @@ class Grid {
   std::atomic<u64> instructions_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
+  Counters counters_;
   FaultReport report_ = {};
 };
 

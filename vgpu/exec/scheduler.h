@@ -18,6 +18,7 @@ struct FaultReport {
 struct GridResult {
   std::optional<FaultReport> fault;
   u64 instructions = 0;  // of warps
+  Counters counters;     // where they are on
 };
 
 GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,

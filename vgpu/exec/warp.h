@@ -89,7 +89,8 @@ struct Warp {
   u32 copy_capacity;
   u32 copy_head;
   u32 copy_count;
-  u32 group;  // copies issued now belong to this group
+  u32 group;           // copies issued now belong to this group
+  Counters* counters;  // null when they are off
   Fault fault;
   DivergenceEntry stack[kDivergenceDepth];
 };
@@ -113,8 +114,9 @@ struct LaunchState {
   u32 param_bytes;
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
-  u32 resident;      // blocks that the device would run at once
-  u64 workspace;     // of the grid's barrier; 0 unless the launch is cooperative
+  bool counting;
+  u32 resident;   // blocks that the device would run at once
+  u64 workspace;  // of the grid's barrier; 0 unless the launch is cooperative
 };
 
 // Finds the allocation that holds [address, address + bytes), or null. Out of the ISA variants.

@@ -27,6 +27,10 @@ const char* vgpu_last_error(void);
 uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity);
 void vgpu_clear_launches(void);
 
+/* What the launches under the option counters=on did, as a JSON array (README.md has the names).
+   Valid until the calling thread asks again. */
+const char* vgpu_counters(void);
+
 /* Lets kernels access memory of the program's own, until it is unregistered. */
 void vgpu_register_memory(const void* base, uint64_t bytes);
 void vgpu_unregister_memory(const void* base);

@@ -35,6 +35,7 @@ struct Draft {  // an Ins in the making
   int reconverge = -1;
   bool joins = false;
   u32 line = 0;
+  CountInfo count;
 };
 
 // Fills in targets, reconvergence points and `joins`.
@@ -92,7 +93,10 @@ class Builder {
   Address address(const Operand& operand, char code);
   Draft& emit(const std::string& name, std::vector<int> slots);
   const OpInfo& op(const std::string& name);
-  void begin(const Instruction& ins) { current_ = &ins; }
+  void begin(const Instruction& ins) {
+    current_ = &ins;
+    counted_ = false;
+  }
   [[noreturn]] void unknown() const;
 
   // lower_ops.cpp, lower_memory.cpp, lower_values.cpp: one method per kind of instruction
@@ -135,6 +139,7 @@ class Builder {
   Frame* frame_ = nullptr;
   std::vector<const Function*> call_stack_;
   const Instruction* current_ = nullptr;
+  bool counted_ = false;  // the first operation of an instruction stands for it in the counters
   int guard_ = -1;
   bool guard_negated_ = false;
   struct PendingResult {

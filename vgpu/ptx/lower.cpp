@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ptx/builder.h"
+#include "ptx/opcode.h"
 
 namespace vgpu::ptx {
 namespace {
@@ -106,6 +107,7 @@ std::unique_ptr<Program> Builder::run() {
     ins.joins = d.joins;
     ins.special = d.joins || d.guard >= 0 || d.kind != Kind::kPlain;
     program_->code.push_back(ins);
+    program_->counted.push_back(d.count);
   }
   return std::move(program_);
 }
@@ -465,6 +467,9 @@ Draft& Builder::emit(const std::string& name, std::vector<int> slots) {
   d.guard = guard_;
   d.guard_negated = guard_negated_;
   d.line = current_ ? current_->line : 0;
+  d.count = count_info(name);
+  if (current_ && !counted_) d.count.category = category_of(current_->parts);
+  counted_ = true;
   code_.push_back(std::move(d));
   return code_.back();
 }

@@ -1,12 +1,40 @@
 // What each PTX instruction becomes: control flow, warp-wide instructions, and the long tail, which
 // goes through lower_generic: its normalised name must be in the table of operations, else the
 // instruction is unknown.
+#include <map>
 #include <set>
 
 #include "ptx/builder.h"
 #include "ptx/opcode.h"
 
 namespace vgpu::ptx {
+
+Category category_of(const Parts& parts) {
+  static const std::map<std::string, Category> kByName = {
+      {"mma", Category::kMma},         {"ldmatrix", Category::kMatrixLoad},
+      {"cp", Category::kAsyncCopy},    {"ld", Category::kLoad},
+      {"ldu", Category::kLoad},        {"st", Category::kStore},
+      {"atom", Category::kAtomic},     {"red", Category::kAtomic},
+      {"bar", Category::kBarrier},     {"barrier", Category::kBarrier},
+      {"bra", Category::kControl},     {"brx", Category::kControl},
+      {"ret", Category::kControl},     {"exit", Category::kControl},
+      {"call", Category::kControl},    {"trap", Category::kControl},
+      {"shfl", Category::kWarp},       {"vote", Category::kWarp},
+      {"match", Category::kWarp},      {"redux", Category::kWarp},
+      {"activemask", Category::kWarp}, {"cvt", Category::kConvert},
+      {"cvta", Category::kConvert},    {"mov", Category::kMove},
+      {"setp", Category::kCompare},    {"set", Category::kCompare},
+      {"selp", Category::kCompare},    {"slct", Category::kCompare},
+      {"membar", Category::kOther},    {"fence", Category::kOther},
+      {"nanosleep", Category::kOther}, {"createpolicy", Category::kOther},
+      {"isspacep", Category::kOther}};
+  if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
+  const std::string& type = parts.back();
+  return !is_float(type) ? Category::kInteger
+         : type == "f32" ? Category::kFloat
+         : type == "f64" ? Category::kDouble
+                         : Category::kHalf;
+}
 
 void Builder::lower_instruction(const Instruction& ins) {
   if (lower_control(ins) || lower_memory(ins) || lower_warp(ins)) return;

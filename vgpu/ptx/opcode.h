@@ -53,6 +53,9 @@ inline u32 control_of(const Parts& parts) {
   return bits;
 }
 
+// What the counters call an instruction.
+Category category_of(const Parts& parts);
+
 inline const std::set<std::string> kSpaces = {"global", "shared", "local", "const", "param"};
 
 // "shared::cta" is the shared memory of this CTA.

@@ -1,0 +1,74 @@
+// What a launch did, counted instruction by instruction. Nothing here runs unless counters are on:
+// then warps run through a second copy of the interpreter's loop, which calls count().
+#pragma once
+
+#include <string>
+
+#include "exec/types.h"
+
+namespace vgpu {
+
+struct Warp;
+struct Ins;
+
+enum class Category : u8 {
+  kNone,  // a step of an instruction that is counted already
+  kInteger,
+  kHalf,
+  kFloat,
+  kDouble,
+  kConvert,
+  kCompare,
+  kMove,
+  kLoad,
+  kStore,
+  kAtomic,
+  kAsyncCopy,
+  kMatrixLoad,
+  kMma,
+  kWarp,
+  kBarrier,
+  kControl,
+  kOther,
+  kCount
+};
+const char* name_of(Category category);
+
+enum class Touches : u8 { kNothing, kGlobal, kShared, kGeneric, kAsyncCopy, kMatrix };
+
+// What there is to count about one instruction of a program.
+struct CountInfo {
+  Category category = Category::kNone;
+  Touches touches = Touches::kNothing;
+  Category access = Category::kLoad;  // or kStore, kAtomic
+  u8 address = 0;                     // operand
+  u8 bytes = 0;                       // a lane
+  u8 rows = 0;                        // of ldmatrix
+  u32 mma_operations = 0;
+};
+// From the name of an operation; its category is that of the PTX instruction.
+CountInfo count_info(const std::string& operation);
+
+struct Traffic {
+  u64 requests = 0;  // instructions of warps
+  u64 bytes = 0;     // of all active lanes
+  u64 sectors = 0;   // 32-byte pieces, each once a request
+};
+
+struct Counters {
+  u64 instructions[static_cast<int>(Category::kCount)] = {};  // of warps
+  u64 predicated_off = 0;                                     // for all lanes
+  u64 thread_instructions = 0;
+  u64 mma_operations = 0;  // multiplications and additions
+  Traffic loads, stores, atomics;
+  u64 shared_requests = 0;
+  u64 shared_bytes = 0;
+  u64 shared_wavefronts = 0;
+  u64 bank_conflicts = 0;  // wavefronts beyond those that the width of the access needs
+  void add(const Counters& other);
+};
+
+// `mask` are the lanes that take part; the instruction has not run yet.
+void count(Warp& w, const Ins& i, u32 mask);
+
+}  // namespace vgpu
