@@ -134,6 +134,9 @@ def _match_matmul(graph: Graph, index: int) -> Anchor:
         raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
     m, k = a_shape[-2:]
     n = b_shape[-2] if layout is Layout.COLUMN else b_shape[-1]
+    inner = b_shape[-1] if layout is Layout.COLUMN else b_shape[-2]
+    if inner != k:
+        raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
     out_dtype = DType(graph[index].dtype)
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
     problem: Problem

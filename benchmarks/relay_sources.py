@@ -1,0 +1,56 @@
+"""Time from a Relay module to all generated sources: ResNet-50, batch 32, for sm_80.
+
+Importing the model is not measured, nor is nvcc. In the environment with Relay:
+
+    .venv-relay/bin/python -m benchmarks.relay_sources
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+from benchmarks.record import summary, write
+from boltgen.ir.region import Convention
+from boltgen.pipeline import Plan, plan_regions
+from boltgen.runtime.device import activate
+from models.registry import build
+
+TARGET_S = 20.0
+REPEATS = 5
+
+
+def main() -> int:
+    """Measure, keep the figures, and end with status 1 where the target is missed."""
+    activate("vgpu")
+    from tvm import relay  # noqa: PLC0415
+
+    from boltgen.frontend.relay import patterns, steps  # noqa: PLC0415
+
+    module, params = relay.frontend.from_onnx(build("resnet50", batch=32))
+
+    def generate() -> tuple[float, Plan]:
+        regions = patterns.regions(steps.annotate(module, params))
+        partitioned = perf_counter()
+        plan = plan_regions(regions, "sm_80", Convention.RELAY)
+        assert len(plan.adapters) == len(regions)  # rendered here
+        return partitioned, plan
+
+    totals, partitions = [], []
+    for _ in range(REPEATS):
+        started = perf_counter()
+        partitioned, plan = generate()
+        totals.append(perf_counter() - started)
+        partitions.append(partitioned - started)
+    figures = {
+        "seconds": summary(totals),
+        "of_which_normalise_and_partition_s": summary(partitions),
+        "regions": len(plan.launches),
+        "kernels": len(plan.kernels),
+    }
+    write("relay_sources", figures, f"at most {TARGET_S:.0f} s")
+    return 0 if figures["seconds"]["median"] <= TARGET_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Both frontends offload the same problems with the same epilogues, and reject alike.
+
+Each runs in a process with its own TVM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.cases import CASES
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" / "python"}
+
+
+def run(frontend: str) -> dict[str, Any]:
+    python = PYTHONS[frontend]
+    assert python.is_file(), f"{python} is missing: run `make relay-env`"
+    done = subprocess.run(
+        [str(python), "-m", "conformance.offloaded", frontend],
+        cwd=ROOT / "tests",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def relax() -> dict[str, Any]:
+    return run("relax")
+
+
+@pytest.fixture(scope="module")
+def relay() -> dict[str, Any]:
+    return run("relay")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_frontends_offload_the_same(
+    name: str, relax: dict[str, Any], relay: dict[str, Any]
+) -> None:
+    assert relay[name]["epilogues"] == relax[name]["epilogues"]
+    assert relay[name] == relax[name]
+
+
+# What is expected in itself, so that both cannot be wrong in the same way.
+EPILOGUES = {
+    "dense_bias_gelu_erf": ["gelu(add(acc, row0))"],
+    "dense_bias_relu": ["relu(add(acc, row0))"],
+    "conv2d_bias_silu": ["silu(add(acc, row0))"],
+    "conv2d_bias_hardswish": ["hardswish(add(acc, row0))"],
+    "conv2d_batch_norm_relu": ["relu(add(acc, row0))"],
+    "batch_matmul_broadcast_b": ["acc"],
+    "conv2d_residual_add_relu": ["relu(add(add(acc, row0), tensor0))"],
+    "conv2d_residual_multiply_relu": ["relu(multiply(tensor0, add(acc, row0)))"],
+    "output_used_twice": [
+        "add(acc, row0)",
+        "add(add(acc, row0), tensor0)",
+        "relu(add(acc, row0))",
+    ],
+    "inner_value_used_twice": ["add(acc, row0)"],
+    "tuple_outputs": ["add(acc, row0)"],
+    "cyclic_dependency": ["add(acc, row0)"],
+    "mutual_dependency": ["add(acc, row0)", "add(acc, row0)"],
+    "depthwise_stays": [],
+    "integers_stay": [],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_what_is_offloaded(name: str, relay: dict[str, Any]) -> None:
+    assert relay[name]["epilogues"] == EPILOGUES[name]
+
+
+def test_a_rejected_convolution_says_why(relay: dict[str, Any]) -> None:
+    ((operator, reason),) = relay["depthwise_stays"]["rejected"]
+    assert operator == "conv2d"
+    assert reason == "it has groups=16; kernels exist for one group only"
