@@ -19,7 +19,11 @@ OUT=*) out=${argument#OUT=};;
 esac; done
 mkdir -p $out/obj; : > $out/obj/a.o; : > $out/obj/b.o
 """
-LIBRARIES = "for name in libvgpu.so libcuda.so.1 libcudart.so.13 libcudart.so.12; do echo $name > $out/$name; done"
+LIBRARIES = """
+for name in libvgpu.so libcuda.so.1 libcudart.so.13 libcudart.so.12; do
+  echo $name > $out/$name
+done
+"""
 
 
 class Recorder:

@@ -11,12 +11,12 @@ from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_relax_adapter
+from boltgen.codegen.adapter import AdapterLaunch, render_adapter, render_relax_adapter
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.ir.region import Operand, Region
+from boltgen.ir.region import Convention, Operand, Region
 from boltgen.settings import settings_from
 from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES
@@ -60,6 +60,8 @@ def test_golden_text(golden: object) -> None:
         launch(batched, symbol="region_2", label="matmul + add + add + relu"),
     ]
     golden("relax_adapter.cc.txt", render_relax_adapter(launches))  # type: ignore[operator]
+    relay = render_adapter(launches, Convention.RELAY)
+    golden("relay_adapter.cc.txt", relay)  # type: ignore[operator]
 
 
 def test_a_pointwise_convolution_runs_as_a_product_but_has_the_models_shapes() -> None:

@@ -53,7 +53,7 @@ def test_both_frontends_offload_the_same(
 
 # What is expected in itself, so that both cannot be wrong in the same way.
 EPILOGUES = {
-    "dense_bias_gelu_erf": ["gelu(add(acc, row0))"],
+    "dense_bias_gelu_erf": ["gelu_erf(add(acc, row0))"],
     "dense_bias_relu": ["relu(add(acc, row0))"],
     "conv2d_bias_silu": ["silu(add(acc, row0))"],
     "conv2d_bias_hardswish": ["hardswish(add(acc, row0))"],

@@ -1,0 +1,75 @@
+"""Making an environment with Relay; `make relay-env` is the real run of it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from boltgen.build import relay_env
+from boltgen.build.relay_env import make_relay_environment, unpack_tvm
+from boltgen.errors import ToolchainError
+
+BASE = "bitblas/3rdparty/tvm"
+
+
+def wheel(folder: Path, *members: str) -> Path:
+    path = folder / "bitblas-0.1.0.post1-py3-none-manylinux1_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member in members:
+            archive.writestr(member, member)
+    return path
+
+
+def test_only_tvm_is_taken_out_of_the_wheel(tmp_path: Path) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "tvm" / "stale").mkdir(parents=True)
+    members = (
+        f"{BASE}/python/tvm/__init__.py",
+        f"{BASE}/python/tvm/relay/__init__.py",
+        f"{BASE}/build/libtvm.so",
+        f"{BASE}/build/config.cmake",
+        f"{BASE}/python/setup.py",
+        "bitblas/__init__.py",
+    )
+    unpack_tvm(wheel(tmp_path, *members), packages)
+    found = {str(path.relative_to(packages)) for path in packages.rglob("*") if path.is_file()}
+    assert found == {"tvm/__init__.py", "tvm/relay/__init__.py", "tvm/libtvm.so"}
+
+
+def test_a_wheel_without_tvm(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    with pytest.raises(ToolchainError, match="has no TVM with Relay in it"):
+        unpack_tvm(wheel(tmp_path, "bitblas/__init__.py"), tmp_path / "site-packages")
+    assert not list((tmp_path / "site-packages").iterdir())
+
+
+def test_a_folder_with_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(ToolchainError, match="exists and is no virtual environment"):
+        make_relay_environment(tmp_path)
+
+
+def test_a_python_that_is_too_new(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 3.14\n")
+    python.chmod(0o755)
+    with pytest.raises(
+        ToolchainError, match=r"is Python 3\.14; .* Python up to 3\.12: give one with --python"
+    ):
+        make_relay_environment(tmp_path / "env", python=python)
+
+
+def test_a_python_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"cannot ask for its version: .*No such file"):
+        make_relay_environment(tmp_path / "env", python=tmp_path / "python")
+
+
+def test_a_step_that_fails_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"cannot fetch TVM: `false` ends with status 1"):
+        relay_env._run(["false"], "fetch TVM")
+
+
+def test_requirements_are_pinned() -> None:
+    assert all("==" in requirement for requirement in relay_env.REQUIREMENTS)
