@@ -268,6 +268,7 @@ VGPU_INLINE void for_lanes(u32 mask, F f) {
 }
 
 void register_integer(OpTable&);
+void register_packed(OpTable&);
 void register_float(OpTable&);
 void register_convert(OpTable&);
 void register_memory(OpTable&);

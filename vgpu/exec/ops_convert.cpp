@@ -59,6 +59,52 @@ void float_to_integer(OpTable& t, const char* to, const char* from) {
   add<D, S>(t, Name("cvt.rpi", to, from).text, [](V a) { return clamp_to<T, kTop>(to_upper(a)); });
 }
 
+// Rounding to a half towards zero, or away from it when `up` says so for an inexact value.
+VGPU_INLINE u32 half_directed(float value, bool up_positive, bool up_negative) {
+  const u32 bits = bit_cast<u32>(value);
+  const u32 sign = bits >> 16 & 0x8000u;
+  const u32 magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7fffu;
+  if (magnitude == 0x7f800000u) return sign | 0x7c00u;
+  u32 truncated;
+  if (magnitude >= 0x47800000u) {
+    truncated = 0x7bffu;  // past the largest half: inexact
+  } else if (magnitude >= 0x38800000u) {
+    truncated = (magnitude - (112u << 23)) >> 13;
+  } else {
+    truncated = static_cast<u32>(bit_cast<float>(magnitude) * 0x1p24f);
+  }
+  const bool inexact = half_to_float(truncated) != bit_cast<float>(magnitude);
+  if (inexact && (sign ? up_negative : up_positive)) ++truncated;
+  return sign | truncated;
+}
+
+VGPU_INLINE u32 bfloat_truncated(float value) {
+  const u32 bits = bit_cast<u32>(value);
+  return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : bits >> 16;
+}
+
+VGPU_INLINE u32 bfloat_directed(float value, bool up_positive, bool up_negative) {
+  const u32 bits = bit_cast<u32>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  const bool up = (bits >> 31) ? up_negative : up_positive;
+  return (bits >> 16) + ((up && (bits & 0xffffu)) ? 1u : 0u);
+}
+
+// An integer in the bits of a float: one that does not fit is cut, and its last bit set (rounded
+// to odd), so that rounding to a narrower type afterwards cannot go wrong.
+template <class T>
+VGPU_INLINE float float_to_odd(T value) {
+  const bool negative = value < 0;
+  const u64 magnitude = negative ? 0 - static_cast<u64>(value) : static_cast<u64>(value);
+  const int excess = magnitude >> 24 ? 40 - __builtin_clzll(magnitude | 1) : 0;
+  const u64 cut = magnitude >> excess;
+  const u64 odd = cut << excess != magnitude ? 1 : 0;
+  const float scale = bit_cast<float>(static_cast<u32>(excess + 127) << 23);
+  const float result = static_cast<float>(static_cast<s32>(cut | odd)) * scale;
+  return negative ? -result : result;
+}
+
 template <class D, class S>
 void integer_pair(OpTable& t, const char* to, const char* from) {
   using A = typename S::Value;
@@ -89,6 +135,19 @@ void from_integer(OpTable& t, const char* from) {
   // Everything that a half can hold, and the overflow threshold 65520, are exact in 53 bits.
   add<U32, S>(t, Name("cvt.f16", from).text,
               [](T a) { return double_to_half(static_cast<double>(a)); });
+  add<U32, S>(t, Name("cvt.rz.f16", from).text,
+              [](T a) { return half_directed(float_to_odd(a), false, false); });
+  add<U32, S>(t, Name("cvt.rm.f16", from).text,
+              [](T a) { return half_directed(float_to_odd(a), false, true); });
+  add<U32, S>(t, Name("cvt.rp.f16", from).text,
+              [](T a) { return half_directed(float_to_odd(a), true, false); });
+  add<U32, S>(t, Name("cvt.bf16", from).text, [](T a) { return float_to_bfloat(float_to_odd(a)); });
+  add<U32, S>(t, Name("cvt.rz.bf16", from).text,
+              [](T a) { return bfloat_truncated(float_to_odd(a)); });
+  add<U32, S>(t, Name("cvt.rm.bf16", from).text,
+              [](T a) { return bfloat_directed(float_to_odd(a), false, true); });
+  add<U32, S>(t, Name("cvt.rp.bf16", from).text,
+              [](T a) { return bfloat_directed(float_to_odd(a), true, false); });
 }
 
 template <class S>
@@ -107,31 +166,6 @@ void from_float(OpTable& t, const char* from) {
   add<S, S>(t, Name("cvt.rmi", from, from).text, [](V a) { return static_cast<V>(to_lower(a)); });
   add<S, S>(t, Name("cvt.rpi", from, from).text, [](V a) { return static_cast<V>(to_upper(a)); });
   add<S, S>(t, Name("cvt", from, from).text, [](V a) { return a; });
-}
-
-// Rounding to a half towards zero, or away from it when `up` says so for an inexact value.
-VGPU_INLINE u32 half_directed(float value, bool up_positive, bool up_negative) {
-  const u32 bits = bit_cast<u32>(value);
-  const u32 sign = bits >> 16 & 0x8000u;
-  const u32 magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return 0x7fffu;
-  if (magnitude == 0x7f800000u) return sign | 0x7c00u;
-  u32 truncated;
-  if (magnitude >= 0x47800000u) {
-    truncated = 0x7bffu;  // past the largest half: inexact
-  } else if (magnitude >= 0x38800000u) {
-    truncated = (magnitude - (112u << 23)) >> 13;
-  } else {
-    truncated = static_cast<u32>(bit_cast<float>(magnitude) * 0x1p24f);
-  }
-  const bool inexact = half_to_float(truncated) != bit_cast<float>(magnitude);
-  if (inexact && (sign ? up_negative : up_positive)) ++truncated;
-  return sign | truncated;
-}
-
-VGPU_INLINE u32 bfloat_truncated(float value) {
-  const u32 bits = bit_cast<u32>(value);
-  return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : bits >> 16;
 }
 
 VGPU_INLINE u32 to_tf32_away(float value) {
@@ -156,6 +190,8 @@ void between_floats(OpTable& t) {
   add<U32, F32>(t, "cvt.rm.f16.f32", [](float a) { return half_directed(a, false, true); });
   add<U32, F32>(t, "cvt.rp.f16.f32", [](float a) { return half_directed(a, true, false); });
   add<U32, F32>(t, "cvt.rz.bf16.f32", [](float a) { return bfloat_truncated(a); });
+  add<U32, F32>(t, "cvt.rm.bf16.f32", [](float a) { return bfloat_directed(a, false, true); });
+  add<U32, F32>(t, "cvt.rp.bf16.f32", [](float a) { return bfloat_directed(a, true, false); });
   add<U32, F32>(t, "cvt.rna.tf32.f32", [](float a) { return to_tf32_away(a); });
   // The first source goes to the upper half.
   add<U32, F32, F32>(t, "cvt.f16x2.f32",

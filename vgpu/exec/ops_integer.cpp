@@ -285,7 +285,6 @@ void mixed(OpTable& t) {
   add<S32, S32, S32, S32>(t, "mad24.lo.s32", [](s32 a, s32 b, s32 c) {
     return s32(u32(s64(s32(u32(a) << 8) >> 8) * (s32(u32(b) << 8) >> 8)) + u32(c));
   });
-  // szext and fns are not emitted by nvcc for our kernels.
   add<U32, U32, U32, U32>(t, "dp4a.u32.u32",
                           [](u32 a, u32 b, u32 c) { return dot4<u8, u8>(a, b, c); });
   add<U32, U32, U32, U32>(t, "dp4a.s32.s32",

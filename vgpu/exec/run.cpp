@@ -140,6 +140,7 @@ bool usable() {
 
 void register_ops(OpTable& t) {
   register_integer(t);
+  register_packed(t);
   register_float(t);
   register_convert(t);
   register_memory(t);

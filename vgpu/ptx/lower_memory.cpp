@@ -78,10 +78,29 @@ void Builder::lower_atomic(const Instruction& ins) {
   }
   std::string type = untyped_to_unsigned(parts.back());
   if (type[0] == 's' && op != "min" && op != "max") type = unsigned_of(type);
-  if (op.empty() || vector_size(parts) != 1 || has(parts, "shared::cluster")) unknown();
+  if (op.empty() || has(parts, "shared::cluster")) unknown();
   const bool reduction = parts[0] == "red";
   const std::string space = find_space(parts);
   const char code = code_of(type);
+  if (vector_size(parts) > 1) {  // one atomic operation for each element
+    if (space == "shared" || (op != "add" && op != "min" && op != "max")) unknown();
+    const Address to = address(ins.operands.at(reduction ? 0 : 1), 'd');
+    const auto& values = elements(ins.operands.at(reduction ? 1 : 2));
+    if (static_cast<int>(values.size()) != vector_size(parts))
+      throw Unsupported("the vector has another length");
+    std::vector<int> sources;
+    for (const Operand& value : values) {  // copies: a result may be the register of a source
+      const int kept = new_slot(code == 'd' ? Width::kDouble : Width::kWord);
+      emit(code == 'd' ? "mov.u64" : "mov.u32", {kept, source(value, code, type)});
+      sources.push_back(kept);
+    }
+    for (size_t k = 0; k < values.size(); ++k) {
+      const int before = reduction ? -1 : result(elements(ins.operands[0]).at(k), code, false);
+      emit("atom." + space + "." + op + "." + type, {before, to.slot, sources[k], -1}).imm =
+          to.offset + static_cast<s64>(k * type_bytes(parts.back()));
+    }
+    return;
+  }
   size_t next = 0;
   const int old = reduction ? -1 : result(ins.operands.at(next++), code, parts.back()[0] == 's');
   const Address at = address(ins.operands.at(next++), space == "shared" ? 'w' : 'd');

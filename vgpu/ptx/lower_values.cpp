@@ -125,7 +125,8 @@ void Builder::lower_set(const Instruction& ins) {
   };
   const int zero = constant(Width::kWord, 0);
   if (from == "f16x2" || from == "bf16x2") {
-    if (to != from) unknown();
+    const bool as_mask = to == "u32" || to == "s32";  // 0xffff in each half
+    if (to != from && !as_mask) unknown();
     const std::string half = from == "f16x2" ? "f16" : "bf16";
     const int a = source(o.at(1), 'w', "u32");
     const int b = source(o.at(2), 'w', "u32");
@@ -137,7 +138,7 @@ void Builder::lower_set(const Instruction& ins) {
       emit(k ? "high.32" : "low.32", {x, a});
       emit(k ? "high.32" : "low.32", {y, b});
       emit("setp." + parts[1] + "." + half, {p, x, y});
-      emit("selp.u32", {x, truth(half), zero, p});
+      emit("selp.u32", {x, as_mask ? constant(Width::kWord, 0xffffu) : truth(half), zero, p});
       slots.push_back(x);
     }
     emit("pack.32", slots);

@@ -1,0 +1,154 @@
+"""Instructions on parts of a word, and conversions of integers to narrow floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests.vgpu.driver import Driver, entry
+from tests.vgpu.lanes import container, operands, run_instruction, width
+from tests.vgpu.rounding import BF16, F16, F32, Format
+
+WORD = (1 << 32) - 1
+
+
+def _parts(word: int, bits: int, sign: bool) -> list[int]:
+    values = [word >> at & ((1 << bits) - 1) for at in range(0, 32, bits)]
+    return [v - (1 << bits) if sign and v >> (bits - 1) else v for v in values]
+
+
+def _dot2(half: str, a_sign: bool, b_sign: bool) -> Callable[[int, int, int], int]:
+    def dot(a: int, b: int, c: int) -> int:
+        chosen = _parts(b, 8, b_sign)[2 * (half == "hi") :][:2]
+        pairs = zip(_parts(a, 16, a_sign), chosen, strict=True)
+        return (c + sum(x * y for x, y in pairs)) & WORD
+
+    return dot
+
+
+def _differences(bits: int, sign: bool) -> Callable[[int, int, int], int]:
+    def total(a: int, b: int, c: int) -> int:
+        pairs = zip(_parts(a, bits, sign), _parts(b, bits, sign), strict=True)
+        return (c + sum(abs(x - y) for x, y in pairs)) & WORD
+
+    return total
+
+
+def _pairwise(choose: Callable[[int, int], int], sign: bool) -> Callable[[int, int], int]:
+    def apply(a: int, b: int) -> int:
+        low, high = map(choose, _parts(a, 16, sign), _parts(b, 16, sign))
+        return (low & 0xFFFF) | (high & 0xFFFF) << 16
+
+    return apply
+
+
+def _nth_set(mask: int, base: int, offset: int) -> int:
+    offset = offset - (1 << 32) if offset >> 31 else offset
+    if offset == 0:
+        return base if base < 32 and mask >> base & 1 else WORD
+    places = range(base, 32) if offset > 0 else range(min(base, 31), -1, -1)
+    found = [k for k in places if mask >> k & 1] if offset > 0 or base < 32 else []
+    return found[abs(offset) - 1] if len(found) >= abs(offset) else WORD
+
+
+def _positive(choose: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def apply(a: int, b: int) -> int:
+        return max(choose(*(v - (1 << 32) if v >> 31 else v for v in (a, b))), 0)
+
+    return apply
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+CASES: dict[str, tuple[int, Callable[..., int]]] = {
+    f"dp2a.{half}.{a}.{b} %d, %a, %b, %c;": (3, _dot2(half, a == "s32", b == "s32"))
+    for half in ("lo", "hi")
+    for a in ("u32", "s32")
+    for b in ("u32", "s32")
+}
+for _n, _bits in ((4, 8), (2, 16)):
+    for _type in ("u32", "s32"):
+        CASES[f"vabsdiff{_n}.u32.{_type}.{_type}.add %d, %a, %b, %c;"] = (
+            3,
+            _differences(_bits, _type == "s32"),
+        )
+for _type in ("u16x2", "s16x2"):
+    for _name, _choose in (("add", _add), ("min", min), ("max", max)):
+        CASES[f"{_name}.{_type} %d, %a, %b;"] = (2, _pairwise(_choose, _type == "s16x2"))
+CASES["min.relu.s16x2 %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(min(a, b), 0), True))
+CASES["max.relu.s16x2 %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(a, b, 0), True))
+for _name, _choose in (("min", min), ("max", max)):
+    for _spelling in (f"{_name}.relu.s32", f"{_name}.s32.relu"):
+        CASES[f"{_spelling} %d, %a, %b;"] = (2, _positive(_choose))
+CASES["fns.b32 %d, %a, %b, %c;"] = (3, _nth_set)
+CASES["bfind.shiftamt.u32 %d, %a;"] = (1, lambda a: 32 - a.bit_length() if a else WORD)
+
+
+@pytest.mark.parametrize("instruction", CASES)
+def test_parts_of_a_word(driver: Driver, instruction: str) -> None:
+    count, reference = CASES[instruction]
+    kinds = ("u32",) * count
+    found, _ = run_instruction(driver, instruction, kinds, "u32")
+    wanted = [reference(*values) for values in zip(*operands(kinds), strict=True)]
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+@pytest.mark.parametrize(("name", "form"), [("f16", F16), ("bf16", BF16)])
+def test_integers_to_narrow_floats(
+    driver: Driver, kind: str, mode: str, name: str, form: Format
+) -> None:
+    found, _ = run_instruction(driver, f"cvt.{mode}.{name}.{kind} %d, %a;", (kind,), "u16")
+    size = width(kind)
+    assert container(kind) == size
+    for bits, result in zip(operands((kind,))[0], found.tolist(), strict=True):
+        value = bits - (1 << size) if kind[0] == "s" and bits >> (size - 1) else bits
+        assert result == form.round(Fraction(value), mode), value
+
+
+@pytest.mark.parametrize("mode", ["rm", "rp"])
+def test_floats_to_bfloat_in_a_direction(driver: Driver, mode: str) -> None:
+    found, _ = run_instruction(driver, f"cvt.{mode}.bf16.f32 %d, %a;", ("f32",), "u16")
+    for bits, result in zip(operands(("f32",))[0], found.tolist(), strict=True):
+        if F32.is_nan(bits):
+            assert result == BF16.nan
+        elif F32.is_inf(bits):
+            assert result == bits >> 16
+        else:
+            wanted = BF16.round(F32.value(bits), mode, negative_zero=bool(bits >> 31))
+            assert result == wanted, hex(bits)
+
+
+@pytest.mark.parametrize("relation", ["eq", "lt", "geu"])
+def test_comparisons_of_halves_to_masks(driver: Driver, relation: str) -> None:
+    instruction = f"set.{relation}.u32.f16x2 %d, %a, %b;"
+    found, _ = run_instruction(driver, instruction, ("u32", "u32"), "u32")
+    a, b = (np.array(c, np.uint32).view(np.float16) for c in operands(("u32", "u32")))
+    holds = {"eq": a == b, "lt": a < b, "geu": ~(a < b)}[relation]
+    wanted = np.where(holds, 0xFFFF, 0).astype(np.uint16).view(np.uint32)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_vector_atomics(driver: Driver) -> None:
+    data = driver.buffer(np.arange(8, dtype=np.float32))
+    old = driver.buffer(np.zeros((32, 4), np.float32))
+    body = """ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %r0, %tid.x;
+    mad.wide.u32 %d1, %r0, 16, %d1; mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000;
+    mov.f32 %f3, 0f40400000; mov.f32 %f4, 0f40800000;
+    atom.global.add.v4.f32 {%f1, %f2, %f3, %f4}, [%d0], {%f4, %f3, %f2, %f1};
+    st.global.v4.f32 [%d1], {%f1, %f2, %f3, %f4};
+    red.global.add.v2.f32 [%d0+16], {%f2, %f2}; ret;"""
+    registers = ".reg .b32 %r<2>; .reg .f32 %f<5>; .reg .b64 %d<2>;"
+    driver.run(entry(["u64", "u64"], registers, body), [data, old])
+    lanes = np.arange(32)[:, None]
+    before = np.array([0, 1, 2, 3]) + lanes * np.array([4, 3, 2, 1])
+    np.testing.assert_array_equal(driver.read(old), before)
+    total = before[:, 1].sum()
+    wanted = [128, 97, 66, 35, 4 + total, 5 + total, 6, 7]
+    np.testing.assert_array_equal(driver.read(data), wanted)

@@ -1,0 +1,110 @@
+// Integer instructions on parts of a word, and those that look for a bit.
+#include "exec/lanes.h"
+
+namespace vgpu::VGPU_ISA {
+namespace {
+
+// dp2a: two 16-bit values times the lower or the upper two bytes.
+template <class A, class B>
+VGPU_INLINE u32 dot2(u32 a, u32 b, u32 c) {
+  for (int k = 0; k < 2; ++k) {
+    c += static_cast<u32>(static_cast<s32>(static_cast<A>(a >> (16 * k))) *
+                          static_cast<s32>(static_cast<B>(b >> (8 * k))));
+  }
+  return c;
+}
+
+template <class A, class B>
+void add_dot2(OpTable& t, const char* types) {
+  add<U32, U32, U32, U32>(t, Name("dp2a.lo", types).text,
+                          [](u32 a, u32 b, u32 c) { return dot2<A, B>(a, b, c); });
+  add<U32, U32, U32, U32>(t, Name("dp2a.hi", types).text,
+                          [](u32 a, u32 b, u32 c) { return dot2<A, B>(a, b >> 16, c); });
+}
+
+// Sum of |a - b| over the parts of a word, and c.
+template <class T>
+VGPU_INLINE u32 add_differences(u32 a, u32 b, u32 c) {
+  constexpr int kBits = 8 * sizeof(T);
+  for (int at = 0; at < 32; at += kBits) {
+    const s32 difference =
+        static_cast<s32>(static_cast<T>(a >> at)) - static_cast<s32>(static_cast<T>(b >> at));
+    c += static_cast<u32>(difference < 0 ? -difference : difference);
+  }
+  return c;
+}
+
+// The |offset|-th set bit from `base` on, up or down (PTX ISA, fns).
+VGPU_INLINE u32 find_nth_set(u32 mask, u32 base, s32 offset) {
+  if (offset == 0) return base < 32 && (mask >> (base & 31) & 1u) ? base : ~0u;
+  s64 left = offset < 0 ? -static_cast<s64>(offset) : offset;
+  const int step = offset < 0 ? -1 : 1;
+  for (s64 at = base; at >= 0 && at < 32; at += step) {
+    if ((mask >> at & 1u) && --left == 0) return static_cast<u32>(at);
+  }
+  return ~0u;
+}
+
+template <class T, class F>
+VGPU_INLINE u32 halves(u32 a, u32 b, F f) {
+  const u32 low = static_cast<u16>(f(static_cast<T>(a), static_cast<T>(b)));
+  const u32 high = static_cast<u16>(f(static_cast<T>(a >> 16), static_cast<T>(b >> 16)));
+  return low | high << 16;
+}
+
+template <class T>
+void pairs(OpTable& t, const char* type) {
+  add<U32, U32, U32>(t, Name("add", type).text,
+                     [](u32 a, u32 b) { return halves<T>(a, b, [](T x, T y) { return x + y; }); });
+  add<U32, U32, U32>(t, Name("min", type).text, [](u32 a, u32 b) {
+    return halves<T>(a, b, [](T x, T y) { return x < y ? x : y; });
+  });
+  add<U32, U32, U32>(t, Name("max", type).text, [](u32 a, u32 b) {
+    return halves<T>(a, b, [](T x, T y) { return x > y ? x : y; });
+  });
+}
+
+VGPU_INLINE s32 positive(s32 a) { return a < 0 ? 0 : a; }
+
+}  // namespace
+
+void register_packed(OpTable& t) {
+  add_dot2<u16, u8>(t, "u32.u32");
+  add_dot2<u16, s8>(t, "u32.s32");
+  add_dot2<s16, u8>(t, "s32.u32");
+  add_dot2<s16, s8>(t, "s32.s32");
+  add<U32, U32, U32, U32>(t, "vabsdiff4.u32.u32.u32.add",
+                          [](u32 a, u32 b, u32 c) { return add_differences<u8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "vabsdiff4.u32.s32.s32.add",
+                          [](u32 a, u32 b, u32 c) { return add_differences<s8>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "vabsdiff2.u32.u32.u32.add",
+                          [](u32 a, u32 b, u32 c) { return add_differences<u16>(a, b, c); });
+  add<U32, U32, U32, U32>(t, "vabsdiff2.u32.s32.s32.add",
+                          [](u32 a, u32 b, u32 c) { return add_differences<s16>(a, b, c); });
+  add<U32, U32, U32, S32>(t, "fns.u32", [](u32 a, u32 b, s32 c) { return find_nth_set(a, b, c); });
+  add<U32, U32>(t, "bfind.shiftamt.u32", [](u32 a) { return a ? u32(__builtin_clz(a)) : ~0u; });
+  add<U32, S32>(t, "bfind.shiftamt.s32", [](s32 a) {
+    const u32 u = static_cast<u32>(a < 0 ? ~a : a);
+    return u ? u32(__builtin_clz(u)) : ~0u;
+  });
+  add<U32, U64>(t, "bfind.shiftamt.u64", [](u64 a) { return a ? u32(__builtin_clzll(a)) : ~0u; });
+  add<U32, S64>(t, "bfind.shiftamt.s64", [](s64 a) {
+    const u64 u = static_cast<u64>(a < 0 ? ~a : a);
+    return u ? u32(__builtin_clzll(u)) : ~0u;
+  });
+  pairs<u16>(t, "u16x2");
+  pairs<s16>(t, "s16x2");
+  // The manual writes .relu before the type, nvcc behind it.
+  add<S32, S32, S32>(t, "min.relu.s32", [](s32 a, s32 b) { return positive(a < b ? a : b); });
+  add<S32, S32, S32>(t, "min.s32.relu", [](s32 a, s32 b) { return positive(a < b ? a : b); });
+  add<S32, S32, S32>(t, "max.relu.s32", [](s32 a, s32 b) { return positive(a > b ? a : b); });
+  add<S32, S32, S32>(t, "max.s32.relu", [](s32 a, s32 b) { return positive(a > b ? a : b); });
+  add<U32, U32, U32>(t, "min.relu.s16x2", [](u32 a, u32 b) {
+    return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x < y ? x : y); });
+  });
+  add<U32, U32, U32>(t, "max.relu.s16x2", [](u32 a, u32 b) {
+    return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x > y ? x : y); });
+  });
+}
+
+}  // namespace vgpu::VGPU_ISA
