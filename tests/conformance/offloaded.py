@@ -1,4 +1,4 @@
-"""What a frontend makes of the cases, as text: `python -m conformance.offloaded relax|relay`."""
+"""What a frontend makes of the cases, as text: `-m tests.conformance.offloaded relax|relay`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from conformance.cases import CASES
-
 from boltgen.ir.key import canonical
 from boltgen.runtime.device import activate
+from tests.conformance.cases import CASES
 
 
 def offloaded(frontend: str) -> dict[str, Any]:
     """By case: problem and epilogue of each region, and each rejected product with its reason."""
     activate("vgpu")
-    make = getattr(import_module(f"conformance.{frontend}_builder"), f"{frontend}_module")
+    make = getattr(import_module(f"tests.conformance.{frontend}_builder"), f"{frontend}_module")
     steps = import_module(f"boltgen.frontend.{frontend}.steps")
     patterns = import_module(f"boltgen.frontend.{frontend}.patterns")
     found = {}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from conformance.cases import Case
 from tvm import relax
+
+from tests.conformance.cases import Case
 
 OPERATORS = {
     "nn.relu": relax.op.nn.relu,

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from conformance.cases import Case
 from tvm import relay
+
+from tests.conformance.cases import Case
 
 OPERATORS = {
     "nn.relu": relay.nn.relu,

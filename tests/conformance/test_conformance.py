@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.cases import CASES
+
+from tests.conformance.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" / "python"}
@@ -22,8 +23,8 @@ def run(frontend: str) -> dict[str, Any]:
     python = PYTHONS[frontend]
     assert python.is_file(), f"{python} is missing: run `make relay-env`"
     done = subprocess.run(
-        [str(python), "-m", "conformance.offloaded", frontend],
-        cwd=ROOT / "tests",
+        [str(python), "-m", "tests.conformance.offloaded", frontend],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ from boltgen.runtime.device import activate
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from tvm.contrib import graph_executor  # isort: skip
-from networks import SHAPE, imported  # isort: skip
+from tests.relay.networks import SHAPE, imported  # isort: skip
 
 TARGET = tvm.target.Target("cuda -arch=sm_80", host="llvm")
 # Values below 1 after a sigmoid; five FP16 layers, each of which rounds by 2**-11 of values up to

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from tvm.contrib import graph_executor  # isort: skip
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from conformance.cases import CASES
-from conformance.relay_builder import relay_module
+from tests.conformance.cases import CASES
+from tests.conformance.relay_builder import relay_module
 
 # What the virtual GPU runs; a third of the compile time.
 OPTIONS = PipelineOptions(device_code=DeviceCode.PTX)
