@@ -17,6 +17,7 @@ import boltgen
 from boltgen import report
 from boltgen.build.progress import reporter_for
 from boltgen.build.relay_env import make_relay_environment
+from boltgen.cli_vgpu import vgpu_app
 from boltgen.errors import BoltgenError
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.add_typer(vgpu_app, name="vgpu")
 _out = Console()
 _err = Console(stderr=True)
 

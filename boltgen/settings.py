@@ -5,12 +5,13 @@ BOLTGEN_JOBS        compilers that run at once; default: the processor cores ava
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
+BOLTGEN_VGPU        options of the virtual GPU (vgpu/README.md), for the programs it runs
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,20 @@ class Settings:
     cxx: str
     search_path: str
     compiler_environment: tuple[tuple[str, str], ...]
+
+    def program_environment(
+        self, *, preload: Sequence[Path], libraries: Path, vgpu_options: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The environment of a program that is to run on the virtual GPU in `libraries`."""
+        env = dict(os.environ)
+        before = {"LD_PRELOAD": preload, "LD_LIBRARY_PATH": (libraries,)}
+        for name, paths in before.items():
+            kept = (env[name],) if env.get(name) else ()
+            env[name] = ":".join((*map(str, paths), *kept))
+        # The last one of a name counts.
+        named = ",".join(f"{name}={value}" for name, value in vgpu_options.items())
+        env["BOLTGEN_VGPU"] = ",".join(filter(None, (env.get("BOLTGEN_VGPU"), named)))
+        return env
 
 
 def _cores() -> int:

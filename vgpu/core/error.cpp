@@ -17,6 +17,7 @@ const std::map<int, Text> kTexts = {
     {1, {"cudaErrorInvalidValue", "invalid argument"}},
     {2, {"cudaErrorMemoryAllocation", "out of memory"}},
     {9, {"cudaErrorInvalidConfiguration", "invalid configuration argument"}},
+    {12, {"cudaErrorInvalidPitchValue", "invalid pitch argument"}},
     {13, {"cudaErrorInvalidSymbol", "invalid device symbol"}},
     {17, {"cudaErrorInvalidDevicePointer", "invalid device pointer"}},
     {21, {"cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"}},
@@ -30,6 +31,9 @@ const std::map<int, Text> kTexts = {
      {"cudaErrorNoKernelImageForDevice",
       "no kernel image is available for execution on the device"}},
     {218, {"cudaErrorInvalidPtx", "a PTX JIT compilation failed"}},
+    {222,
+     {"cudaErrorUnsupportedPtxVersion",
+      "the provided PTX was compiled with an unsupported toolchain."}},
     {400, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
     {401, {"cudaErrorIllegalState", "the operation cannot be performed in the present state"}},
     {500, {"cudaErrorSymbolNotFound", "named symbol not found"}},
@@ -44,6 +48,26 @@ const std::map<int, Text> kTexts = {
     {801, {"cudaErrorNotSupported", "operation not supported"}},
     {900,
      {"cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"}},
+    {901,
+     {"cudaErrorStreamCaptureInvalidated",
+      "operation failed due to a previous error during capture"}},
+    {902,
+     {"cudaErrorStreamCaptureMerge", "operation would result in a merge of separate captures"}},
+    {903,
+     {"cudaErrorStreamCaptureUnmatched", "capture was not ended in the same stream as it began"}},
+    {904, {"cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"}},
+    {905,
+     {"cudaErrorStreamCaptureIsolation",
+      "dependency created on uncaptured work in another stream"}},
+    {906,
+     {"cudaErrorStreamCaptureImplicit",
+      "operation would make the legacy stream depend on a capturing blocking stream"}},
+    {907,
+     {"cudaErrorCapturedEvent",
+      "operation not permitted on an event last recorded in a capturing stream"}},
+    {908,
+     {"cudaErrorStreamCaptureWrongThread",
+      "attempt to terminate a thread-local capture sequence from another thread"}},
 };
 
 struct State {
@@ -51,6 +75,7 @@ struct State {
   std::map<int, std::string> detail;
   std::string last;
   Code sticky = Code::kSuccess;
+  bool reported = false;
   std::set<std::string> texts;  // never shrinks: callers keep the pointers
 };
 State& state() {
@@ -80,13 +105,27 @@ Code fail_sticky(Code code, const std::string& message) {
 Code sticky_error() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
+  s.reported |= s.sticky != Code::kSuccess;
   return s.sticky;
+}
+
+Code reported_error() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.reported ? s.sticky : Code::kSuccess;
+}
+
+bool has_fault() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.sticky != Code::kSuccess;
 }
 
 void clear_sticky_error() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.sticky = Code::kSuccess;
+  s.reported = false;
 }
 
 std::string last_message() {

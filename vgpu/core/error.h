@@ -12,6 +12,7 @@ enum class Code : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,
   kInvalidConfiguration = 9,
+  kInvalidPitch = 12,
   kInvalidSymbol = 13,
   kInvalidDevicePointer = 17,
   kInvalidMemcpyDirection = 21,
@@ -23,6 +24,7 @@ enum class Code : int {
   kInvalidContext = 201,
   kNoBinaryForDevice = 209,
   kInvalidPtx = 218,
+  kUnsupportedPtxVersion = 222,
   kInvalidHandle = 400,
   kIllegalState = 401,
   kNotFound = 500,
@@ -36,13 +38,27 @@ enum class Code : int {
   kNotPermitted = 800,
   kNotSupported = 801,
   kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureMerge = 902,
+  kCaptureUnmatched = 903,
+  kCaptureUnjoined = 904,
+  kCaptureIsolation = 905,
+  kCaptureImplicit = 906,
+  kCapturedEvent = 907,
+  kCaptureWrongThread = 908,
 };
 
 // Records the message for this code, and returns the code.
 Code fail(Code code, const std::string& message);
-// The same for an error after which, as on a GPU, every later call fails. Also printed, once.
+// The same for a fault of a kernel, after which, as on a GPU, every later call fails. Also printed,
+// once.
 Code fail_sticky(Code code, const std::string& message);
+// What a call returns: the fault, if there was one. From then on it counts as reported.
 Code sticky_error();
+// The fault, if a call has reported it: the launch that caused it has not, nor what only asks for
+// the last error.
+Code reported_error();
+bool has_fault();
 void clear_sticky_error();  // cudaDeviceReset
 
 std::string last_message();

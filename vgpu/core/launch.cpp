@@ -237,72 +237,19 @@ Code launch_packed(Kernel& kernel, const LaunchShape& shape, const void* buffer,
   return run(kernel, shape, *program, params, kernel.param_bytes());
 }
 
-Code launch(Kernel& kernel, const LaunchShape& shape, void** arguments) {
-  alignas(128) u8 params[4096 + 64] = {};
-  if (kernel.param_bytes() > 4096)
-    return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
+Code check_launch(Kernel& kernel, const LaunchShape& shape) {
+  const Program* program = nullptr;
+  return prepare(kernel, shape, &program);
+}
+
+Code pack_arguments(Kernel& kernel, void** arguments, std::vector<u8>* buffer) {
+  buffer->assign(kernel.param_bytes(), 0);
   for (size_t k = 0; k < kernel.params().size(); ++k) {
     const Param& p = kernel.params()[k];
     if (!arguments || !arguments[k])
       return refuse(Code::kInvalidValue, kernel, "argument " + std::to_string(k) + " is null");
-    std::memcpy(params + p.offset, arguments[k], p.bytes);
+    std::memcpy(buffer->data() + p.offset, arguments[k], p.bytes);
   }
-  return launch_packed(kernel, shape, params, kernel.param_bytes());
-}
-
-Code resources(Kernel& kernel, KernelResources* out) {
-  Code code = Code::kSuccess;
-  const Program* p = kernel.program(&code);
-  if (!p) return code;
-  const DeviceModel& d = *options().device;
-  out->static_shared = p->static_shared_bytes;
-  out->local_bytes = p->local_bytes;
-  // A few more than are alive at once, as ptxas would; at most 255 by the instruction encoding.
-  const u32 wanted = (p->live_registers + 8 + 7) / 8 * 8;
-  const u32 fit = static_cast<u32>(d.registers_per_sm) / kernel.max_threads() / 8 * 8;
-  out->registers = std::min(std::min(wanted, fit), 255u);
-  out->max_threads = kernel.max_threads();
-  const u32 rest = static_cast<u32>(kSharedPerBlock) > p->static_shared_bytes
-                       ? static_cast<u32>(kSharedPerBlock) - p->static_shared_bytes
-                       : 0;
-  out->max_dynamic_shared = std::max(rest, kernel.max_dynamic_shared);
-  out->capability = kernel.module().capability();
-  return Code::kSuccess;
-}
-
-Code set_max_dynamic_shared(Kernel& kernel, int bytes) {
-  Code code = Code::kSuccess;
-  const Program* p = kernel.program(&code);
-  if (!p) return code;
-  const DeviceModel& d = *options().device;
-  if (bytes < 0 || static_cast<u64>(bytes) + p->static_shared_bytes >
-                       static_cast<u64>(d.shared_per_block_optin)) {
-    return fail(Code::kInvalidValue, "kernel '" + kernel.short_name() + "' asks for " +
-                                         std::to_string(bytes) + " bytes of dynamic beside " +
-                                         std::to_string(p->static_shared_bytes) +
-                                         " of static shared memory; a block of " + d.name +
-                                         " has " + std::to_string(d.shared_per_block_optin));
-  }
-  kernel.max_dynamic_shared = static_cast<u32>(bytes);
-  return Code::kSuccess;
-}
-
-Code occupancy(Kernel& kernel, int block_threads, u64 dynamic_shared, int* blocks) {
-  KernelResources r;
-  if (const Code code = resources(kernel, &r); code != Code::kSuccess) return code;
-  const DeviceModel& d = *options().device;
-  if (block_threads < 1)
-    return fail(Code::kInvalidValue,
-                "occupancy of a block of " + std::to_string(block_threads) + " threads");
-  const u64 threads = (static_cast<u64>(block_threads) + 31) / 32 * 32;
-  u64 fit = std::min<u64>(static_cast<u64>(d.blocks_per_sm),
-                          static_cast<u64>(d.threads_per_sm) / threads);
-  if (r.registers)
-    fit = std::min(fit, static_cast<u64>(d.registers_per_sm) / (r.registers * threads));
-  const u64 shared = r.static_shared + dynamic_shared + (d.capability >= 80 ? kSharedReserved : 0);
-  fit = std::min(fit, static_cast<u64>(d.shared_per_sm) / std::max<u64>(shared, 1));
-  if (threads > kernel.max_threads()) fit = 0;
-  *blocks = static_cast<int>(fit);
   return Code::kSuccess;
 }
 

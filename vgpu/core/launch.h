@@ -17,10 +17,19 @@ struct LaunchShape {
   bool cooperative = false;  // all blocks run at once, and may wait for each other
 };
 
-// Runs the kernel and returns when it is finished. `arguments` has one pointer per parameter.
-Code launch(Kernel& kernel, const LaunchShape& shape, void** arguments);
-// The parameters as one buffer, laid out as the kernel wants them.
+// Runs the kernel and returns when it is finished. The parameters are one buffer, laid out as the
+// kernel wants them.
 Code launch_packed(Kernel& kernel, const LaunchShape& shape, const void* buffer, u64 bytes);
+
+// What a GPU refuses before it runs anything.
+Code check_launch(Kernel& kernel, const LaunchShape& shape);
+// One pointer per parameter, to the buffer that the kernel wants.
+Code pack_arguments(Kernel& kernel, void** arguments, std::vector<u8>* buffer);
+
+// A launch into a stream: at once, or as a node of the graph that the stream is capturing.
+Code enqueue(void* stream, Kernel& kernel, const LaunchShape& shape, void** arguments);
+Code enqueue_packed(void* stream, Kernel& kernel, const LaunchShape& shape, const void* buffer,
+                    u64 bytes);
 
 struct KernelResources {
   u32 static_shared = 0;
@@ -35,6 +44,9 @@ Code resources(Kernel& kernel, KernelResources* out);
 Code set_max_dynamic_shared(Kernel& kernel, int bytes);
 // Blocks that fit a multiprocessor at once.
 Code occupancy(Kernel& kernel, int block_threads, u64 dynamic_shared, int* blocks);
+
+// Dynamic shared memory per block that leaves room for so many blocks on a multiprocessor.
+Code available_shared(Kernel& kernel, int blocks, int block_threads, size_t* bytes);
 
 struct LaunchRecord {
   std::string kernel;  // mangled

@@ -30,7 +30,7 @@ class Heap {
       return Code::kSuccess;
     }
     const std::lock_guard lock(mutex_);
-    if (kind == MemoryKind::kDevice && used_ + bytes > options().device->memory_bytes)
+    if (kind != MemoryKind::kHost && used_ + bytes > options().device->memory_bytes)
       return no_memory(bytes);
     void* base = nullptr;
     if (posix_memalign(&base, kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) !=
@@ -48,12 +48,20 @@ class Heap {
     if (!base) return Code::kSuccess;
     const std::lock_guard lock(mutex_);
     auto it = blocks_.find(reinterpret_cast<u64>(base));
-    if (it == blocks_.end() || it->second.allocation.freed || !it->second.owned ||
-        it->second.kind != kind) {
+    const bool live = it != blocks_.end() && !it->second.allocation.freed && it->second.owned;
+    if (live && kind == MemoryKind::kDevice && it->second.kind == MemoryKind::kGraph) {
+      it->second.allocation.freed = true;  // its graph may allocate it again
+      snapshot_.reset();
+      return Code::kSuccess;
+    }
+    if (kind == MemoryKind::kGraph && it != blocks_.end()) {
+      it->second.allocation.freed = false;
+    } else if (!live || family(it->second.kind) != family(kind)) {
       std::ostringstream text;
       text << "free of " << base << ", which is "
            << (it != blocks_.end() && it->second.allocation.freed ? "freed already"
-                                                                  : "no start of an allocation");
+               : live ? "memory of another kind (host, device, or a module's)"
+                      : "no start of an allocation");
       return fail(Code::kInvalidValue, text.str());
     }
     Allocation& a = it->second.allocation;
@@ -70,6 +78,14 @@ class Heap {
       blocks_.erase(oldest);
     }
     return Code::kSuccess;
+  }
+
+  void set_live(const void* base, bool live) {
+    const std::lock_guard lock(mutex_);
+    auto it = blocks_.find(reinterpret_cast<u64>(base));
+    if (it == blocks_.end()) return;
+    it->second.allocation.freed = !live;
+    snapshot_.reset();
   }
 
   void add_range(const void* base, u64 bytes, bool read_only) {
@@ -112,6 +128,10 @@ class Heap {
   }
 
  private:
+  // Managed memory is freed by the call for device memory.
+  static MemoryKind family(MemoryKind kind) {
+    return kind == MemoryKind::kManaged ? MemoryKind::kDevice : kind;
+  }
   void insert(void* base, u64 bytes, MemoryKind kind, bool owned, bool read_only) {
     const u64 key = reinterpret_cast<u64>(base);
     blocks_[key] = {{key, bytes, ++last_id_, false, read_only}, kind, owned};
@@ -144,6 +164,7 @@ Code release(void* base, MemoryKind kind) { return heap().release(base, kind); }
 void register_memory_range(const void* base, u64 bytes, bool read_only) {
   heap().add_range(base, bytes, read_only);
 }
+void set_live(const void* base, bool live) { heap().set_live(base, live); }
 void unregister_memory_range(const void* base) { heap().remove_range(base); }
 std::shared_ptr<const AllocationIndex> allocations() { return heap().snapshot(); }
 u64 allocated_bytes() { return heap().used(); }

@@ -14,7 +14,8 @@ struct AllocationIndex {
   std::vector<Allocation> sorted;  // by base
 };
 
-enum class MemoryKind { kDevice, kHost, kModule };
+// kManaged is the host's and the device's; kGraph belongs to a graph, which says when it is live.
+enum class MemoryKind { kDevice, kHost, kModule, kManaged, kGraph };
 
 // Fresh memory holds 0xff bytes: NaN in every float type, so a read of what was never written
 // shows.
@@ -25,11 +26,15 @@ void unregister_memory_range(const void* base);
 // Freed blocks are kept for a while, so that a use of one is recognised.
 Code release(void* base, MemoryKind kind);
 
+// Whether a graph's memory is allocated, without giving it up.
+void set_live(const void* base, bool live);
+
 // The table as it is now; a launch keeps its own reference.
 std::shared_ptr<const AllocationIndex> allocations();
 
 // A host-side copy or fill may touch host memory freely, but not cross the end of an allocation.
 Code check_range(const void* base, u64 bytes, const char* what);
+// Whether kernels can access it: it lies in a live allocation or a registered range.
 bool is_device_memory(const void* address, Allocation* found = nullptr);
 MemoryKind kind_of(const void* address);
 

@@ -1,25 +1,56 @@
-// Streams and events. Work is done when it is issued, in order, so a stream has nothing to hold; an
-// event is the host's clock.
+// Streams and events. Work is done when it is issued, in order, unless the stream is capturing:
+// then it becomes a node of a graph. An event is the host's clock.
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
 
 #include "core/error.h"
 
 namespace vgpu {
 
+struct Capture;
+
 struct Stream {
   unsigned flags = 0;
   int priority = 0;
+  unsigned long long id = 0;
+  std::shared_ptr<Capture> capture;
+  std::set<size_t> frontier;  // of the capture's graph: the nodes that the next one depends on
 };
 
 struct Event {
   unsigned flags = 0;
   bool recorded = false;
   std::chrono::steady_clock::time_point when;
+  std::shared_ptr<Capture> capture;  // recorded in a stream that was capturing
+  std::set<size_t> frontier;
 };
 
-Code record(Event* event);
-Code elapsed(const Event* begin, const Event* end, float* ms);
+inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking
+inline constexpr unsigned kDisableTiming = 2;  // cudaEventDisableTiming
+
+Code create_stream(unsigned flags, int priority, void** out);
+Code destroy_stream(void* handle);
+// Also takes the handles of the default streams: null, 1 (legacy) and 2 (the thread's own).
+Code find_stream(void* handle, Stream** out);
+bool is_legacy(void* handle);
+
+Code create_event(unsigned flags, void** out);
+Code destroy_event(void* handle);
+Code record_event(void* event, void* stream);
+Code wait_event(void* stream, void* event);
+Code elapsed(void* begin, void* end, float* ms);
+
+// Each returns the error of an earlier fault, if there was one: work is finished by then.
+Code synchronize_stream(void* stream);
+Code synchronize_event(void* event);
+Code synchronize_device();
+
+// Does the work now, or adds it to the graph that the stream is capturing. `kind` is CUDA's number
+// for the node's kind (cudaGraphNodeType).
+Code submit(void* stream, int kind, std::function<Code()> work);
 
 }  // namespace vgpu

@@ -1,6 +1,7 @@
-// Devices, errors, streams, events, and the way to the driver.
+// Devices, errors, and the way to the driver.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "core/attributes.h"
@@ -26,6 +27,13 @@ cudaError_t done(Code code) {
 
 namespace {
 
+Code nowhere(const char* call) {
+  return fail(Code::kInvalidValue, std::string(call) + ": the result has nowhere to go (null)");
+}
+
+constexpr int kLimits = 7;  // cudaLimitStackSize to cudaLimitPersistingL2CacheSize
+std::atomic<size_t> limits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
+
 Code only_device(int device) {
   return device == 0 ? Code::kSuccess
                      : fail(Code::kInvalidDevice,
@@ -38,14 +46,17 @@ extern "C" {
 
 // --- errors ------------------------------------------------------------------------------------
 
+// Neither waits for anything: the fault of a kernel shows once a call that waits, or the next one
+// that uses the device, has reported it.
 cudaError_t cudaGetLastError() {
-  if (alive() != Code::kSuccess) return static_cast<int>(alive());
+  if (reported_error() != Code::kSuccess) return static_cast<int>(reported_error());
   const Code code = vgpu::cudart::last_error;
   vgpu::cudart::last_error = Code::kSuccess;
   return static_cast<int>(code);
 }
 cudaError_t cudaPeekAtLastError() {
-  return static_cast<int>(alive() != Code::kSuccess ? alive() : vgpu::cudart::last_error);
+  const Code fault = reported_error();
+  return static_cast<int>(fault != Code::kSuccess ? fault : vgpu::cudart::last_error);
 }
 const char* cudaGetErrorString(cudaError_t code) { return error_text(code); }
 const char* cudaGetErrorName(cudaError_t code) { return error_name(code); }
@@ -53,10 +64,12 @@ const char* cudaGetErrorName(cudaError_t code) { return error_name(code); }
 // --- devices -----------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (!count) return done(nowhere("cudaGetDeviceCount"));
   *count = 1;
   return 0;
 }
 cudaError_t cudaGetDevice(int* device) {
+  if (!device) return done(nowhere("cudaGetDevice"));
   *device = 0;
   return 0;
 }
@@ -67,16 +80,18 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
   *flags = 0;
   return 0;
 }
-cudaError_t cudaDeviceSynchronize() { return done(alive()); }
+cudaError_t cudaDeviceSynchronize() { return done(synchronize_device()); }
 cudaError_t cudaDeviceReset() {
   clear_sticky_error();
   return 0;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  if (!value) return done(nowhere("cudaDeviceGetAttribute"));
   const Code code = only_device(device);
   return done(code != Code::kSuccess ? code : device_attribute(attribute, value));
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+  if (!p) return done(nowhere("cudaGetDeviceProperties"));
   if (const Code code = only_device(device); code != Code::kSuccess) return done(code);
   const DeviceModel& d = *options().device;
   const auto attribute = [](int which) {
@@ -117,11 +132,19 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->reservedSharedMemPerBlock = static_cast<size_t>(attribute(111));
   return 0;
 }
-cudaError_t cudaDeviceGetLimit(size_t* value, int) {
-  *value = 0;
+// Stack, printf buffer and heap: remembered, though nothing here is short of them.
+cudaError_t cudaDeviceGetLimit(size_t* value, int limit) {
+  if (!value || limit < 0 || limit >= kLimits)
+    return done(fail(Code::kInvalidValue, "cudaDeviceGetLimit: limit " + std::to_string(limit)));
+  *value = limits[limit];
   return 0;
 }
-cudaError_t cudaDeviceSetLimit(int, size_t) { return 0; }
+cudaError_t cudaDeviceSetLimit(int limit, size_t value) {
+  if (limit < 0 || limit >= kLimits)
+    return done(fail(Code::kInvalidValue, "cudaDeviceSetLimit: limit " + std::to_string(limit)));
+  limits[limit] = value;
+  return 0;
+}
 cudaError_t cudaDeviceSetCacheConfig(int) { return 0; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
@@ -136,95 +159,10 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return 0;
 }
-cudaError_t cudaRuntimeGetVersion(int* version) {
+// libcudart.so.12 has one of its own.
+__attribute__((weak)) cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return 0;
-}
-
-// --- streams -----------------------------------------------------------------------------------
-
-cudaError_t cudaStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
-  *stream = new Stream{flags, priority};
-  return done(alive());
-}
-cudaError_t cudaStreamCreate(void** stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
-cudaError_t cudaStreamCreateWithFlags(void** stream, unsigned flags) {
-  return cudaStreamCreateWithPriority(stream, flags, 0);
-}
-cudaError_t cudaStreamDestroy(void* stream) {
-  delete static_cast<Stream*>(stream);
-  return 0;
-}
-cudaError_t cudaStreamSynchronize(void*) { return done(alive()); }
-cudaError_t cudaStreamQuery(void*) { return done(alive()); }
-cudaError_t cudaStreamWaitEvent(void*, void*, unsigned) { return done(alive()); }
-cudaError_t cudaStreamGetPriority(void* stream, int* priority) {
-  *priority = stream ? static_cast<Stream*>(stream)->priority : 0;
-  return 0;
-}
-cudaError_t cudaStreamGetFlags(void* stream, unsigned* flags) {
-  *flags = stream ? static_cast<Stream*>(stream)->flags : 0;
-  return 0;
-}
-cudaError_t cudaStreamAddCallback(void* stream, void (*callback)(void*, cudaError_t, void*),
-                                  void* data, unsigned) {
-  callback(stream, static_cast<int>(alive()), data);
-  return 0;
-}
-cudaError_t cudaLaunchHostFunc(void*, void (*function)(void*), void* data) {
-  function(data);
-  return done(alive());
-}
-
-// --- capture and graphs: not offered, and said so ------------------------------------------------
-
-cudaError_t cudaStreamIsCapturing(void*, int* status) {
-  *status = 0;
-  return done(alive());
-}
-cudaError_t cudaStreamGetCaptureInfo(void*, int* status, unsigned long long* id, void**,
-                                     const void***, const void**, size_t* count) {
-  *status = 0;
-  if (id) *id = 0;
-  if (count) *count = 0;
-  return done(alive());
-}
-cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
-  static thread_local int current = 0;
-  const int previous = current;
-  current = *mode;
-  *mode = previous;
-  return 0;
-}
-static cudaError_t no_graphs() {
-  return done(fail(Code::kNotSupported, "the virtual GPU does not have CUDA graphs"));
-}
-cudaError_t cudaStreamBeginCapture(void*, int) { return no_graphs(); }
-cudaError_t cudaStreamEndCapture(void*, void**) { return no_graphs(); }
-cudaError_t cudaGraphInstantiate(void**, void*, unsigned long long) { return no_graphs(); }
-cudaError_t cudaGraphLaunch(void*, void*) { return no_graphs(); }
-cudaError_t cudaGraphDestroy(void*) { return no_graphs(); }
-cudaError_t cudaGraphExecDestroy(void*) { return no_graphs(); }
-
-// --- events ------------------------------------------------------------------------------------
-
-cudaError_t cudaEventCreateWithFlags(void** event, unsigned flags) {
-  *event = new Event{flags, false, {}};
-  return done(alive());
-}
-cudaError_t cudaEventCreate(void** event) { return cudaEventCreateWithFlags(event, 0); }
-cudaError_t cudaEventDestroy(void* event) {
-  delete static_cast<Event*>(event);
-  return 0;
-}
-cudaError_t cudaEventRecord(void* event, void*) { return done(record(static_cast<Event*>(event))); }
-cudaError_t cudaEventRecordWithFlags(void* event, void*, unsigned) {
-  return done(record(static_cast<Event*>(event)));
-}
-cudaError_t cudaEventSynchronize(void*) { return done(alive()); }
-cudaError_t cudaEventQuery(void*) { return done(alive()); }
-cudaError_t cudaEventElapsedTime(float* ms, void* begin, void* end) {
-  return done(elapsed(static_cast<Event*>(begin), static_cast<Event*>(end), ms));
 }
 
 // --- the driver's functions by name --------------------------------------------------------------

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "core/copy.h"
+#include "core/graph.h"
 #include "core/options.h"
 #include "cudart/types.h"
 
@@ -14,23 +16,32 @@ namespace {
 
 cudaError_t allocate_for(void** out, size_t bytes, MemoryKind kind) {
   if (!out) return done(fail(Code::kInvalidValue, "an allocation has nowhere to go"));
+  const Code unsafe = unsafe_while_capturing("an allocation (but for cudaMallocAsync)");
+  if (unsafe != Code::kSuccess) return done(unsafe);
   if (alive() != Code::kSuccess) return done(alive());
   return done(allocate(bytes, kind, out));
 }
 
-cudaError_t copy(void* to, const void* from, size_t bytes) {
-  if (alive() != Code::kSuccess) return done(alive());
-  Code code = check_range(to, bytes, "cudaMemcpy, destination");
-  if (code == Code::kSuccess) code = check_range(from, bytes, "cudaMemcpy, source");
-  if (code == Code::kSuccess && bytes) std::memmove(to, from, bytes);
-  return done(code);
+// The sides that a copy direction names: 0 host to host, 1 host to device, 2 device to host, 3
+// device to device, 4 whatever the pointers say.
+Code sides(int direction, Copy2d* copy) {
+  if (direction < 0 || direction > 4) {
+    return fail(Code::kInvalidMemcpyDirection,
+                "a copy's direction " + std::to_string(direction) + " is not defined");
+  }
+  if (direction == 4) return Code::kSuccess;
+  copy->to_side = direction & 1 ? Side::kDevice : Side::kHost;
+  copy->from_side = direction & 2 ? Side::kDevice : Side::kHost;
+  return Code::kSuccess;
 }
 
-cudaError_t fill(void* to, int value, size_t bytes) {
-  if (alive() != Code::kSuccess) return done(alive());
-  const Code code = check_range(to, bytes, "cudaMemset");
-  if (code == Code::kSuccess && bytes) std::memset(to, value, bytes);
-  return done(code);
+cudaError_t copy(Copy2d copy, int direction) {
+  const Code code = sides(direction, &copy);
+  return done(code == Code::kSuccess ? copy_now(copy) : code);
+}
+cudaError_t copy(Copy2d copy, int direction, void* stream) {
+  const Code code = sides(direction, &copy);
+  return done(code == Code::kSuccess ? copy_async(copy, stream) : code);
 }
 
 }  // namespace
@@ -40,23 +51,35 @@ extern "C" {
 cudaError_t cudaMalloc(void** out, size_t bytes) {
   return allocate_for(out, bytes, MemoryKind::kDevice);
 }
-cudaError_t cudaMallocAsync(void** out, size_t bytes, void*) { return cudaMalloc(out, bytes); }
-cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, void*, void*) {
-  return cudaMalloc(out, bytes);
+cudaError_t cudaMallocAsync(void** out, size_t bytes, void* stream) {
+  return done(allocate_async(out, bytes, stream));
 }
-cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned) { return cudaMalloc(out, bytes); }
+cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, void*, void* stream) {
+  return done(allocate_async(out, bytes, stream));
+}
+cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned) {
+  return allocate_for(out, bytes, MemoryKind::kManaged);
+}
 cudaError_t cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
+  if (!pitch) return done(fail(Code::kInvalidValue, "cudaMallocPitch: the pitch is null"));
   *pitch = (width + 511) / 512 * 512;
   return cudaMalloc(out, *pitch * height);
 }
-cudaError_t cudaFree(void* p) { return done(release(p, MemoryKind::kDevice)); }
-cudaError_t cudaFreeAsync(void* p, void*) { return cudaFree(p); }
+// cudaFree waits for the device, so it reports what went wrong there.
+cudaError_t cudaFree(void* p) {
+  if (const Code code = unsafe_while_capturing("cudaFree"); code != Code::kSuccess)
+    return done(code);
+  const Code code = release(p, MemoryKind::kDevice);
+  return done(alive() != Code::kSuccess ? alive() : code);
+}
+cudaError_t cudaFreeAsync(void* p, void* stream) { return done(free_async(p, stream)); }
 cudaError_t cudaMallocHost(void** out, size_t bytes) {
   return allocate_for(out, bytes, MemoryKind::kHost);
 }
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) { return cudaMallocHost(out, bytes); }
 cudaError_t cudaFreeHost(void* p) { return done(release(p, MemoryKind::kHost)); }
 cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned) {
+  if (!p || !bytes) return done(fail(Code::kInvalidValue, "cudaHostRegister of no memory"));
   register_memory_range(p, bytes, false);
   return 0;
 }
@@ -73,44 +96,39 @@ cudaError_t cudaHostGetFlags(unsigned* flags, void*) {
   return 0;
 }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, int) {
-  return copy(to, from, bytes);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, int direction) {
+  return copy(copy_of(to, Side::kAny, from, Side::kAny, bytes), direction);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, int, void*) {
-  return copy(to, from, bytes);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, int direction, void* stream) {
+  return copy(copy_of(to, Side::kAny, from, Side::kAny, bytes), direction, stream);
 }
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
-  return copy(to, from, bytes);
+  return cudaMemcpy(to, from, bytes, 3);
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void*) {
-  return copy(to, from, bytes);
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void* stream) {
+  return cudaMemcpyAsync(to, from, bytes, 3, stream);
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                         size_t width, size_t height, int) {
-  for (size_t row = 0; row < height; ++row) {
-    const cudaError_t e = copy(static_cast<char*>(to) + row * to_pitch,
-                               static_cast<const char*>(from) + row * from_pitch, width);
-    if (e) return e;
-  }
-  return done(alive());
+                         size_t width, size_t height, int direction) {
+  return copy({to, to_pitch, from, from_pitch, width, height}, direction);
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t height, int kind, void*) {
-  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+                              size_t width, size_t height, int direction, void* stream) {
+  return copy({to, to_pitch, from, from_pitch, width, height}, direction, stream);
 }
-cudaError_t cudaMemset(void* to, int value, size_t bytes) { return fill(to, value, bytes); }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, void*) {
-  return fill(to, value, bytes);
+// A memset of device memory need not wait, so the runtime's is one in the default stream.
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return done(fill_now({to, bytes, static_cast<u32>(value), 1, bytes, 1}));
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, void* stream) {
+  return done(fill_async({to, bytes, static_cast<u32>(value), 1, bytes, 1}, stream));
 }
 cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
-  for (size_t row = 0; row < height; ++row) {
-    if (const cudaError_t e = fill(static_cast<char*>(to) + row * pitch, value, width)) return e;
-  }
-  return done(alive());
+  return done(fill_now({to, pitch, static_cast<u32>(value), 1, width, height}));
 }
 cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
-                              void*) {
-  return cudaMemset2D(to, pitch, value, width, height);
+                              void* stream) {
+  return done(fill_async({to, pitch, static_cast<u32>(value), 1, width, height}, stream));
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
@@ -126,9 +144,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* p) 
     out->hostPointer = const_cast<void*>(p);
     return 0;
   }
-  out->type = kind_of(p) == MemoryKind::kHost ? 1 : 2;
+  const MemoryKind kind = kind_of(p);
+  out->type = kind == MemoryKind::kHost ? 1 : kind == MemoryKind::kManaged ? 3 : 2;
   out->devicePointer = const_cast<void*>(p);
-  if (out->type == 1) out->hostPointer = const_cast<void*>(p);
+  if (out->type != 2) out->hostPointer = const_cast<void*>(p);
   return 0;
 }
 

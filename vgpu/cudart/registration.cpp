@@ -36,8 +36,12 @@ std::map<const void*, Name>& variables() {
   static auto* const m = new std::map<const void*, Name>;
   return *m;
 }
-std::vector<LaunchShape>& configurations() {
-  static thread_local std::vector<LaunchShape> stack;
+struct Configuration {  // what stands between <<< and >>>
+  LaunchShape shape;
+  void* stream;
+};
+std::vector<Configuration>& configurations() {
+  static thread_local std::vector<Configuration> stack;
   return stack;
 }
 
@@ -89,18 +93,39 @@ LaunchShape shape_of(vgpu_dim3 grid, vgpu_dim3 block, size_t shared) {
   return s;
 }
 
-Code launch_host(const void* function, const LaunchShape& shape, void** arguments) {
+Code launch_host(const void* function, const LaunchShape& shape, void** arguments, void* stream) {
   if (alive() != Code::kSuccess) return alive();
   Kernel* kernel = nullptr;
   if (const Code code = find_kernel(function, &kernel); code != Code::kSuccess) return code;
-  return launch(*kernel, shape, arguments);
+  return enqueue(stream, *kernel, shape, arguments);
 }
 
 }  // namespace vgpu::cudart
 
 using namespace vgpu::cudart;
 
+namespace {
+
+// `count` bytes of a variable, from `offset` on.
+vgpu::Code part_of(const void* symbol, size_t count, size_t offset, void** at) {
+  vgpu::u64 bytes = 0;
+  const vgpu::Code code = find_variable(symbol, at, &bytes);
+  if (code != vgpu::Code::kSuccess) return code;
+  if (offset > bytes || count > bytes - offset) {
+    return vgpu::fail(vgpu::Code::kInvalidValue,
+                      "bytes " + std::to_string(offset) + " to " + std::to_string(offset + count) +
+                          " of a variable of " + std::to_string(bytes) + " bytes");
+  }
+  *at = static_cast<char*>(*at) + offset;
+  return vgpu::Code::kSuccess;
+}
+
+}  // namespace
+
 extern "C" {
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, int direction);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, int direction, void* stream);
 
 void** __cudaRegisterFatBinary(void* wrapper) {
   return reinterpret_cast<void**>(new Image{wrapper, nullptr, false, vgpu::Code::kSuccess, ""});
@@ -126,8 +151,8 @@ void __cudaRegisterVar(void** handle, char* host, char*, const char* name, int, 
 void __cudaRegisterManagedVar(void**, void**, char*, const char*, int, size_t, int, int) {}
 char __cudaInitModule(void**) { return 1; }
 
-unsigned __cudaPushCallConfiguration(vgpu_dim3 grid, vgpu_dim3 block, size_t shared, void*) {
-  configurations().push_back(shape_of(grid, block, shared));
+unsigned __cudaPushCallConfiguration(vgpu_dim3 grid, vgpu_dim3 block, size_t shared, void* stream) {
+  configurations().push_back({shape_of(grid, block, shared), stream});
   return 0;
 }
 cudaError_t __cudaPopCallConfiguration(vgpu_dim3* grid, vgpu_dim3* block, size_t* shared,
@@ -136,12 +161,12 @@ cudaError_t __cudaPopCallConfiguration(vgpu_dim3* grid, vgpu_dim3* block, size_t
     return done(
         fail(vgpu::Code::kMissingConfiguration, "a kernel stub was called without <<<...>>>"));
   }
-  const vgpu::LaunchShape s = configurations().back();
+  const auto [s, launch_stream] = configurations().back();
   configurations().pop_back();
   *grid = {s.grid[0], s.grid[1], s.grid[2]};
   *block = {s.block[0], s.block[1], s.block[2]};
   *shared = s.dynamic_shared;
-  std::memset(stream, 0, sizeof(void*));
+  std::memcpy(stream, &launch_stream, sizeof(void*));
   return 0;
 }
 
@@ -155,8 +180,8 @@ cudaError_t cudaGetKernel(const void** kernel, const void* host) {
 }
 
 cudaError_t __cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
-                               void** arguments, size_t shared, void*) {
-  return done(launch_host(kernel, shape_of(grid, block, shared), arguments));
+                               void** arguments, size_t shared, void* stream) {
+  return done(launch_host(kernel, shape_of(grid, block, shared), arguments, stream));
 }
 cudaError_t __cudaLaunchKernel_ptsz(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
                                     void** arguments, size_t shared, void* stream) {
@@ -184,7 +209,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
       s.cooperative = config->attributes[k].value.cooperative != 0;
     }
   }
-  return done(launch_host(kernel, s, arguments));
+  return done(launch_host(kernel, s, arguments, config->stream));
 }
 cudaError_t __cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                   void** arguments) {
@@ -257,6 +282,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
                                                                 0);
 }
 
+// Dynamic shared memory that still lets so many blocks share a multiprocessor.
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function,
+                                                      int blocks, int threads) {
+  vgpu::Kernel* kernel = nullptr;
+  vgpu::Code code = find_kernel(function, &kernel);
+  if (code == vgpu::Code::kSuccess && (!bytes || blocks < 1))
+    code =
+        vgpu::fail(vgpu::Code::kInvalidValue, "occupancy of " + std::to_string(blocks) + " blocks");
+  if (code != vgpu::Code::kSuccess) return done(code);
+  return done(vgpu::available_shared(*kernel, blocks, threads, bytes));
+}
+
 cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
   vgpu::u64 bytes;
   return done(find_variable(symbol, address, &bytes));
@@ -269,34 +306,30 @@ cudaError_t cudaGetSymbolSize(size_t* size, const void* symbol) {
   return done(code);
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t count, size_t offset,
-                               int) {
-  void* address = nullptr;
-  vgpu::u64 bytes = 0;
-  const vgpu::Code code = find_variable(symbol, &address, &bytes);
-  if (code != vgpu::Code::kSuccess) return done(code);
-  if (offset + count > bytes)
-    return done(fail(vgpu::Code::kInvalidValue, "cudaMemcpyToSymbol past the end of the variable"));
-  std::memcpy(static_cast<char*>(address) + offset, from, count);
-  return done(alive());
+                               int direction) {
+  void* at = nullptr;
+  const vgpu::Code code = part_of(symbol, count, offset, &at);
+  return code == vgpu::Code::kSuccess ? cudaMemcpy(at, from, count, direction) : done(code);
 }
-cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t count, size_t offset, int) {
-  void* address = nullptr;
-  vgpu::u64 bytes = 0;
-  const vgpu::Code code = find_variable(symbol, &address, &bytes);
-  if (code != vgpu::Code::kSuccess) return done(code);
-  if (offset + count > bytes)
-    return done(
-        fail(vgpu::Code::kInvalidValue, "cudaMemcpyFromSymbol past the end of the variable"));
-  std::memcpy(to, static_cast<char*>(address) + offset, count);
-  return done(alive());
+cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t count, size_t offset,
+                                 int direction) {
+  void* at = nullptr;
+  const vgpu::Code code = part_of(symbol, count, offset, &at);
+  return code == vgpu::Code::kSuccess ? cudaMemcpy(to, at, count, direction) : done(code);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t count,
-                                    size_t offset, int kind, void*) {
-  return cudaMemcpyToSymbol(symbol, from, count, offset, kind);
+                                    size_t offset, int direction, void* stream) {
+  void* at = nullptr;
+  const vgpu::Code code = part_of(symbol, count, offset, &at);
+  return code == vgpu::Code::kSuccess ? cudaMemcpyAsync(at, from, count, direction, stream)
+                                      : done(code);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t count, size_t offset,
-                                      int kind, void*) {
-  return cudaMemcpyFromSymbol(to, symbol, count, offset, kind);
+                                      int direction, void* stream) {
+  void* at = nullptr;
+  const vgpu::Code code = part_of(symbol, count, offset, &at);
+  return code == vgpu::Code::kSuccess ? cudaMemcpyAsync(to, at, count, direction, stream)
+                                      : done(code);
 }
 
 }  // extern "C"

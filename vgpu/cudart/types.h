@@ -93,7 +93,7 @@ struct cudaFuncAttributes {
 };
 
 struct cudaPointerAttributes {
-  int type;  // 0 unregistered, 1 host, 2 device
+  int type;  // 0 unregistered, 1 host, 2 device, 3 managed
   int device;
   void* devicePointer;
   void* hostPointer;

@@ -1,11 +1,9 @@
-// The CUDA driver: devices, contexts, memory, streams and errors.
+// The CUDA driver: devices, contexts and errors.
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/attributes.h"
-#include "core/memory.h"
 #include "core/options.h"
 #include "core/stream.h"
 #include "driver/driver.h"
@@ -30,23 +28,6 @@ namespace {
 
 char the_context;
 
-void* pointer(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
-
-CUresult copy(void* to, const void* from, size_t bytes) {
-  if (sticky_error() != Code::kSuccess) return result(sticky_error());
-  Code code = check_range(to, bytes, "copy, destination");
-  if (code == Code::kSuccess) code = check_range(from, bytes, "copy, source");
-  if (code == Code::kSuccess && bytes) std::memmove(to, from, bytes);
-  return result(code);
-}
-
-template <class T>
-CUresult fill(CUdeviceptr to, T value, size_t count) {
-  const Code code = check_range(pointer(to), count * sizeof(T), "memset");
-  if (code == Code::kSuccess) std::fill_n(static_cast<T*>(pointer(to)), count, value);
-  return result(code);
-}
-
 }  // namespace
 
 extern "C" {
@@ -54,6 +35,7 @@ extern "C" {
 // --- errors ------------------------------------------------------------------------------------
 
 CUresult cuGetErrorString(CUresult code, const char** text) {
+  if (!text) return result(Code::kInvalidValue);
   *text = error_text(code);
   return 0;
 }
@@ -145,106 +127,8 @@ CUresult cuCtxGetApiVersion(void*, unsigned* version) {
   *version = 13000;
   return 0;
 }
-CUresult cuCtxSynchronize() { return result(sticky_error()); }
-
-// --- memory ------------------------------------------------------------------------------------
-
-CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
-  if (bytes == 0) return result(fail(Code::kInvalidValue, "cuMemAlloc of no bytes"));
-  if (sticky_error() != Code::kSuccess) return result(sticky_error());
-  void* p = nullptr;
-  const Code code = allocate(bytes, MemoryKind::kDevice, &p);
-  *out = reinterpret_cast<CUdeviceptr>(p);
-  return result(code);
-}
-CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, void*) {
-  return cuMemAlloc_v2(out, bytes);
-}
-CUresult cuMemFree_v2(CUdeviceptr p) { return result(release(pointer(p), MemoryKind::kDevice)); }
-CUresult cuMemFreeAsync(CUdeviceptr p, void*) { return cuMemFree_v2(p); }
-CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
-  return result(allocate(bytes, MemoryKind::kHost, out));
-}
-CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
-  return cuMemAllocHost_v2(out, bytes);
-}
-CUresult cuMemFreeHost(void* p) { return result(release(p, MemoryKind::kHost)); }
-CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
-  *total = options().device->memory_bytes;
-  *free_bytes = *total - allocated_bytes();
-  return 0;
-}
-CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy(pointer(to), pointer(from), n);
-}
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, void*) {
-  return cuMemcpy(to, from, n);
-}
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) {
-  return copy(pointer(to), from, n);
-}
-CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) {
-  return copy(to, pointer(from), n);
-}
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return cuMemcpy(to, from, n);
-}
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, void*) {
-  return cuMemcpyHtoD_v2(to, from, n);
-}
-CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, void*) {
-  return cuMemcpyDtoH_v2(to, from, n);
-}
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void*) {
-  return cuMemcpy(to, from, n);
-}
-CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t n) { return fill(to, value, n); }
-CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) {
-  return fill(to, value, n);
-}
-CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t n) { return fill(to, value, n); }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, void*) {
-  return fill(to, value, n);
-}
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t n, void*) {
-  return fill(to, value, n);
-}
-
-// --- streams and events
-// ----------------------------------------------------------------------------
-
-CUresult cuStreamCreate(void** stream, unsigned flags) {
-  *stream = new Stream{flags, 0};
-  return 0;
-}
-CUresult cuStreamDestroy_v2(void* stream) {
-  delete static_cast<Stream*>(stream);
-  return 0;
-}
-CUresult cuStreamSynchronize(void*) { return result(sticky_error()); }
-CUresult cuStreamQuery(void*) { return result(sticky_error()); }
-CUresult cuStreamWaitEvent(void*, void*, unsigned) { return result(sticky_error()); }
-CUresult cuStreamIsCapturing(void*, int* status) {
-  *status = 0;
-  return 0;
-}
-CUresult cuEventCreate(void** event, unsigned flags) {
-  *event = new Event{flags, false, {}};
-  return 0;
-}
-CUresult cuEventDestroy_v2(void* event) {
-  delete static_cast<Event*>(event);
-  return 0;
-}
-CUresult cuEventRecord(void* event, void*) { return result(record(static_cast<Event*>(event))); }
-CUresult cuEventSynchronize(void*) { return result(sticky_error()); }
-CUresult cuEventQuery(void*) { return result(sticky_error()); }
-CUresult cuEventElapsedTime(float* ms, void* begin, void* end) {
-  return result(elapsed(static_cast<Event*>(begin), static_cast<Event*>(end), ms));
-}
-CUresult cuEventElapsedTime_v2(float* ms, void* begin, void* end) {
-  return cuEventElapsedTime(ms, begin, end);
-}
+CUresult cuCtxSynchronize() { return result(synchronize_device()); }
+CUresult cuCtxSynchronize_v2(void*) { return result(synchronize_device()); }
 
 // --- functions by name
 // -----------------------------------------------------------------------------

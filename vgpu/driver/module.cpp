@@ -2,7 +2,10 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "core/launch.h"
 #include "core/options.h"
@@ -18,11 +21,45 @@ void* const kEnd = nullptr;
 void* const kBuffer = reinterpret_cast<void*>(1);
 void* const kSize = reinterpret_cast<void*>(2);
 
-CUresult launch_function(void* function, const LaunchShape& shape, void** arguments, void** extra) {
+// Modules that are loaded, and with them the functions that may be used.
+std::mutex mutex;
+std::set<void*>& modules() {
+  static auto* const s = new std::set<void*>;
+  return *s;
+}
+std::map<void*, void*>& functions() {  // to their modules
+  static auto* const m = new std::map<void*, void*>;
+  return *m;
+}
+
+Code find_function(void* function, const char* call, Kernel** out) {
+  const std::lock_guard lock(mutex);
+  if (functions().count(function) == 0) {
+    return fail(Code::kInvalidHandle,
+                std::string(call) + (function ? ": the function belongs to no module that is loaded"
+                                              : ": the function is null"));
+  }
+  *out = static_cast<Kernel*>(function);
+  return Code::kSuccess;
+}
+
+Code find_module(void* module, const char* call, Module** out) {
+  const std::lock_guard lock(mutex);
+  if (modules().count(module) == 0) {
+    return fail(Code::kInvalidHandle, std::string(call) + (module ? ": the module is not loaded"
+                                                                  : ": the module is null"));
+  }
+  *out = static_cast<Module*>(module);
+  return Code::kSuccess;
+}
+
+CUresult launch_function(void* function, const LaunchShape& shape, void* stream, void** arguments,
+                         void** extra) {
   if (sticky_error() != Code::kSuccess) return result(sticky_error());
-  if (!function) return result(fail(Code::kInvalidHandle, "cuLaunchKernel: the function is null"));
-  Kernel& kernel = *static_cast<Kernel*>(function);
-  if (!extra) return result(launch(kernel, shape, arguments));
+  Kernel* kernel = nullptr;
+  if (const Code code = find_function(function, "cuLaunchKernel", &kernel); code != Code::kSuccess)
+    return result(code);
+  if (!extra) return result(enqueue(stream, *kernel, shape, arguments));
   const void* buffer = nullptr;
   size_t bytes = 0;
   for (; *extra != kEnd; extra += 2) {
@@ -31,7 +68,7 @@ CUresult launch_function(void* function, const LaunchShape& shape, void** argume
   }
   if (!buffer)
     return result(fail(Code::kInvalidValue, "cuLaunchKernel: extra names no parameter buffer"));
-  return result(launch_packed(kernel, shape, buffer, bytes));
+  return result(enqueue_packed(stream, *kernel, shape, buffer, bytes));
 }
 
 }  // namespace
@@ -39,9 +76,12 @@ CUresult launch_function(void* function, const LaunchShape& shape, void** argume
 extern "C" {
 
 CUresult cuModuleLoadData(void** module, const void* image) {
+  if (!module) return result(fail(Code::kInvalidValue, "a loaded module has nowhere to go"));
   std::unique_ptr<Module> loaded;
   const Code code = Module::load(image, &loaded);
   *module = loaded.release();
+  const std::lock_guard lock(mutex);
+  if (*module) modules().insert(*module);
   return result(code);
 }
 CUresult cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
@@ -57,21 +97,38 @@ CUresult cuModuleLoad(void** module, const char* path) {
   return cuModuleLoadData(module, image.c_str());
 }
 CUresult cuModuleUnload(void* module) {
-  delete static_cast<Module*>(module);
+  Module* m = nullptr;
+  if (const Code code = find_module(module, "cuModuleUnload", &m); code != Code::kSuccess)
+    return result(code);
+  {
+    const std::lock_guard lock(mutex);
+    modules().erase(module);
+    std::erase_if(functions(), [&](const auto& entry) { return entry.second == module; });
+  }
+  delete m;
   return 0;
 }
 CUresult cuModuleGetFunction(void** function, void* module, const char* name) {
-  if (!module || !name)
-    return result(fail(Code::kInvalidHandle, "cuModuleGetFunction: the module is null"));
-  *function = static_cast<Module*>(module)->kernel(name);
+  Module* m = nullptr;
+  if (const Code code = find_module(module, "cuModuleGetFunction", &m); code != Code::kSuccess)
+    return result(code);
+  if (!function || !name)
+    return result(fail(Code::kInvalidValue, "cuModuleGetFunction: an argument is null"));
+  *function = m->kernel(name);
+  const std::lock_guard lock(mutex);
+  if (*function) functions()[*function] = module;
   if (*function) return 0;
   return result(fail(Code::kNotFound, std::string("the module has no kernel ") + name));
 }
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, void* module, const char* name) {
   void* at = nullptr;
   u64 size = 0;
-  if (!module || !static_cast<Module*>(module)->variable(name, &at, &size)) {
-    return result(fail(Code::kNotFound, std::string("the module has no variable ") + name));
+  Module* m = nullptr;
+  if (const Code code = find_module(module, "cuModuleGetGlobal", &m); code != Code::kSuccess)
+    return result(code);
+  if (!name || !m->variable(name, &at, &size)) {
+    return result(fail(Code::kNotFound,
+                       std::string("the module has no variable ") + (name ? name : "(null)")));
   }
   if (address) *address = reinterpret_cast<CUdeviceptr>(at);
   if (bytes) *bytes = size;
@@ -83,14 +140,14 @@ CUresult cuModuleGetLoadingMode(int* mode) {
 }
 
 CUresult cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                        unsigned by, unsigned bz, unsigned shared, void*, void** arguments,
+                        unsigned by, unsigned bz, unsigned shared, void* stream, void** arguments,
                         void** extra) {
   LaunchShape s;
   const unsigned values[2][3] = {{gx, gy, gz}, {bx, by, bz}};
   std::memcpy(s.grid, values[0], sizeof(s.grid));
   std::memcpy(s.block, values[1], sizeof(s.block));
   s.dynamic_shared = shared;
-  return launch_function(function, s, arguments, extra);
+  return launch_function(function, s, stream, arguments, extra);
 }
 CUresult cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz,
                                    unsigned bx, unsigned by, unsigned bz, unsigned shared, void*,
@@ -116,18 +173,19 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* c, void* function, void** argume
       std::memcpy(s.cluster, c->attrs[k].value.cluster, sizeof(s.cluster));
     if (c->attrs[k].id == driver::kCooperative) s.cooperative = c->attrs[k].value.cooperative != 0;
   }
-  return launch_function(function, s, arguments, extra);
+  return launch_function(function, s, c->hStream, arguments, extra);
 }
 
 CUresult cuFuncSetAttribute(void* function, int attribute, int value) {
-  if (!function)
-    return result(fail(Code::kInvalidHandle, "cuFuncSetAttribute: the function is null"));
-  Kernel& kernel = *static_cast<Kernel*>(function);
+  Kernel* kernel = nullptr;
+  if (const Code code = find_function(function, "cuFuncSetAttribute", &kernel);
+      code != Code::kSuccess)
+    return result(code);
   switch (attribute) {
     case 8:
-      return result(set_max_dynamic_shared(kernel, value));
+      return result(set_max_dynamic_shared(*kernel, value));
     case 9:
-      kernel.shared_carveout = value;
+      kernel->shared_carveout = value;
       return 0;
     case 10:
     case 11:
@@ -142,11 +200,13 @@ CUresult cuFuncSetAttribute(void* function, int attribute, int value) {
   }
 }
 CUresult cuFuncGetAttribute(int* value, int attribute, void* function) {
-  if (!function)
-    return result(fail(Code::kInvalidHandle, "cuFuncGetAttribute: the function is null"));
-  KernelResources r;
-  if (const Code code = resources(*static_cast<Kernel*>(function), &r); code != Code::kSuccess)
+  Kernel* kernel = nullptr;
+  if (const Code code = find_function(function, "cuFuncGetAttribute", &kernel);
+      code != Code::kSuccess)
     return result(code);
+  if (!value) return result(fail(Code::kInvalidValue, "cuFuncGetAttribute: the result is null"));
+  KernelResources r;
+  if (const Code code = resources(*kernel, &r); code != Code::kSuccess) return result(code);
   switch (attribute) {
     case 0:
       *value = static_cast<int>(r.max_threads);
@@ -179,14 +239,18 @@ CUresult cuFuncGetAttribute(int* value, int attribute, void* function) {
 }
 CUresult cuFuncSetCacheConfig(void*, int) { return 0; }
 CUresult cuFuncGetName(const char** name, void* function) {
-  if (!function) return result(fail(Code::kInvalidHandle, "cuFuncGetName: the function is null"));
-  *name = static_cast<Kernel*>(function)->name().c_str();
+  Kernel* kernel = nullptr;
+  if (const Code code = find_function(function, "cuFuncGetName", &kernel); code != Code::kSuccess)
+    return result(code);
+  *name = kernel->name().c_str();
   return 0;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads,
                                                      size_t shared) {
-  if (!function) return result(fail(Code::kInvalidHandle, "occupancy: the function is null"));
-  return result(occupancy(*static_cast<Kernel*>(function), threads, shared, blocks));
+  Kernel* kernel = nullptr;
+  if (const Code code = find_function(function, "occupancy", &kernel); code != Code::kSuccess)
+    return result(code);
+  return result(occupancy(*kernel, threads, shared, blocks));
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, void* function,
                                                               int threads, size_t shared,

@@ -1,0 +1,71 @@
+"""The commands `boltgen vgpu ...`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from boltgen.build.progress import reporter_for
+from boltgen.build.vgpu import vgpu_libraries
+from boltgen.errors import BoltgenError
+from boltgen.runtime.vgpu_program import run_program
+from boltgen.settings import settings_from
+
+vgpu_app = typer.Typer(help="The virtual GPU by itself.", no_args_is_help=True)
+_err = Console(stderr=True)
+
+
+@vgpu_app.callback()
+def _commands() -> None:
+    """The virtual GPU by itself."""
+
+
+@vgpu_app.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def run_command(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="The program to run.")
+    ],
+    device: Annotated[
+        str | None, typer.Option(help="sm_75, sm_80 (default), sm_86, sm_89 or sm_90.")
+    ] = None,
+    check: Annotated[
+        list[str] | None, typer.Option(help="A check to switch on; may be given several times.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Host threads; default: all.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("-o", "--option", help="name=value of vgpu/README.md.")
+    ] = None,
+) -> None:
+    """Run a CUDA program that loads CUDA's runtime or driver as a library, without a GPU.
+
+    Its fat binary must hold PTX: `nvcc -cudart shared --no-compress -gencode
+    arch=compute_80,code=[sm_80,compute_80]`. Ends with the program's own status.
+
+    Examples:
+
+        boltgen vgpu run -- ./vector_add
+
+        boltgen vgpu run --device sm_89 --check memcheck --threads 1 -- ./program --size 64
+    """
+    options = dict(item.partition("=")[::2] for item in option or [])
+    if device:
+        options["device"] = device
+    if check:
+        options["check"] = "+".join(check)
+    if threads:
+        options["threads"] = str(threads)
+    try:
+        settings = settings_from()
+        libraries = vgpu_libraries(settings, reporter=reporter_for(_err))
+        done = run_program(command, libraries=libraries, options=options, settings=settings)
+    except BoltgenError as error:
+        _err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
+        raise typer.Exit(1) from None
+    if done.returncode < 0:
+        _err.print(f"{command[0]} was ended by signal {-done.returncode}")
+    raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)

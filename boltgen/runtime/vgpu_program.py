@@ -1,0 +1,70 @@
+"""Runs a program of its own on the virtual GPU, whose libraries take the place of CUDA's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from boltgen.errors import VgpuError
+from boltgen.settings import Settings
+
+# Loaded before the program's own libraries, so that neither a path that was linked into it nor one
+# in the environment finds another CUDA. The loader takes later libraries of these names for them.
+_PRELOADED = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
+# Read of a program's file; what tells CUDA programs is found in a program's tables.
+_ELF = b"\x7fELF"
+_USES_CUDA = b"__cudaRegisterFatBinary"
+_LOADS_RUNTIME = b"libcudart.so."
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    libraries: Path,
+    options: Mapping[str, str],
+    settings: Settings,
+    timeout_s: float | None = None,
+    capture: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Start `command` with the virtual GPU in `libraries` for its CUDA, and wait for it.
+
+    `options` are those of BOLTGEN_VGPU; those that the environment sets stay unless named here.
+    With `capture` the program's output is in the result, otherwise it goes where ours goes.
+
+    Raises:
+        VgpuError: there is no such program, or it was linked to CUDA's runtime statically.
+        subprocess.TimeoutExpired: it ran for longer than `timeout_s`.
+    """
+    found = shutil.which(command[0], path=settings.search_path) if command else None
+    if not found:
+        raise VgpuError(f"{command[0] if command else 'nothing'}: no such program")
+    _refuse_static_runtime(Path(found))
+    folder = libraries.resolve()
+    try:
+        return subprocess.run(
+            [found, *command[1:]],
+            env=settings.program_environment(
+                preload=[folder / name for name in _PRELOADED],
+                libraries=folder,
+                vgpu_options=options,
+            ),
+            capture_output=capture,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except OSError as error:
+        raise VgpuError(f"{found} cannot be started: {error.strerror}") from error
+
+
+def _refuse_static_runtime(program: Path) -> None:
+    """A runtime inside the program talks to the driver in ways that NVIDIA does not document."""
+    image = program.read_bytes()
+    if image.startswith(_ELF) and _USES_CUDA in image and _LOADS_RUNTIME not in image:
+        raise VgpuError(
+            f"{program} holds CUDA's runtime, nvcc's default; the virtual GPU can only take the "
+            "place of a library: link it with `nvcc -cudart shared`"
+        )
