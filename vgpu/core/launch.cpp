@@ -50,6 +50,20 @@ Code check_shared(Kernel& kernel, u64 static_bytes, u64 dynamic) {
   return Code::kSuccess;
 }
 
+// A compiler that is not told the block's size takes as many registers as are alive at once.
+Code check_registers(Kernel& kernel, const Program& p, u64 threads) {
+  const DeviceModel& d = *options().device;
+  const u64 rounded = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
+  const u64 wanted = std::min(p.live_registers, 255u);
+  if (kernel.bounded() || wanted * rounded <= static_cast<u64>(d.registers_per_sm))
+    return Code::kSuccess;
+  return refuse(Code::kLaunchOutOfResources, kernel,
+                std::to_string(wanted) + " registers are alive at once, in " +
+                    std::to_string(rounded) + " threads; " + d.name + " has " +
+                    std::to_string(d.registers_per_sm) +
+                    " registers: say __launch_bounds__, so that the compiler spills");
+}
+
 Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   const u64 threads = static_cast<u64>(s.block[0]) * s.block[1] * s.block[2];
   const std::string block = triple(s.block[0], s.block[1], s.block[2]);
@@ -74,6 +88,7 @@ Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   if (s.cluster[0] * s.cluster[1] * s.cluster[2] != 1) {
     return refuse(Code::kNotSupported, kernel, "clusters are not modelled");
   }
+  if (const Code code = check_registers(kernel, p, threads); code != Code::kSuccess) return code;
   return check_shared(kernel, p.static_shared_bytes, s.dynamic_shared);
 }
 

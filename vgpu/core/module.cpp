@@ -59,6 +59,10 @@ std::string Kernel::short_name() const {
   return brief;
 }
 
+bool Kernel::bounded() const {
+  return function_.required_threads[0] != 0 || function_.max_threads[0] != 0;
+}
+
 u32 Kernel::max_threads() const {
   const u32* d = function_.required_threads[0] ? function_.required_threads : function_.max_threads;
   if (d[0] == 0) return 1024;

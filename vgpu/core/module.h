@@ -28,6 +28,7 @@ class Kernel {
   // The lowered code for the instruction set in use, or null: then last_message() says why.
   const Program* program(Code* why);
   u32 max_threads() const;  // .maxntid, or 1024
+  bool bounded() const;     // the compiler knew how many threads there are at most
 
   u32 max_dynamic_shared = 0;  // set when the program opts in; 0: the default of 48 KB in all
   int shared_carveout = -1;

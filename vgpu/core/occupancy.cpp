@@ -29,7 +29,8 @@ Code resources(Kernel& kernel, KernelResources* out) {
   out->local_bytes = p->local_bytes;
   // A few more than are alive at once, as ptxas would; at most 255 by the instruction encoding.
   const u32 wanted = (p->live_registers + 8 + 7) / 8 * 8;
-  const u32 fit = static_cast<u32>(d.registers_per_sm) / kernel.max_threads() / 8 * 8;
+  const u32 fit =
+      kernel.bounded() ? static_cast<u32>(d.registers_per_sm) / kernel.max_threads() / 8 * 8 : 255;
   out->registers = std::min(std::min(wanted, fit), 255u);
   out->max_threads = kernel.max_threads();
   const u32 rest = static_cast<u32>(kSharedPerBlock) > p->static_shared_bytes
