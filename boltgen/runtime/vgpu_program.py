@@ -25,13 +25,15 @@ def run_program(
     libraries: Path,
     options: Mapping[str, str],
     settings: Settings,
+    folder: Path | None = None,
     timeout_s: float | None = None,
     capture: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Start `command` with the virtual GPU in `libraries` for its CUDA, and wait for it.
 
     `options` are those of BOLTGEN_VGPU; those that the environment sets stay unless named here.
-    With `capture` the program's output is in the result, otherwise it goes where ours goes.
+    It runs in `folder`, or where we are. With `capture` its output is in the result, otherwise it
+    goes where ours goes.
 
     Raises:
         VgpuError: there is no such program, or it was linked to CUDA's runtime statically.
@@ -41,15 +43,16 @@ def run_program(
     if not found:
         raise VgpuError(f"{command[0] if command else 'nothing'}: no such program")
     _refuse_static_runtime(Path(found))
-    folder = libraries.resolve()
+    top = libraries.resolve()
     try:
         return subprocess.run(
             [found, *command[1:]],
             env=settings.program_environment(
-                preload=[folder / name for name in _PRELOADED],
-                libraries=folder,
+                preload=[top / name for name in _PRELOADED],
+                libraries=top,
                 vgpu_options=options,
             ),
+            cwd=folder,
             capture_output=capture,
             text=True,
             errors="replace",

@@ -28,7 +28,7 @@ def vgpu(loaded: Vgpu) -> Iterator[Vgpu]:
     loaded.clear_launches()
     yield loaded
     loaded.clear_error()
-    for name, value in {"device": "sm_80", "isa": "auto", "copies": "late"}.items():
+    for name, value in {"device": "sm_80", "isa": "auto", "copies": "late", "fresh": "nan"}.items():
         loaded.set_option(name, value)
 
 

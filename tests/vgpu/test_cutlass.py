@@ -15,7 +15,7 @@ import pytest
 from boltgen.build.toolchain import find_toolchain
 from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import settings_from
-from tests.vgpu.driver import Array, Buffer, CudaError, Driver
+from tests.vgpu.driver import Array, Buffer, Driver
 
 # All tensors of a test start with this, so an element that is not written shows.
 POISON = np.float16(np.nan)
@@ -196,9 +196,7 @@ def test_a_tensor_eight_elements_short_is_reported(
 
     tensors = {"a": problem.a, "b": problem.b, "c": problem.c, "d": np.full((m, n), POISON)}
     addresses = [ctypes.c_void_p(buffer(name, x).address) for name, x in tensors.items()]
-    assert kernels.library.gemm_sm80(m, n, 72, *addresses, 1) == 0  # as on a GPU: nobody waited
-    with pytest.raises(CudaError, match="illegal memory access"):
-        driver.call("cuCtxSynchronize")
+    assert kernels.library.gemm_sm80(m, n, 72, *addresses, 1) != 0
     message = driver.vgpu.last_error()
     access = "read" if short == "a" else "write"
     assert f"out-of-bounds global {access} of 16 bytes in kernel 'cutlass::Kernel2<...>'" in message

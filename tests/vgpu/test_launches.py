@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import subprocess
 import sys
@@ -80,6 +81,65 @@ def test_images_without_usable_ptx_say_how_to_compile(driver: Driver) -> None:
         driver.load(b"hello there, this is no image")
     with pytest.raises(CudaError, match="PTX is for sm_90, the device is vgpu sm_80"):
         driver.load(storing(1, "sm_90"))
+
+
+@pytest.mark.parametrize(
+    ("at", "bytes_", "what"),
+    [
+        (8, b"\xff" * 8, "its header is none"),
+        (8, struct.pack("<Q", 1 << 31), "its header tells of 2147483664 bytes, there are"),
+        (16 + 4, b"\0\0\0\0", "the entry at byte 16 has 0 bytes of header"),
+        (16 + 8, b"\xff" * 8, "18446744073709551615 of contents"),
+    ],
+)
+def test_a_corrupt_fatbin_is_refused(driver: Driver, at: int, bytes_: bytes, what: str) -> None:
+    image = bytearray(fatbin((1, 80, storing(1))))
+    image[at : at + len(bytes_)] = bytes_
+    with pytest.raises(CudaError, match=f"the fatbin is corrupt: .*{what}") as caught:
+        driver.load(bytes(image))
+    assert caught.value.code == 200
+
+
+def test_newer_ptx_is_refused_by_its_version(driver: Driver) -> None:
+    newer = storing(1).replace(".version 8.0", ".version 9.7")
+    with pytest.raises(
+        CudaError, match=r"of version 9.7, the virtual GPU reads up to 9.0"
+    ) as caught:
+        driver.load(newer)
+    assert caught.value.code == 222
+    with pytest.raises(CudaError, match="does not say its version"):
+        driver.load(storing(1).replace(".version 8.0", ".version new"))
+
+
+def test_handles_that_are_none_are_refused(driver: Driver) -> None:
+    module = driver.load(storing(1))
+    function = driver.function(module, "k")
+    foreign = ctypes.c_void_p(ctypes.addressof(ctypes.create_string_buffer(256)))
+    out = driver.buffer(np.zeros(1, np.uint32))
+    for wrong in (None, foreign):
+        with pytest.raises(CudaError) as caught:
+            driver.launch(wrong, [out])  # type: ignore[arg-type]
+        assert caught.value.code == 400
+        with pytest.raises(CudaError) as caught:
+            driver.call("cuModuleUnload", wrong)
+        assert caught.value.code == 400
+    driver.call("cuModuleUnload", module)
+    with pytest.raises(CudaError, match="belongs to no module that is loaded"):
+        driver.launch(function, [out])
+
+
+def test_fresh_memory_holds_nans_or_zeros(driver: Driver, vgpu: Vgpu) -> None:
+    def fresh() -> int:
+        address = ctypes.c_uint64()
+        value = ctypes.c_uint32(7)
+        driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(64))
+        driver.call("cuMemcpyDtoH_v2", ctypes.byref(value), address, ctypes.c_size_t(4))
+        driver.call("cuMemFree_v2", address)
+        return value.value
+
+    assert fresh() == 0xFFFFFFFF
+    vgpu.set_option("fresh", "zero")
+    assert fresh() == 0
 
 
 def test_an_unknown_instruction_is_named_with_kernel_and_line(driver: Driver) -> None:

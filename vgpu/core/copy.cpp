@@ -1,15 +1,11 @@
 #include "core/copy.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <sstream>
 #include <string>
 
 #include "core/graph.h"
+#include "core/host_memory.h"
 #include "core/memory.h"
 #include "core/stream.h"
 
@@ -35,32 +31,13 @@ Code check_side(const void* p, u64 bytes, Side side, const char* what) {
   return Code::kSuccess;
 }
 
-// The kernel copies, and says where the program's own memory is not mapped; a plain copy would end
-// the process.
 Code transfer(void* to, const void* from, u64 bytes) {
-  constexpr u64 kPiece = 1ull << 30;
-  for (u64 done = 0; done < bytes;) {
-    const u64 piece = std::min(kPiece, bytes - done);
-    char* const target = static_cast<char*>(to) + done;
-    char* const source = static_cast<char*>(const_cast<void*>(from)) + done;
-    iovec local = {target, piece};
-    iovec remote = {source, piece};
-    const ssize_t moved = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    if (moved > 0) {
-      done += static_cast<u64>(moved);
-      continue;
-    }
-    if (moved < 0 && errno != EFAULT) {  // a sandbox without this call
-      std::memmove(target, source, piece);
-      done += piece;
-      continue;
-    }
-    std::ostringstream text;
-    text << "a copy of " << bytes << " bytes from " << from << " to " << to
-         << ": the program has no memory there at byte " << done;
-    return fail(Code::kInvalidValue, text.str());
-  }
-  return Code::kSuccess;
+  const u64 done = copy_mapped(to, from, bytes);
+  if (done == bytes) return Code::kSuccess;
+  std::ostringstream text;
+  text << "a copy of " << bytes << " bytes from " << from << " to " << to
+       << ": the program has no memory there at byte " << done;
+  return fail(Code::kInvalidValue, text.str());
 }
 
 bool overlap(const void* a, const void* b, u64 bytes) {

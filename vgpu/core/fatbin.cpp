@@ -32,21 +32,48 @@ struct EntryHeader {
 };
 constexpr u32 kFatbinMagic = 0xba55ed50;
 constexpr u64 kCompressedFlags = 0xf000;
+constexpr u64 kMostBytes = 4ull << 30;
+static_assert(sizeof(FatbinHeader) == 16 && sizeof(EntryHeader) == 64);
+
+Code corrupt(const std::string& what) {
+  return fail(Code::kInvalidImage, "the fatbin is corrupt: " + what);
+}
 
 }  // namespace
 
-Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int* found) {
+u64 fatbin_bytes(const std::string& start) {
   FatbinHeader header;
-  std::memcpy(&header, fatbin, sizeof(header));
-  if (header.magic != kFatbinMagic) return fail(Code::kInvalidImage, "the image is no fatbin");
-  const char* at = static_cast<const char*>(fatbin) + header.header_bytes;
-  const char* const end = at + header.bytes;
+  if (start.size() < sizeof(header)) return 0;
+  std::memcpy(&header, start.data(), sizeof(header));
+  if (header.magic != kFatbinMagic || header.bytes > kMostBytes) return 0;
+  return header.header_bytes + header.bytes;
+}
+
+Code ptx_from_fatbin(const std::string& image, int capability, std::string* text, int* found) {
+  const u64 bytes = fatbin_bytes(image);
+  FatbinHeader header;
+  if (bytes == 0 || bytes > image.size()) {
+    return corrupt(bytes == 0 ? "its header is none"
+                              : "its header tells of " + std::to_string(bytes) +
+                                    " bytes, there are " + std::to_string(image.size()));
+  }
+  std::memcpy(&header, image.data(), sizeof(header));
   int best = 0;
   bool compressed = false;
   std::string present;
-  while (at + sizeof(EntryHeader) <= end) {
+  for (u64 at = header.header_bytes; at < bytes;) {
     EntryHeader entry;
-    std::memcpy(&entry, at, sizeof(entry));
+    const u64 left = bytes - at;
+    if (left < sizeof(entry))
+      return corrupt("its last entry at byte " + std::to_string(at) + " is cut off");
+    std::memcpy(&entry, image.data() + at, sizeof(entry));
+    if (entry.header_bytes < sizeof(entry) || entry.header_bytes > left ||
+        entry.payload_bytes > left - entry.header_bytes) {
+      return corrupt("the entry at byte " + std::to_string(at) + " has " +
+                     std::to_string(entry.header_bytes) + " bytes of header and " +
+                     std::to_string(entry.payload_bytes) + " of contents; " + std::to_string(left) +
+                     " are left");
+    }
     const bool is_ptx = entry.kind == 1;
     const int arch = static_cast<int>(entry.capability);
     if (is_ptx || entry.kind == 2) {
@@ -56,7 +83,7 @@ Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int*
     if (is_ptx && arch <= capability && arch > best) {
       compressed = (entry.flags & kCompressedFlags) != 0;
       best = arch;
-      const char* payload = at + entry.header_bytes;
+      const char* payload = image.data() + at + entry.header_bytes;
       if (!compressed) text->assign(payload, strnlen(payload, entry.payload_bytes));
     }
     at += entry.header_bytes + entry.payload_bytes;

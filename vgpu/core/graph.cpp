@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/memory.h"
+#include "core/options.h"
 
 namespace vgpu {
 
@@ -266,7 +267,7 @@ Code allocate_async(void** out, size_t bytes, void* stream) {
                   "a graph is launched again before the memory that it allocated is freed");
     }
     set_live(base, true);
-    std::memset(base, 0xff, bytes);
+    std::memset(base, options().zero_fresh ? 0 : 0xff, bytes);
     return Code::kSuccess;
   });
 }

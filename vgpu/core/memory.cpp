@@ -37,7 +37,7 @@ class Heap {
         0) {
       return no_memory(bytes);
     }
-    std::memset(base, 0xff, bytes);
+    std::memset(base, options().zero_fresh ? 0 : 0xff, bytes);
     insert(base, bytes, kind, true, false);
     used_ += bytes;
     *out = base;

@@ -18,7 +18,7 @@ struct AllocationIndex {
 enum class MemoryKind { kDevice, kHost, kModule, kManaged, kGraph };
 
 // Fresh memory holds 0xff bytes: NaN in every float type, so a read of what was never written
-// shows.
+// shows. The option fresh=zero says otherwise.
 Code allocate(u64 bytes, MemoryKind kind, void** out);
 // Memory that the caller owns (a launch's parameters, a registered host buffer).
 void register_memory_range(const void* base, u64 bytes, bool read_only);

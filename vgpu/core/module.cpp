@@ -2,11 +2,13 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "core/host_memory.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "ptx/lower.h"
@@ -23,10 +25,28 @@ struct FatbinWrapper {  // what __cudaRegisterFatBinary gets
 constexpr u32 kWrapperMagic = 0x466243b1;
 constexpr u32 kFatbinMagic = 0xba55ed50;
 
-u32 magic_of(const void* image) {
-  u32 magic;
-  std::memcpy(&magic, image, 4);
+u32 magic_of(const std::string& start) {
+  u32 magic = 0;
+  if (start.size() >= 4) std::memcpy(&magic, start.data(), 4);
   return magic;
+}
+
+// What nvcc 13.0 writes. Later PTX may mean something that nobody here has read about.
+constexpr int kNewestMajor = 9;
+constexpr int kNewestMinor = 0;
+
+Code check_version(const std::string& text) {
+  int major = 0;
+  int minor = 0;
+  const size_t at = text.find(".version");
+  if (at == text.npos || std::sscanf(text.c_str() + at, ".version %d.%d", &major, &minor) != 2)
+    return fail(Code::kInvalidPtx, "the PTX does not say its version (.version 8.0)");
+  if (major < kNewestMajor || (major == kNewestMajor && minor <= kNewestMinor))
+    return Code::kSuccess;
+  return fail(Code::kUnsupportedPtxVersion,
+              "the PTX is of version " + std::to_string(major) + "." + std::to_string(minor) +
+                  ", the virtual GPU reads up to " + std::to_string(kNewestMajor) + "." +
+                  std::to_string(kNewestMinor) + ": compile with nvcc 13.0 or older");
 }
 
 }  // namespace
@@ -108,22 +128,28 @@ Code Module::load(const void* image, std::unique_ptr<Module>* out) {
 
 Code Module::read(const void* image, std::unique_ptr<Module>* out) {
   if (!image) return fail(Code::kInvalidValue, "a module image is null");
-  if (magic_of(image) == kWrapperMagic) image = static_cast<const FatbinWrapper*>(image)->data;
+  std::string start = read_mapped(image, sizeof(FatbinWrapper));
+  if (magic_of(start) == kWrapperMagic && start.size() == sizeof(FatbinWrapper)) {
+    FatbinWrapper wrapper;
+    std::memcpy(&wrapper, start.data(), sizeof(wrapper));
+    image = wrapper.data;
+    start = read_mapped(image, sizeof(FatbinWrapper));
+  }
   std::string text;
   int capability = 0;
-  if (magic_of(image) == kFatbinMagic) {
-    const Code code = ptx_from_fatbin(image, options().device->capability, &text, &capability);
+  if (magic_of(start) == kFatbinMagic) {
+    const std::string whole = read_mapped(image, std::max<u64>(fatbin_bytes(start), start.size()));
+    const Code code = ptx_from_fatbin(whole, options().device->capability, &text, &capability);
     if (code != Code::kSuccess) return code;
-  } else if (std::memcmp(image,
-                         "\x7f"
+  } else if (start.rfind("\x7f"
                          "ELF",
-                         4) == 0) {
+                         0) == 0) {
     return fail(
         Code::kNoBinaryForDevice,
         "the image is a cubin, which holds machine code only; the virtual GPU needs PTX: compile "
         "to a fatbin with -gencode arch=compute_XX,code=[sm_XX,compute_XX] and --no-compress");
   } else {
-    text = static_cast<const char*>(image);
+    text = read_text(static_cast<const char*>(image));
     if (text.find(".version") == text.npos) {
       return fail(Code::kInvalidImage, "the image is neither PTX text, nor a fatbin, nor a cubin");
     }
@@ -136,10 +162,13 @@ Code Module::read(const void* image, std::unique_ptr<Module>* out) {
 
 Code Module::parse(std::string text, int capability) {
   text_ = std::move(text);
+  if (const Code code = check_version(text_); code != Code::kSuccess) return code;
   try {
     ast_ = ptx::parse(text_);
   } catch (const ptx::SyntaxError& e) {
     return fail(Code::kInvalidPtx, e.what());
+  } catch (const std::exception& e) {  // no memory for it
+    return fail(Code::kInvalidPtx, std::string("the PTX cannot be read: ") + e.what());
   }
   std::string digits;
   for (char c : ast_.target.substr(0, ast_.target.find(','))) {

@@ -77,6 +77,8 @@ class Module {
 };
 
 // The PTX in a fatbin that suits the device best. An error says what is wrong and what to do.
-Code ptx_from_fatbin(const void* fatbin, int capability, std::string* text, int* found);
+Code ptx_from_fatbin(const std::string& image, int capability, std::string* text, int* found);
+// How long the fatbin is that starts so; 0 where it is none.
+u64 fatbin_bytes(const std::string& start);
 
 }  // namespace vgpu

@@ -33,6 +33,10 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     // Memory is checked always: there is nothing to switch yet.
     if (value != "memcheck")
       return fail(Code::kInvalidValue, "vgpu option check=" + value + ": know memcheck");
+  } else if (name == "fresh") {
+    if (value != "nan" && value != "zero")
+      return fail(Code::kInvalidValue, "vgpu option fresh=" + value + ": know nan and zero");
+    o.zero_fresh = value == "zero";
   } else if (name == "copies") {
     if (value != "late" && value != "eager") {
       return fail(Code::kInvalidValue, "vgpu option copies=" + value + ": know late and eager");
@@ -45,14 +49,15 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     o.counting = value == "on";
   } else {
     return fail(Code::kInvalidValue, "vgpu has no option '" + name +
-                                         "': know device, threads, isa, check, copies, counters");
+                                         "': know device, threads, isa, check, fresh, copies, "
+                                         "counters");
   }
   return Code::kSuccess;
 }
 
 Options from_environment() {
   Options o = {find_device(80), static_cast<int>(std::thread::hardware_concurrency()),
-               &select_isa("auto"), true};
+               &select_isa("auto"), false, true};
   if (o.threads < 1) o.threads = 1;
   const char* text = std::getenv("BOLTGEN_VGPU");
   std::istringstream items(text ? text : "");

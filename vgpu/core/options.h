@@ -13,6 +13,7 @@ struct Options {
   const DeviceModel* device;
   int threads;
   const Isa* isa;
+  bool zero_fresh;   // fresh memory holds zeros, as in a new process on a GPU, instead of NaNs
   bool late_copies;  // cp.async completes when it is waited for, not when it is issued
   bool counting = false;
 };

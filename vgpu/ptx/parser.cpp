@@ -35,6 +35,12 @@ std::vector<std::string> split_dots(const std::string& word) {
   return parts;
 }
 
+// More than any compiler writes, and little enough to end here instead of running out of memory.
+constexpr int kDeepest = 200;
+constexpr size_t kMostRegisters = 1 << 20;
+constexpr u64 kLargestGlobal = 1ull << 40;
+constexpr u64 kLargestLocal = 1ull << 28;
+
 class Parser {
  public:
   explicit Parser(const std::string& text) : lex_(text) {}
@@ -45,6 +51,19 @@ class Parser {
   }
 
  private:
+  // Counts a level of nesting for as long as it lives.
+  class Level {
+   public:
+    explicit Level(Parser& parser) : parser_(parser) {
+      if (++parser.depth_ > kDeepest) parser.lex_.fail("nested too deeply");
+    }
+    ~Level() { --parser_.depth_; }
+    Level(const Level&) = delete;
+
+   private:
+    Parser& parser_;
+  };
+
   void top_level() {
     bool is_extern = false;
     std::string word = lex_.word();
@@ -117,17 +136,34 @@ class Parser {
         if (lex_.accept(']')) {
           open = true;
         } else {
-          count *= lex_.number().bits;
+          count = extent(count, lex_.number().bits);
           lex_.expect(']');
         }
       }
       if (lex_.accept('=')) initialiser(variable, element);
-      variable.bytes = open ? variable.data.size() : count * element;
+      variable.bytes = open ? variable.data.size() : extent(count, element);
+      check_size(variable);
       into.push_back(std::move(variable));
     } while (lex_.peek() == ',' && space != ".param" && lex_.accept(','));
   }
 
+  u64 extent(u64 count, u64 times) {
+    u64 product = 0;
+    if (__builtin_mul_overflow(count, times, &product)) lex_.fail("an array is too large");
+    return product;
+  }
+
+  void check_size(const Variable& v) {
+    const bool global = v.space == Space::kGlobal || v.space == Space::kConst;
+    if (v.bytes > (global ? kLargestGlobal : kLargestLocal))
+      lex_.fail("variable " + v.name + " of " + std::to_string(v.bytes) + " bytes is too large");
+    if (v.data.size() > v.bytes) lex_.fail("variable " + v.name + " has too many initial values");
+    if (v.align == 0 || v.align > 4096 || (v.align & (v.align - 1)) != 0)
+      lex_.fail("variable " + v.name + " has an alignment of " + std::to_string(v.align));
+  }
+
   void initialiser(Variable& variable, u32 element) {
+    const Level level(*this);
     if (lex_.accept('{')) {
       if (lex_.accept('}')) return;
       do {
@@ -224,6 +260,7 @@ class Parser {
 
   // Statements up to the closing brace. Inline assembly opens scopes that reuse names.
   void block() {
+    const Level level(*this);
     while (!lex_.accept('}')) {
       if (lex_.at_end()) lex_.fail("function " + fn_.name + " does not end");
       if (lex_.accept(';')) continue;
@@ -285,6 +322,7 @@ class Parser {
         if (lex_.accept('<')) {
           const u64 count = lex_.number().bits;
           lex_.expect('>');
+          if (count > kMostRegisters) lex_.fail("too many registers");
           for (u64 i = 0; i < count; ++i) declare_register(name + std::to_string(i), type);
         } else {
           declare_register(name, type);
@@ -320,6 +358,7 @@ class Parser {
   }
 
   void declare_register(const std::string& name, const std::string& type) {
+    if (fn_.registers.size() >= kMostRegisters) lex_.fail("too many registers");
     fn_.scopes[scope_].registers[name] = static_cast<int>(fn_.registers.size());
     fn_.registers.push_back({type});
   }
@@ -360,6 +399,7 @@ class Parser {
   }
 
   Operand simple_operand() {
+    const Level level(*this);
     if (lex_.at_number()) return lex_.number();
     if (lex_.accept('{')) return sequence(Operand::Kind::kVector, '}');
     if (lex_.accept('(')) return sequence(Operand::Kind::kList, ')');
@@ -443,6 +483,7 @@ class Parser {
   Module module_;
   Function fn_;
   int scope_ = 0;
+  int depth_ = 0;
 };
 
 }  // namespace

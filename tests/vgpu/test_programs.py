@@ -1,0 +1,252 @@
+"""Whole CUDA programs: ours for the API and its errors, and examples of CUTLASS."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.cutlass_examples import EXAMPLES, build, verify
+from boltgen.build.cache import Cache
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, TranslationUnit, device_code_flag
+from boltgen.cli import app
+from boltgen.errors import VgpuError
+from boltgen.runtime.vgpu_program import run_program
+from boltgen.settings import settings_from
+from tests.vgpu.test_launches import fatbin
+
+SOURCES = Path(__file__).with_name("programs")
+# What compiles in seconds and runs in one; `make vgpu-examples` runs all.
+QUICK_EXAMPLES = (
+    "basic_gemm",
+    "batched_gemm",
+    "ampere_tensorop_conv2dfprop",
+    "ampere_tf32_tensorop_gemm",
+)
+
+
+def link(name: str, runtime: Path, output: Path) -> Path:
+    """A program of `SOURCES`, linked to the given CUDA runtime."""
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    unit = TranslationUnit(
+        kind="example",
+        name=name,
+        text=(SOURCES / f"{name}.cu").read_text(encoding="utf-8"),
+        suffix=".cu",
+        output="program.o",
+        compiler=tools.nvcc.path,
+        flags=(
+            *("-c", "-std=c++17", "-O2", "--no-compress"),
+            *device_code_flag("sm_75", DeviceCode.PTX),
+        ),
+        include=(),
+        machine_flags=("-ccbin", str(tools.cxx.path)),
+        identity=tools.cuda_identity,
+        environment=tools.environment,
+    )
+    (built,) = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
+    program = output / name
+    command = [str(tools.cxx.path), "-o", program, built.path, runtime, "-pthread"]
+    subprocess.run(
+        [*command, f"-Wl,-rpath-link,{runtime.parent}"], check=True, env=dict(tools.environment)
+    )
+    return program
+
+
+@pytest.fixture(scope="module")
+def faults(library_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faults")
+    return link("faults", library_folder / "libcudart.so.13", folder)
+
+
+@pytest.mark.parametrize("runtime", ["libcudart.so.12", "libcudart.so.13"])
+def test_streams_events_graphs_and_threads(
+    library_folder: Path, tmp_path: Path, runtime: str
+) -> None:
+    program = link("graphs", library_folder / runtime, tmp_path)
+    environment = {"LD_LIBRARY_PATH": str(library_folder), "BOLTGEN_VGPU": "device=sm_75"}
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stdout + done.stderr
+
+
+def said(program: Path, library_folder: Path, what: str) -> dict[str, tuple[str, str]]:
+    """What CUDA answered to each thing that the program did: the error's name and its text."""
+    done = run_program(
+        [str(program), what],
+        libraries=library_folder,
+        options={"device": "sm_80"},
+        settings=settings_from(),
+        capture=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, tuple[str, str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("  "):
+            name = list(answers)[-1]
+            answers[name] = (answers[name][0], line.strip())
+        else:
+            name, _, error = line.partition(": ")
+            answers[name] = (error.removeprefix("cudaError"), "")
+    return answers
+
+
+def test_a_fault_shows_when_the_host_waits_and_stays(faults: Path, library_folder: Path) -> None:
+    answers = said(faults, library_folder, "fault")
+    names = {name: error for name, (error, _) in answers.items()}
+    assert names == {
+        "after the launch": "cudaSuccess",
+        "once more": "cudaSuccess",
+        "synchronised": "IllegalAddress",
+        "last": "IllegalAddress",
+        "sticky": "IllegalAddress",
+        "malloc": "IllegalAddress",
+        "launch": "IllegalAddress",
+        "reset": "cudaSuccess",
+        "free": "cudaSuccess",
+    }
+    assert "out-of-bounds global write of 4 bytes in kernel 'store'" in answers["synchronised"][1]
+
+
+@pytest.mark.parametrize("what", ["host pointer", "null pointer"])
+def test_pointers_that_kernels_cannot_use(faults: Path, library_folder: Path, what: str) -> None:
+    error, text = said(faults, library_folder, what)["synchronised"]
+    assert error == "IllegalAddress"
+    assert "in no allocation (host memory that is not registered" in text
+
+
+def test_freed_memory(faults: Path, library_folder: Path) -> None:
+    answers = said(faults, library_folder, "freed")
+    assert answers["free"][0] == answers["copy"][0] == "InvalidValue"
+    assert "freed already" in answers["free"][1]
+    assert "4096-byte freed allocation #1" in answers["copy"][1]
+    assert "4096-byte freed allocation #1" in answers["synchronised"][1]
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "text"),
+    [
+        ("host as device", "InvalidValue", "is host memory, or freed"),
+        ("device as host", "InvalidValue", "is device memory; the call says it is the host's"),
+        ("too long", "InvalidValue", "4096 bytes before the end of the 4096-byte allocation #1"),
+        ("null", "InvalidValue", "copy, destination: null pointer"),
+        ("wild", "InvalidValue", "from 0x40 to"),
+        ("direction", "InvalidMemcpyDirection", "direction 9 is not defined"),
+        ("pitch", "InvalidPitchValue", "rows of 8 bytes lie 4 bytes apart"),
+        ("memset of the host's", "InvalidValue", "is host memory"),
+        ("foreign free", "InvalidValue", "no start of an allocation"),
+        ("inside free", "InvalidValue", "no start of an allocation"),
+        ("symbol", "InvalidValue", "bytes 4 to 20 of a variable of 16 bytes"),
+        ("no symbol", "InvalidSymbol", "no registered device variable"),
+        ("fine", "cudaSuccess", ""),
+    ],
+)
+def test_copies(faults: Path, library_folder: Path, what: str, error: str, text: str) -> None:
+    answer = said(faults, library_folder, "copies")[what]
+    assert answer[0] == error
+    assert text in answer[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "text"),
+    [
+        ("block", "InvalidConfiguration", "block (2048,1,1) is larger than"),
+        ("empty", "InvalidConfiguration", "a dimension is zero"),
+        ("grid", "InvalidConfiguration", "grid (1,70000,1) is larger than"),
+        ("bounds", "InvalidValue", "more threads than the kernel's __launch_bounds__ 64"),
+        ("shared", "InvalidValue", "must be asked for with cudaFuncSetAttribute"),
+        ("opt in", "cudaSuccess", ""),
+        ("too much shared", "InvalidValue", "409600 bytes of shared memory a block"),
+        ("registers", "LaunchOutOfResources", "registers are alive at once, in 1024 threads"),
+        ("fewer", "cudaSuccess", ""),
+        ("stream", "InvalidResourceHandle", "none that is alive"),
+        ("function", "InvalidDeviceFunction", "no registered kernel"),
+        ("device", "InvalidDevice", "there is one device, number 0"),
+        ("memory", "MemoryAllocation", "no room for"),
+        ("still alive", "cudaSuccess", ""),
+    ],
+)
+def test_launches(faults: Path, library_folder: Path, what: str, error: str, text: str) -> None:
+    answer = said(faults, library_folder, "launches")[what]
+    assert answer[0] == error
+    assert text in answer[1]
+
+
+# --- boltgen vgpu run ----------------------------------------------------------------------------
+
+
+def test_the_command_runs_a_program_and_passes_its_status_on(
+    faults: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["vgpu", "run", "--device", "sm_89", "--threads", "1", "--", str(faults), "launches"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    assert "vgpu sm_89 (L40S)" in capfd.readouterr().out
+    done = CliRunner().invoke(app, ["vgpu", "run", "--", "false"])
+    assert done.exit_code == 1
+
+
+def test_the_command_says_what_it_cannot_run(
+    library_folder: Path, tmp_path: Path, faults: Path
+) -> None:
+    def run(*command: str) -> None:
+        run_program(command, libraries=library_folder, options={}, settings=settings_from())
+
+    with pytest.raises(VgpuError, match="no_such_program: no such program"):
+        run("no_such_program")
+    static = tmp_path / "static"
+    static.write_bytes(b"\x7fELF...__cudaRegisterFatBinary...")
+    static.chmod(0o755)
+    with pytest.raises(VgpuError, match="nvcc -cudart shared"):
+        run(str(static))
+    with pytest.raises(VgpuError, match="cannot be started: Exec format error"):
+        static.write_bytes(b"\x7fELF...")
+        run(str(static))
+
+
+# --- programs that nobody here wrote -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", QUICK_EXAMPLES)
+def test_an_example_of_cutlass(library_folder: Path, tmp_path: Path, name: str) -> None:
+    (example,) = (e for e in EXAMPLES if e.name == name)
+    (program,) = build([example], jobs=1)
+    verdict = verify(example, program, libraries=library_folder, folder=tmp_path, timeout_s=120)
+    assert not verdict.fault, verdict.output
+
+
+# --- damaged input -------------------------------------------------------------------------------
+
+FUZZED = ("ptx/lexer.cpp", "ptx/parser.cpp", "core/fatbin.cpp", "core/error.cpp")
+
+
+def test_damaged_ptx_and_fatbins_are_refused_without_a_crash(tmp_path: Path) -> None:
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    root = Path(__file__).parents[2] / "vgpu"
+    harness = tmp_path / "mutate"
+    command = [
+        *(str(tools.cxx.path), "-std=c++20", "-O0", "-fsanitize=address,undefined"),
+        *("-fno-sanitize-recover=all", "-I", str(root), "-o", str(harness)),
+        *(str(SOURCES / "mutate.cpp"), *(str(root / name) for name in FUZZED)),
+    ]
+    subprocess.run(command, check=True, env=dict(tools.environment))
+    ptx = (SOURCES / "seed.ptx").read_text(encoding="utf-8")
+    (tmp_path / "seed.ptx").write_text(ptx, encoding="utf-8")
+    (tmp_path / "seed.fatbin").write_bytes(fatbin((1, 75, ptx), (2, 80, "code"), (1, 80, ptx)))
+    done = subprocess.run(
+        [harness, "1", "8000", "seed.ptx", "seed.fatbin"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{tmp_path / 'last_input'}: {done.stderr}"
+    inputs, taken = (int(part.split()[0]) for part in done.stdout.split(","))
+    assert inputs == 8000
+    assert 0 < taken < inputs
