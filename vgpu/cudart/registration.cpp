@@ -192,10 +192,10 @@ cudaError_t cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
-                                        void** arguments, size_t shared, void*) {
+                                        void** arguments, size_t shared, void* stream) {
   vgpu::LaunchShape s = shape_of(grid, block, shared);
   s.cooperative = true;
-  return done(launch_host(kernel, s, arguments));
+  return done(launch_host(kernel, s, arguments, stream));
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                 void** arguments) {

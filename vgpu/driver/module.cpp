@@ -150,15 +150,15 @@ CUresult cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, u
   return launch_function(function, s, stream, arguments, extra);
 }
 CUresult cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz,
-                                   unsigned bx, unsigned by, unsigned bz, unsigned shared, void*,
-                                   void** arguments) {
+                                   unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                                   void* stream, void** arguments) {
   LaunchShape s;
   const unsigned values[2][3] = {{gx, gy, gz}, {bx, by, bz}};
   std::memcpy(s.grid, values[0], sizeof(s.grid));
   std::memcpy(s.block, values[1], sizeof(s.block));
   s.dynamic_shared = shared;
   s.cooperative = true;
-  return launch_function(function, s, arguments, nullptr);
+  return launch_function(function, s, stream, arguments, nullptr);
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* c, void* function, void** arguments, void** extra) {
   if (!c) return result(fail(Code::kInvalidValue, "cuLaunchKernelEx: the configuration is null"));
