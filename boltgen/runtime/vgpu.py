@@ -33,6 +33,60 @@ class LaunchRecord:
     wall_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check found: one record for each check, kind, kernel and PTX line."""
+
+    check: str  # memcheck, initcheck, racecheck, synccheck or deadlock
+    kind: str  # "read after write", "uninitialised branch", ...
+    kernel: str  # as the compiler mangled it; empty where no kernel was involved
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    ptx_line: int
+    ptx: str  # that line
+    source: str  # CUDA source file; empty without -lineinfo
+    source_line: int
+    space: str  # "global", "shared" or "local"; empty where it is not about memory
+    address: int  # an offset in shared and local memory
+    size_bytes: int
+    allocation: int  # number of the allocation that it lies in or beside; 0 where there is none
+    count: int  # launches that showed it
+    message: str  # all of it, for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAllocation:
+    """Device memory that was allocated and not freed."""
+
+    address: int
+    size_bytes: int
+    number: int  # as messages name it
+
+
+class _Finding(ctypes.Structure):
+    """`vgpu_finding` of vgpu.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_char_p) for name in ("check", "kind", "kernel", "ptx", "source")),
+        ("space", ctypes.c_char_p),
+        ("message", ctypes.c_char_p),
+        ("block", ctypes.c_uint32 * 3),
+        ("thread", ctypes.c_uint32 * 3),
+        ("ptx_line", ctypes.c_uint32),
+        ("source_line", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("allocation", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+    )
+
+
+class _Allocation(ctypes.Structure):
+    """`vgpu_allocation` of vgpu.h."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("address", "bytes", "number"))
+
+
 class _Launch(ctypes.Structure):
     """`vgpu_launch` of vgpu.h."""
 
@@ -57,6 +111,10 @@ class Vgpu:
         library.vgpu_launches.restype = ctypes.c_uint64
         library.vgpu_launches.argtypes = (ctypes.POINTER(_Launch), ctypes.c_uint64)
         library.vgpu_set_option.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
+        library.vgpu_findings.restype = ctypes.c_uint64
+        library.vgpu_findings.argtypes = (ctypes.POINTER(_Finding), ctypes.c_uint64)
+        library.vgpu_allocations.restype = ctypes.c_uint64
+        library.vgpu_allocations.argtypes = (ctypes.POINTER(_Allocation), ctypes.c_uint64)
 
     def launches(self) -> list[LaunchRecord]:
         """The launches since the start or the last `clear_launches`, oldest first."""
@@ -87,6 +145,46 @@ class Vgpu:
         """Forget the launches so far."""
         self._library.vgpu_clear_launches()
 
+    def findings(self) -> list[Finding]:
+        """What the checks found since the start or the last `clear_findings`, faults included."""
+        room = int(self._library.vgpu_findings(None, 0))
+        found = (_Finding * room)()
+        count = min(room, int(self._library.vgpu_findings(found, room)))
+        return [
+            Finding(
+                check=_text(one.check),
+                kind=_text(one.kind),
+                kernel=_text(one.kernel),
+                block=tuple(one.block),
+                thread=tuple(one.thread),
+                ptx_line=one.ptx_line,
+                ptx=_text(one.ptx),
+                source=_text(one.source),
+                source_line=one.source_line,
+                space=_text(one.space),
+                address=one.address,
+                size_bytes=one.bytes,
+                allocation=one.allocation,
+                count=one.count,
+                message=_text(one.message),
+            )
+            for one in found[:count]
+        ]
+
+    def clear_findings(self) -> None:
+        """Forget the findings so far."""
+        self._library.vgpu_clear_findings()
+
+    def leaks(self) -> list[DeviceAllocation]:
+        """Device memory that is allocated now: a leak, where the program has freed all it will."""
+        room = int(self._library.vgpu_allocations(None, 0))
+        found = (_Allocation * room)()
+        count = min(room, int(self._library.vgpu_allocations(found, room)))
+        return [
+            DeviceAllocation(address=one.address, size_bytes=one.bytes, number=one.number)
+            for one in found[:count]
+        ]
+
     def last_error(self) -> str:
         """The full message of the last fault or refused call; empty where there was none."""
         text: bytes = self._library.vgpu_last_error()
@@ -102,13 +200,20 @@ class Vgpu:
         return text.decode()
 
     def set_option(self, name: str, value: str | int) -> None:
-        """Set `threads`, `device`, `isa`, `check`, `copies` or `counters` for the launches to come.
+        """Set an option for the launches to come; vgpu/README.md lists them.
+
+        `check` takes names with commas between them, `all` or `none`. initcheck knows the memory
+        that is allocated while it is on, so set it first.
 
         Raises:
             VgpuError: the option or its value is unknown.
         """
         if self._library.vgpu_set_option(name.encode(), str(value).encode()):
             raise VgpuError(self.last_error())
+
+
+def _text(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:

@@ -28,7 +28,8 @@ def vgpu(loaded: Vgpu) -> Iterator[Vgpu]:
     loaded.clear_launches()
     yield loaded
     loaded.clear_error()
-    for name, value in {"device": "sm_80", "isa": "auto", "copies": "late", "fresh": "nan"}.items():
+    first = {"device": "sm_80", "isa": "auto", "copies": "late", "check": "none"}
+    for name, value in {**first, "fresh": "nan", "seed": 0, "timeout": 0}.items():
         loaded.set_option(name, value)
 
 

@@ -69,6 +69,22 @@ class Driver:
         self.call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(array.ctypes.data), size)
         return Buffer(address.value, array)
 
+    def allocate(self, nbytes: int) -> Buffer:
+        """Device memory that nothing has written."""
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+        self._buffers.append(address.value)
+        return Buffer(address.value, np.zeros(nbytes, np.uint8))
+
+    def copy(self, to: Buffer, source: Buffer) -> None:
+        size = ctypes.c_size_t(to.like.nbytes)
+        places = (ctypes.c_uint64(to.address), ctypes.c_uint64(source.address))
+        self.call("cuMemcpyDtoD_v2", *places, size)
+
+    def fill(self, buffer: Buffer, value: int) -> None:
+        size = ctypes.c_size_t(buffer.like.nbytes)
+        self.call("cuMemsetD8_v2", ctypes.c_uint64(buffer.address), ctypes.c_ubyte(value), size)
+
     def free(self, buffer: Buffer) -> None:
         self._buffers.remove(buffer.address)
         self.call("cuMemFree_v2", ctypes.c_uint64(buffer.address))

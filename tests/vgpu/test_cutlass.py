@@ -183,6 +183,68 @@ def test_a_broken_kernel_gives_wrong_numbers(
     assert not np.allclose(found, problem.exact, rtol=0.01, atol=0.01, equal_nan=False)
 
 
+# --- negative controls: the check that is meant finds it, and nothing in the intact kernels ------
+
+
+@pytest.mark.parametrize("name", ["gemm_sm80", "gemm_sm75", "gemm_sm80_half"])
+@pytest.mark.parametrize("slices", [1, 4])
+def test_no_check_finds_anything_in_an_intact_gemm(
+    driver: Driver, kernels: Kernels, name: str, slices: int
+) -> None:
+    driver.vgpu.set_option("check", "all")
+    driver.vgpu.clear_findings()
+    problem = Problem.random(200, 264, 200)
+    _assert_close(_run(driver, kernels.library, name, problem, slices), problem.exact, 0.05)
+    assert driver.vgpu.findings() == []
+
+
+def test_no_check_finds_anything_in_an_intact_convolution(driver: Driver, kernels: Kernels) -> None:
+    driver.vgpu.set_option("check", "all")
+    driver.vgpu.clear_findings()
+    tensors = [np.ones(shape, np.float16) for shape in ((2, 9, 11, 24), (72, 3, 3, 24))]
+    buffers = [driver.buffer(t) for t in (*tensors, np.ones((2, 9, 11, 72), np.float16))]
+    addresses = [ctypes.c_void_p(b.address) for b in (*buffers, buffers[-1])]
+    assert kernels.library.conv_sm80(2, 9, 11, 24, 72, 3, 1, 1, *addresses) == 0
+    driver.read(buffers[-1])
+    assert driver.vgpu.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "expected"),
+    [
+        (r"bar\.sync\s+0;", "", "racecheck: read after write"),
+        (r"cp\.async\.wait_group 1;", "cp.async.wait_group 2;", "racecheck: access to a copy"),
+        (r"cp\.async\.wait_group 1;", "", "racecheck: access to a copy"),
+        (r"st\.shared\.v2\.f32 [^;]*;", "", "initcheck: uninitialised result"),
+        (r"st\.global\.release\.gpu\.b32 [^;]*;", "", "deadlock: deadlock"),
+        (r"st\.global\.release\.gpu\.b32", "st.global.b32", "racecheck: read after write"),
+    ],
+    ids=[
+        "barriers deleted",
+        "waits off by one",
+        "waits deleted",
+        "epilogue's stores deleted",
+        "semaphore never raised",
+        "semaphore without release",
+    ],
+)
+def test_the_check_that_is_meant_finds_a_broken_kernel(  # noqa: PLR0917
+    driver: Driver, kernels: Kernels, tmp_path: Path, pattern: str, replacement: str, expected: str
+) -> None:
+    library = kernels.mutated(pattern, replacement, tmp_path)
+    driver.vgpu.set_option("check", "all")
+    driver.vgpu.clear_findings()
+    problem = Problem.random(200, 264, 200)
+    tensors = (problem.a, problem.b, problem.c, np.full((200, 264), POISON))
+    buffers = [driver.buffer(t) for t in tensors]
+    addresses = [ctypes.c_void_p(x.address) for x in buffers]
+    slices = 4 if "global" in pattern else 1
+    if library.gemm_sm80(200, 264, 200, *addresses, slices) == 0:
+        driver.read(buffers[-1])
+    found = [f"{f.check}: {f.kind}" for f in driver.vgpu.findings()]
+    assert [one for one in found if one.startswith(expected)], found
+
+
 @pytest.mark.parametrize("short", ["a", "d"])
 def test_a_tensor_eight_elements_short_is_reported(
     driver: Driver, kernels: Kernels, short: str

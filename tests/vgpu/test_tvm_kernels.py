@@ -10,6 +10,7 @@ PROGRAM = """
 import numpy as np
 from boltgen.runtime.device import activate
 device = activate("vgpu", arch="sm_80")
+device.vgpu.set_option("check", "all")
 import tvm
 from tvm import relax
 from boltgen.arch import arch_named
@@ -75,6 +76,8 @@ for name, (_, dtype, *shapes) in CASES.items():
     )
     tolerance = 2e-2 if found.dtype == np.float16 else 1e-4
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
+findings = [finding.message for finding in device.vgpu.findings()]
+assert not findings, findings
 print("kernels launched:", len({launch.kernel for launch in device.vgpu.launches()}))
 """
 

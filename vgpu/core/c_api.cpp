@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/findings.h"
 #include "core/launch.h"
 #include "core/memory.h"
 #include "core/options.h"
@@ -40,6 +41,40 @@ const char* vgpu_counters(void) {
 }
 
 void vgpu_clear_launches(void) { vgpu::clear_launch_records(); }
+
+uint64_t vgpu_findings(vgpu_finding* out, uint64_t capacity) {
+  static thread_local std::vector<vgpu::Finding> kept;
+  kept = vgpu::findings();
+  for (size_t k = 0; out && k < std::min<uint64_t>(kept.size(), capacity); ++k) {
+    const vgpu::Finding& f = kept[k];
+    out[k] = {f.check.c_str(),
+              f.kind.c_str(),
+              f.kernel.c_str(),
+              f.ptx.c_str(),
+              f.source_file.c_str(),
+              f.space.c_str(),
+              f.message.c_str(),
+              {f.block[0], f.block[1], f.block[2]},
+              {f.thread[0], f.thread[1], f.thread[2]},
+              f.ptx_line,
+              f.source_line,
+              f.bytes,
+              f.address,
+              f.allocation,
+              f.count};
+  }
+  return kept.size();
+}
+
+void vgpu_clear_findings(void) { vgpu::clear_findings(); }
+
+uint64_t vgpu_allocations(vgpu_allocation* out, uint64_t capacity) {
+  const std::vector<vgpu::Allocation> live = vgpu::live_allocations();
+  for (size_t k = 0; out && k < std::min<uint64_t>(live.size(), capacity); ++k) {
+    out[k] = {live[k].base, live[k].bytes, live[k].id};
+  }
+  return live.size();
+}
 
 void vgpu_register_memory(const void* base, uint64_t bytes) {
   vgpu::register_memory_range(base, bytes, false);

@@ -58,6 +58,7 @@ Code perform(const Copy2d& c) {
     } else if (code = transfer(to, from, c.width); code != Code::kSuccess) {
       return code;
     }
+    follow_copy(to, from, c.width);
   }
   return Code::kSuccess;
 }
@@ -68,6 +69,7 @@ Code perform(const Fill2d& f) {
     const u64 bytes = f.width * f.element;
     if (const Code code = check_side(to, bytes, Side::kDevice, "memset"); code != Code::kSuccess)
       return code;
+    follow_fill(to, bytes);
     if (f.element == 1) {
       std::memset(to, static_cast<int>(f.value), bytes);
       continue;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/options.h"
+#include "exec/check.h"
 
 namespace vgpu {
 namespace {
@@ -38,7 +39,10 @@ class Heap {
       return no_memory(bytes);
     }
     std::memset(base, options().zero_fresh ? 0 : 0xff, bytes);
-    insert(base, bytes, kind, true, false);
+    Allocation& a = insert(base, bytes, kind, true, false);
+    // calloc gets untouched pages: memory that no kernel reads costs nothing.
+    if (kind == MemoryKind::kDevice && (options().checks & kInitcheck))
+      a.written = static_cast<u8*>(std::calloc(bytes, 1));
     used_ += bytes;
     *out = base;
     return Code::kSuccess;
@@ -75,6 +79,8 @@ class Heap {
       quarantine_.pop_front();
       quarantined_ -= oldest->second.allocation.bytes;
       std::free(reinterpret_cast<void*>(oldest->first));
+      std::free(oldest->second.allocation.written);
+      std::free(oldest->second.allocation.accesses);
       blocks_.erase(oldest);
     }
     return Code::kSuccess;
@@ -112,6 +118,26 @@ class Heap {
     return snapshot_;
   }
 
+  void watch_accesses() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [base, block] : blocks_) {
+      Allocation& a = block.allocation;
+      if (a.accesses || a.freed || block.kind != MemoryKind::kDevice) continue;
+      a.accesses = static_cast<u64*>(std::calloc((a.bytes + 3) / 4 * 3, sizeof(u64)));
+      snapshot_.reset();
+    }
+  }
+
+  std::vector<Allocation> live() {
+    const std::lock_guard lock(mutex_);
+    std::vector<Allocation> found;
+    for (const auto& [base, block] : blocks_) {
+      if (block.kind == MemoryKind::kDevice && !block.allocation.freed)
+        found.push_back(block.allocation);
+    }
+    return found;
+  }
+
   // The block that holds the address, or null.
   const Block* holder(u64 address) {
     auto it = blocks_.upper_bound(address);
@@ -132,10 +158,11 @@ class Heap {
   static MemoryKind family(MemoryKind kind) {
     return kind == MemoryKind::kManaged ? MemoryKind::kDevice : kind;
   }
-  void insert(void* base, u64 bytes, MemoryKind kind, bool owned, bool read_only) {
+  Allocation& insert(void* base, u64 bytes, MemoryKind kind, bool owned, bool read_only) {
     const u64 key = reinterpret_cast<u64>(base);
-    blocks_[key] = {{key, bytes, ++last_id_, false, read_only}, kind, owned};
+    blocks_[key] = {{key, bytes, ++last_id_, false, read_only, nullptr, nullptr}, kind, owned};
     snapshot_.reset();
+    return blocks_[key].allocation;
   }
   Code no_memory(u64 bytes) {
     return fail(Code::kOutOfMemory, "no room for " + std::to_string(bytes) + " bytes beside the " +
@@ -152,9 +179,29 @@ class Heap {
   std::shared_ptr<const AllocationIndex> snapshot_;
 };
 
+void report_leaks();
+
 Heap& heap() {
-  static Heap* const h = new Heap;  // frees come as late as static destructors
+  static Heap* const h = [] {
+    std::atexit(report_leaks);
+    return new Heap;  // frees come as late as static destructors
+  }();
   return *h;
+}
+
+void report_leaks() {
+  if (!(options().checks & kMemcheck)) return;
+  for (const Allocation& a : heap().live()) {
+    Finding f;
+    f.check = "memcheck";
+    f.kind = "leak";
+    f.space = "global";
+    f.address = a.base;
+    f.allocation = a.id;
+    f.message = "leak: the " + std::to_string(a.bytes) + "-byte allocation #" +
+                std::to_string(a.id) + " has not been freed";
+    add_finding(std::move(f));
+  }
 }
 
 }  // namespace
@@ -168,6 +215,74 @@ void set_live(const void* base, bool live) { heap().set_live(base, live); }
 void unregister_memory_range(const void* base) { heap().remove_range(base); }
 std::shared_ptr<const AllocationIndex> allocations() { return heap().snapshot(); }
 u64 allocated_bytes() { return heap().used(); }
+
+void watch_accesses() { heap().watch_accesses(); }
+std::vector<Allocation> live_allocations() { return heap().live(); }
+
+namespace {
+
+// The shadow bytes behind an address, or null.
+u8* written_behind(const void* address, u64 bytes) {
+  const std::lock_guard lock(heap().mutex());
+  const u64 at = reinterpret_cast<u64>(address);
+  const Block* b = heap().holder(at);
+  if (!b || !b->allocation.written || at + bytes > b->allocation.base + b->allocation.bytes)
+    return nullptr;
+  return b->allocation.written + (at - b->allocation.base);
+}
+
+// By number, from 2 on.
+std::mutex undefined_mutex;
+std::vector<Finding> undefined_origins;
+
+void report_undefined(const u8* marks, u64 bytes) {
+  for (u64 k = 0; k < bytes; ++k) {
+    if (marks[k] < 2) continue;
+    Finding f;
+    {
+      const std::lock_guard lock(undefined_mutex);
+      const size_t n = marks[k] - 2u;
+      if (n < undefined_origins.size()) f = undefined_origins[n];
+    }
+    if (f.check.empty()) {
+      f.check = "initcheck";
+      f.kind = "uninitialised result";
+      f.message = "a result is computed from memory that nothing wrote";
+    }
+    f.message += "; the host copies it, from byte " + std::to_string(k) + " of its copy on";
+    add_finding(std::move(f));
+    return;
+  }
+}
+
+}  // namespace
+
+u8 remember_undefined(const Finding& finding) {
+  const std::lock_guard lock(undefined_mutex);
+  for (size_t n = 0; n < undefined_origins.size(); ++n) {
+    const Finding& f = undefined_origins[n];
+    if (f.kernel == finding.kernel && f.ptx_line == finding.ptx_line) return static_cast<u8>(n + 2);
+  }
+  if (undefined_origins.size() >= 253) return 255;
+  undefined_origins.push_back(finding);
+  return static_cast<u8>(undefined_origins.size() + 1);
+}
+
+void follow_fill(const void* to, u64 bytes) {
+  if (u8* marks = written_behind(to, bytes)) std::memset(marks, 1, bytes);
+}
+
+void follow_copy(const void* to, const void* from, u64 bytes) {
+  const u8* source = written_behind(from, bytes);
+  u8* target = written_behind(to, bytes);
+  if (source && target) {
+    std::memmove(target, source, bytes);
+  } else if (target) {
+    std::memset(target, 1, bytes);
+  } else if (source && !is_device_memory(to)) {
+    report_undefined(source, bytes);
+  }
+}
 
 const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64 bytes) {
   auto it = std::upper_bound(index.sorted.begin(), index.sorted.end(), address,
@@ -204,6 +319,21 @@ Code check_range(const void* base, u64 bytes, const char* what) {
   }
   return fail(Code::kInvalidValue, std::string(what) + " of " + std::to_string(bytes) + " bytes: " +
                                        describe_address(*allocations(), address, bytes));
+}
+
+u64 nearest_allocation(const AllocationIndex& index, u64 address) {
+  constexpr u64 kNear = 1ull << 30;
+  u64 best = kNear;
+  u64 number = 0;
+  for (const Allocation& a : index.sorted) {
+    const u64 distance = address < a.base             ? a.base - address
+                         : address < a.base + a.bytes ? 0
+                                                      : address - (a.base + a.bytes);
+    if (distance >= best) continue;
+    best = distance;
+    number = a.id;
+  }
+  return number;
 }
 
 std::string describe_address(const AllocationIndex& index, u64 address, u64 bytes) {

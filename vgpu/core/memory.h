@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/findings.h"
 #include "exec/warp.h"
 
 namespace vgpu {
@@ -32,6 +33,18 @@ void set_live(const void* base, bool live);
 // The table as it is now; a launch keeps its own reference.
 std::shared_ptr<const AllocationIndex> allocations();
 
+// For initcheck: the host has filled, or copied, these bytes. What was never written stays so at the
+// other end; when the host gets what was computed from it, that is a finding.
+void follow_fill(const void* to, u64 bytes);
+void follow_copy(const void* to, const void* from, u64 bytes);
+// A number, 2 to 255, for bytes that were computed from what nothing wrote.
+u8 remember_undefined(const Finding& finding);
+// From now on all device memory remembers who accessed it, for racecheck.
+void watch_accesses();
+
+// What was allocated by cudaMalloc and its like and has not been freed.
+std::vector<Allocation> live_allocations();
+
 // A host-side copy or fill may touch host memory freely, but not cross the end of an allocation.
 Code check_range(const void* base, u64 bytes, const char* what);
 // Whether kernels can access it: it lies in a live allocation or a registered range.
@@ -40,6 +53,8 @@ MemoryKind kind_of(const void* address);
 
 // "4 bytes past the end of the 4096-byte allocation #12", for messages.
 std::string describe_address(const AllocationIndex& index, u64 address, u64 bytes);
+// The number of the allocation that holds the address or lies nearest; 0: none is near.
+u64 nearest_allocation(const AllocationIndex& index, u64 address);
 
 u64 allocated_bytes();
 

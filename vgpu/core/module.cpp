@@ -11,6 +11,7 @@
 #include "core/host_memory.h"
 #include "core/memory.h"
 #include "core/options.h"
+#include "exec/check.h"
 #include "ptx/lower.h"
 
 namespace vgpu {
@@ -92,8 +93,10 @@ u32 Kernel::max_threads() const {
 const Program* Kernel::program(Code* why) {
   const std::lock_guard lock(mutex_);
   const Isa* isa = options().isa;
-  if (isa_ != isa) {
+  const u32 checks = options().checks & kWatching;
+  if (isa_ != isa || checks_ != checks) {
     isa_ = isa;
+    checks_ = checks;
     failed_ = Code::kSuccess;
     const auto address = [this](const std::string& symbol) -> std::optional<u64> {
       void* at;
@@ -101,7 +104,7 @@ const Program* Kernel::program(Code* why) {
       if (!module_.variable(symbol, &at, &bytes)) return std::nullopt;
       return reinterpret_cast<u64>(at);
     };
-    program_ = ptx::lower(module_.ast(), function_, *isa, address);
+    program_ = ptx::lower(module_.ast(), function_, *isa, address, checks);
     if (!program_->unsupported.empty()) {
       std::string message = "kernel '" + short_name() + "' cannot run on the virtual GPU: ";
       for (size_t k = 0; k < program_->unsupported.size() && k < 5; ++k) {
@@ -236,6 +239,17 @@ std::string Module::source_line(u32 line) const {
   std::string found = text_.substr(begin, text_.find('\n', begin) - begin);
   const size_t first = found.find_first_not_of(" \t");
   return first == found.npos ? "" : found.substr(first);
+}
+
+u32 Module::source_location(u32 ptx_line, std::string* file) const {
+  const auto& all = ast_.locations;
+  auto it = std::upper_bound(all.begin(), all.end(), ptx_line,
+                             [](u32 line, const ptx::Location& l) { return line < l.ptx_line; });
+  if (it == all.begin() || (--it)->file == 0) return 0;
+  auto name = ast_.files.find(it->file);
+  if (name == ast_.files.end()) return 0;
+  *file = name->second;
+  return it->line;
 }
 
 }  // namespace vgpu

@@ -41,6 +41,7 @@ class Kernel {
   std::mutex mutex_;
   std::unique_ptr<Program> program_;
   const Isa* isa_ = nullptr;
+  u32 checks_ = 0;
   Code failed_ = Code::kSuccess;
   std::string failure_;
 };
@@ -56,6 +57,8 @@ class Module {
   bool variable(const std::string& name, void** address, u64* bytes) const;
   // The line as it stands in the PTX text.
   std::string source_line(u32 line) const;
+  // The CUDA source behind a PTX line, where the PTX says so (-lineinfo): file and line, or 0.
+  u32 source_location(u32 ptx_line, std::string* file) const;
   std::string where() const { return "sm_" + std::to_string(capability_) + " PTX"; }
   int capability() const { return capability_; }
   const ptx::Module& ast() const { return ast_; }

@@ -2,11 +2,23 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 #include <thread>
+#include <vector>
+
+#include "exec/check.h"
 
 namespace vgpu {
 namespace {
+
+const std::map<std::string, u32> kCheckNames = {{"memcheck", kMemcheck},
+                                                {"initcheck", kInitcheck},
+                                                {"racecheck", kRacecheck},
+                                                {"synccheck", kSynccheck},
+                                                {"deadlock", kDeadlock},
+                                                {"all", kAllChecks},
+                                                {"none", 0}};
 
 Code apply(Options& o, const std::string& name, const std::string& value) {
   if (name == "device") {
@@ -30,9 +42,30 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     }
     o.isa = &isa;
   } else if (name == "check") {
-    // Memory is checked always: there is nothing to switch yet.
-    if (value != "memcheck")
-      return fail(Code::kInvalidValue, "vgpu option check=" + value + ": know memcheck");
+    u32 checks = 0;
+    std::istringstream names(value);
+    for (std::string one; std::getline(names, one, ',');) {
+      auto it = kCheckNames.find(one);
+      if (it == kCheckNames.end()) {
+        return fail(Code::kInvalidValue,
+                    "vgpu option check=" + one +
+                        ": know memcheck, initcheck, racecheck, synccheck, deadlock, all and none");
+      }
+      checks |= it->second;
+    }
+    o.checks = checks;
+  } else if (name == "seed" || name == "timeout") {
+    char* end = nullptr;
+    const u64 n = std::strtoull(value.c_str(), &end, 10);
+    if (value.empty() || *end || value[0] == '-' || (name == "timeout" && n > 1000000)) {
+      return fail(Code::kInvalidValue, "vgpu option " + name + "=" + value + ": want a number" +
+                                           (name == "timeout" ? " of seconds" : ""));
+    }
+    if (name == "seed") {
+      o.seed = n;
+    } else {
+      o.timeout_s = static_cast<int>(n);
+    }
   } else if (name == "fresh") {
     if (value != "nan" && value != "zero")
       return fail(Code::kInvalidValue, "vgpu option fresh=" + value + ": know nan and zero");
@@ -49,23 +82,31 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     o.counting = value == "on";
   } else {
     return fail(Code::kInvalidValue, "vgpu has no option '" + name +
-                                         "': know device, threads, isa, check, fresh, copies, "
-                                         "counters");
+                                         "': know device, threads, isa, check, fresh, copies, counters, "
+                                         "seed, timeout");
   }
   return Code::kSuccess;
 }
 
 Options from_environment() {
   Options o = {find_device(80), static_cast<int>(std::thread::hardware_concurrency()),
-               &select_isa("auto"), false, true};
+               &select_isa("auto"), false, true, 0, 0, 0};
   if (o.threads < 1) o.threads = 1;
   const char* text = std::getenv("BOLTGEN_VGPU");
   std::istringstream items(text ? text : "");
+  std::vector<std::pair<std::string, std::string>> settings;
   for (std::string item; std::getline(items, item, ',');) {
     if (item.empty()) continue;
     const size_t equals = item.find('=');
-    const std::string name = item.substr(0, equals);
-    if (apply(o, name, equals == item.npos ? "" : item.substr(equals + 1)) != Code::kSuccess) {
+    if (equals == item.npos && !settings.empty() && settings.back().first == "check") {
+      settings.back().second += "," + item;  // check=memcheck,initcheck
+    } else {
+      settings.emplace_back(item.substr(0, equals),
+                            equals == item.npos ? "" : item.substr(equals + 1));
+    }
+  }
+  for (const auto& [name, value] : settings) {
+    if (apply(o, name, value) != Code::kSuccess) {
       std::fprintf(stderr, "vgpu: BOLTGEN_VGPU: %s\n", last_message().c_str());
     }
   }

@@ -1,4 +1,4 @@
-// Settings, from BOLTGEN_VGPU ("device=sm_80,threads=2,isa=avx2,check=memcheck") or set_option.
+// Settings, from BOLTGEN_VGPU ("device=sm_80,threads=2,check=memcheck,initcheck") or set_option.
 #pragma once
 
 #include <string>
@@ -15,14 +15,17 @@ struct Options {
   const Isa* isa;
   bool zero_fresh;   // fresh memory holds zeros, as in a new process on a GPU, instead of NaNs
   bool late_copies;  // cp.async completes when it is waited for, not when it is issued
+  u32 checks;        // bits of Check
+  u64 seed;          // of a random order of blocks and warps; 0: in order
+  int timeout_s;     // of a launch; 0: none
   bool counting = false;
 };
 
 // The settings in force. The first call reads the environment.
 const Options& options();
 
-// Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck), copies (late,
-// eager).
+// Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck, initcheck, racecheck,
+// synccheck, deadlock, all, none), copies (late, eager), seed, timeout.
 Code set_option(const std::string& name, const std::string& value);
 
 }  // namespace vgpu

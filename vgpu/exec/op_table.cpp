@@ -14,7 +14,10 @@ namespace generic {
 extern const Isa kIsa;
 }
 
-void OpTable::put(const char* name, const OpInfo& info) { ops_[name] = info; }
+void OpTable::put(const char* name, const OpInfo& info) {
+  auto it = ops_.insert_or_assign(name, info).first;
+  it->second.name = it->first.c_str();
+}
 
 const OpInfo* OpTable::find(const std::string& name) const {
   auto it = ops_.find(name);

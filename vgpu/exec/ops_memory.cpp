@@ -215,6 +215,7 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
   copy.mask = mask;
   copy.bytes = bytes;
   copy.group = w.group;
+  copy.pc = w.pc;
   const u32 nothing = has(i, 3) ? predicate(w, i, 3) : 0;
   const u32* wanted = has(i, 2) ? words(w, i, 2) : nullptr;
   u32 reading = mask & ~nothing;

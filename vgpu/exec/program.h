@@ -13,6 +13,7 @@ namespace vgpu {
 
 struct Warp;
 struct Ins;
+struct Watch;
 
 enum class Status : u32 {
   kNext,   // go on with the next instruction
@@ -39,10 +40,11 @@ struct Ins {
   u32 extra;       // second immediate: a mode, a count, MXCSR bits
   Kind kind;
   bool guard_negated;
-  bool joins;    // some branch reconverges here
-  bool special;  // kind, guard or joins need the slow path of the loop
+  bool joins;          // some branch reconverges here
+  bool special;        // kind, guard or joins need the slow path of the loop
+  const Watch* watch;  // what the checks need to know; null where nothing is watched
 };
-static_assert(sizeof(Ins) == 64 - 8 || sizeof(Ins) == 64, "an instruction fills one cache line");
+static_assert(sizeof(Ins) == 64, "an instruction fills one cache line");
 
 // A value that fills a slot before the kernel starts.
 struct Constant {
@@ -88,6 +90,32 @@ enum class Special : u32 {
 inline constexpr u32 special_offset(Special s) { return static_cast<u32>(s) * 128; }
 inline constexpr u32 kSpecialBytes = static_cast<u32>(Special::kCount) * 128;
 
+enum class Place : u8 { kNone, kGlobal, kShared, kLocal, kGeneric, kParam };
+// One instruction as the checks see it. Operands are those of Ins::ops.
+struct Watch {
+  OpFn op;             // the operation, or the wrapper that sets its rounding mode
+  const u32* slots;    // number of the slot behind each operand; 0: always defined, or absent
+  const u32* shadows;  // Ins::ops with data operands moved to the shadow registers, or null
+  u32 guard;           // slot number
+  u8 results;
+  u8 operands;
+  u8 address;  // operand with the address
+  u8 bytes;    // of one element in memory
+  u8 count;    // elements a lane
+  Place place;
+  bool wide;      // results, other than predicates, are 64 bits wide
+  u8 predicates;  // bit r: result r is a predicate
+  char decisive;  // '&', '|'; 'x' for an exchange
+  u8 members;     // operand that names the lanes which take part; 0: none
+  bool store;     // of loads and stores
+  bool strong;    // volatile, relaxed, acquire or release: ordered by the memory model
+  bool release;   // makes earlier writes visible
+  bool atomic;
+  bool halves;     // two 16-bit values a lane, independent of each other
+  bool transpose;  // ldmatrix.trans
+  bool tall;       // mma: 16 rows, else 8
+};
+
 struct Param {
   std::string name;
   u32 offset = 0;
@@ -105,6 +133,16 @@ struct Program {
   u32 static_shared_bytes = 0;
   u32 local_bytes = 0;     // per thread
   u32 live_registers = 0;  // 32-bit registers that a thread needs at once: for occupancy
+  // For the checks, where any watches this program.
+  std::vector<Watch> watches;
+  std::vector<u32> watch_operands;  // Watch::slots and Watch::shadows point in here
+  u32 watched_slots = 0;
+  struct Unset {  // a register that may be read before anything wrote it
+    u32 slot;
+    u32 offset;
+    u32 bytes;  // 0: a predicate
+  };
+  std::vector<Unset> unset;
   std::vector<std::string> unsupported;  // messages; a launch is refused when there is one
 };
 

@@ -6,149 +6,28 @@
 
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
+
+#include "exec/resident.h"
 
 namespace vgpu {
 namespace {
 
-constexpr u64 kSlice = 1 << 18;  // instructions of a warp before others get a turn
-constexpr int kLongSlices = 64;  // turns that a CTA may have before others get one
-
-struct FreeDeleter {
-  void operator()(void* p) const { std::free(p); }
-};
-using Buffer = std::unique_ptr<u8, FreeDeleter>;
-
-Buffer make_buffer(size_t bytes) {
-  void* p = nullptr;
-  if (posix_memalign(&p, 4096, bytes ? bytes : 64) != 0) throw std::bad_alloc();
-  return Buffer(static_cast<u8*>(p));
-}
-
-void fill(u8* registers, Special which, u32 value) {
-  u32* to = reinterpret_cast<u32*>(registers + special_offset(which));
-  for (int l = 0; l < kWarpSize; ++l) to[l] = value;
-}
-
-// A CTA's memory and warps; used again for one CTA after the other.
-class Resident {
- public:
-  Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) : launch_(launch) {
-    const Program& p = *launch.program;
-    threads_ = launch.block[0] * launch.block[1] * launch.block[2];
-    warps_.resize((threads_ + kWarpSize - 1) / kWarpSize);
-    shared_bytes_ = p.static_shared_bytes + launch.dynamic_shared;
-    registers_ = make_buffer(static_cast<size_t>(p.register_bytes) * warps_.size());
-    shared_ = make_buffer(shared_bytes_ + 64);
-    local_ = make_buffer(static_cast<size_t>(p.local_bytes) * kWarpSize * warps_.size());
-    for (size_t k = 0; k < warps_.size(); ++k) {
-      Warp& w = warps_[k];
-      w.registers = registers_.get() + k * p.register_bytes;
-      w.shared = shared_.get();
-      w.shared_bytes = shared_bytes_;
-      w.local_bytes = p.local_bytes;
-      w.local = local_.get() + k * p.local_bytes * kWarpSize;
-      w.index = static_cast<u32>(k);
-      w.cta = &cta_;
-      w.launch = const_cast<LaunchState*>(&launch_);
-      set_constants(w, multiprocessors, grid_id);
-    }
-  }
-  ~Resident() {
-    for (Warp& w : warps_) std::free(w.copies);
-  }
-  Resident(const Resident&) = delete;
-
-  void start(u64 linear) {
-    cta_ = Cta();
-    cta_.warps = static_cast<u32>(warps_.size());
-    cta_.id[0] = static_cast<u32>(linear % launch_.grid[0]);
-    cta_.id[1] = static_cast<u32>(linear / launch_.grid[0] % launch_.grid[1]);
-    cta_.id[2] = static_cast<u32>(linear / launch_.grid[0] / launch_.grid[1]);
-    // Shared memory holds whatever was there: make a read before a write visible.
-    std::memset(shared_.get(), 0xff, shared_bytes_);
-    for (Warp& w : warps_) {
-      const u32 first = w.index * kWarpSize;
-      const u32 count = threads_ - first;
-      w.mask = w.live = count >= kWarpSize ? kFullMask : (1u << count) - 1;
-      w.pc = 0;
-      w.reconverge = -1;
-      w.depth = 0;
-      w.waiting = w.done = false;
-      w.copy_head = w.copy_count = w.group = 0;
-      fill(w.registers, Special::kCtaidX, cta_.id[0]);
-      fill(w.registers, Special::kCtaidY, cta_.id[1]);
-      fill(w.registers, Special::kCtaidZ, cta_.id[2]);
-    }
-  }
-
-  std::vector<Warp>& warps() { return warps_; }
-  Cta& cta() { return cta_; }
-
- private:
-  void set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {
-    const auto lanes = [&](Special s) {
-      return reinterpret_cast<u32*>(w.registers + special_offset(s));
-    };
-    const auto uniform = [&](Special s, u32 value) { fill(w.registers, s, value); };
-    for (u32 l = 0; l < kWarpSize; ++l) {
-      const u32 t = w.index * kWarpSize + l;
-      lanes(Special::kTidX)[l] = t % launch_.block[0];
-      lanes(Special::kTidY)[l] = t / launch_.block[0] % launch_.block[1];
-      lanes(Special::kTidZ)[l] = t / launch_.block[0] / launch_.block[1];
-      lanes(Special::kLaneId)[l] = l;
-      lanes(Special::kLaneMaskEq)[l] = 1u << l;
-      lanes(Special::kLaneMaskLt)[l] = (1u << l) - 1;
-      lanes(Special::kLaneMaskLe)[l] = (2u << l) - 1;
-      lanes(Special::kLaneMaskGt)[l] = ~((2u << l) - 1);
-      lanes(Special::kLaneMaskGe)[l] = ~((1u << l) - 1);
-      reinterpret_cast<u64*>(lanes(Special::kParamBase))[l] = reinterpret_cast<u64>(launch_.params);
-    }
-    for (u32 d = 0; d < 3; ++d) {
-      uniform(static_cast<Special>(static_cast<u32>(Special::kNtidX) + d), launch_.block[d]);
-      uniform(static_cast<Special>(static_cast<u32>(Special::kNctaidX) + d), launch_.grid[d]);
-    }
-    uniform(Special::kWarpId, w.index);
-    uniform(Special::kNwarpId, static_cast<u32>(warps_.size()));
-    uniform(Special::kSmId, 0);
-    uniform(Special::kNsmId, multiprocessors);
-    uniform(Special::kGridId, grid_id);
-    uniform(Special::kDynamicSmem, launch_.dynamic_shared);
-    uniform(Special::kTotalSmem, shared_bytes_);
-    uniform(Special::kZero, 0);
-    uniform(Special::kWorkspaceHigh, static_cast<u32>(launch_.workspace >> 32));
-    uniform(Special::kWorkspaceLow, static_cast<u32>(launch_.workspace));
-    for (const Constant& c : launch_.program->constants) {
-      u8* at = w.registers + c.offset;
-      if (c.width == Constant::Width::kPredicate) {
-        *reinterpret_cast<u32*>(at) = static_cast<u32>(c.value);
-        continue;
-      }
-      for (int l = 0; l < kWarpSize; ++l) {
-        if (c.width == Constant::Width::kWord) {
-          reinterpret_cast<u32*>(at)[l] = static_cast<u32>(c.value);
-        } else {
-          reinterpret_cast<u64*>(at)[l] = c.value;
-        }
-      }
-    }
-  }
-
-  const LaunchState& launch_;
-  u32 threads_ = 0;
-  u32 shared_bytes_ = 0;
-  Cta cta_ = {};
-  std::vector<Warp> warps_;
-  Buffer registers_, shared_, local_;
-};
+constexpr u64 kSlice = 1 << 18;         // instructions of a warp before others get a turn
+constexpr int kLongSlices = 64;         // turns that a CTA may have before others get one
+constexpr u64 kPollCost = kSlice / 64;  // of a look at memory around a barrier
+constexpr int kStill = 3;               // turns without any change, then a CTA is stuck
 
 class Grid {
  public:
@@ -157,7 +36,14 @@ class Grid {
         isa_(isa),
         multiprocessors_(multiprocessors),
         grid_id_(grid_id),
-        total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2]) {}
+        total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2]),
+        random_(launch.seed) {
+    if (launch.timeout_s) deadline_ = Clock::now() + std::chrono::seconds(launch.timeout_s);
+    // A random order of blocks is a walk around the grid with a stride of no common divisor.
+    stride_ = launch.seed ? random_() % total_ : 1;
+    while (std::gcd(stride_, total_) != 1) ++stride_;
+    offset_ = launch.seed ? random_() % total_ : 0;
+  }
 
   // What one host thread does until no CTA is left.
   void work() {
@@ -179,6 +65,7 @@ class Grid {
 
  private:
   enum class Turn { kDone, kSpinning, kFault };
+  using Clock = std::chrono::steady_clock;
 
   void run_ctas() {
     Counters counters;  // of this host thread
@@ -186,6 +73,8 @@ class Grid {
     std::vector<std::unique_ptr<Resident>> idle;
     size_t current = 0;
     bool want_another = true;
+    bool stuck = false;
+    ++working_;
     while (!stop_) {
       if (want_another && running.size() < launch_.resident) {
         const u64 next = next_.fetch_add(1);
@@ -194,7 +83,7 @@ class Grid {
             idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
           running.push_back(std::move(idle.back()));
           idle.pop_back();
-          running.back()->start(next);
+          running.back()->start(block_at(next));
           for (Warp& w : running.back()->warps()) w.counters = &counters;
           current = running.size() - 1;
         }
@@ -210,13 +99,21 @@ class Grid {
       } else {
         // It spins, or is long: let another CTA run, a waiting one or a new one.
         want_another = true;
-        current = (current + 1) % running.size();
+        if (launch_.find_deadlock) running[current]->stands_still();
+        const bool out_of_time = launch_.timeout_s && Clock::now() > deadline_;
+        if (out_of_time || (launch_.find_deadlock && all_stuck(running, stuck))) {
+          stop_waiting(running, out_of_time);
+          break;
+        }
+        current = launch_.seed ? random_() % running.size() : (current + 1) % running.size();
       }
     }
     if (launch_.counting) {
       const std::lock_guard lock(mutex_);
       counters_.add(counters);
     }
+    if (stuck) --stuck_;
+    --working_;
     for (auto* list : {&running, &idle}) {
       for (auto& r : *list) {
         for (Warp& w : r->warps()) instructions_ += w.instructions;
@@ -224,25 +121,79 @@ class Grid {
     }
   }
 
+  u64 block_at(u64 k) const {
+    return static_cast<u64>((static_cast<u128>(k) * stride_ + offset_) % total_);
+  }
+
+  // True when no CTA on any host thread can change anything any more, and none can be started.
+  bool all_stuck(const std::vector<std::unique_ptr<Resident>>& running, bool& stuck) {
+    const bool no_more = next_ >= total_ || running.size() >= launch_.resident;
+    const bool now = no_more && std::all_of(running.begin(), running.end(),
+                                            [](const auto& r) { return r->still >= kStill; });
+    if (now != stuck) stuck_ += now ? 1 : -1;
+    stuck = now;
+    // Another host thread may have changed memory just now: all must stay so for some turns.
+    agreed_ = stuck_ == working_ ? agreed_ + 1 : 0;
+    return agreed_ > 2 * static_cast<int>(running.size());
+  }
+
+  void stop_waiting(std::vector<std::unique_ptr<Resident>>& running, bool out_of_time) {
+    constexpr size_t kShown = 4;
+    std::string text = out_of_time
+                           ? "the time limit of " + std::to_string(launch_.timeout_s) + " s is over"
+                           : "deadlock: no block can go on";
+    for (size_t k = 0; k < running.size() && k < kShown; ++k) {
+      const u32* id = running[k]->cta().id;
+      text += (k ? "; block (" : ": block (") + std::to_string(id[0]) + "," +
+              std::to_string(id[1]) + "," + std::to_string(id[2]) + "): " + running[k]->where();
+    }
+    if (running.size() > kShown)
+      text += "; and " + std::to_string(running.size() - kShown) + " blocks more";
+    if (next_ < total_)
+      text += "; " + std::to_string(total_ - next_) + " blocks have not been started";
+    Resident& r = *running.front();
+    Warp* first = &r.warps().front();
+    for (Warp& w : r.warps()) {
+      if (first->done && !w.done) first = &w;
+    }
+    Fault fault;
+    fault.kind = FaultKind::kDeadlock;
+    fault.lane = __builtin_ctz(first->mask | 1u << 31);
+    stop(fault, r, *first, std::move(text));
+  }
+
   // Runs the warps of a CTA in turn until all are done, or one has used up its slice.
   Turn take_turns(Resident& r) {
     Cta& cta = r.cta();
     bool spinning = false;
     int slices = 0;
+    std::vector<u32> order(r.warps().size());
+    std::iota(order.begin(), order.end(), 0u);
+    // Warps that spin around a barrier together never use up a slice each.
+    u64 left = launch_.find_deadlock ? kSlice / 16 : kSlice;
     while (cta.warps_done < cta.warps) {
       bool progress = false;
-      for (Warp& w : r.warps()) {
+      if (launch_.seed) std::shuffle(order.begin(), order.end(), random_);
+      for (const u32 index : order) {
+        Warp& w = r.warps()[index];
         if (w.done) continue;
         const u64 before = w.instructions;
         const u32 polls = w.polls;
-        w.budget = before + kSlice;
+        w.budget = before + (launch_.seed ? random_() % 1024 : kSlice);
         const Status status = launch_.counting ? isa_.run_counting(w) : isa_.run(w);
         progress |= w.instructions != before || w.done;
-        if (w.done) ++cta.warps_done;
+        left -= std::min(left, launch_.find_deadlock ? w.instructions - before
+                               : w.polls != polls    ? kPollCost
+                                                     : 0);
+        if (w.done) {
+          ++cta.warps_done;
+          if (launch_.checks) end_checks(w);
+        }
         // Nobody waits without looking at memory in order; but what is long lets others run, too.
-        if (status == Status::kYield) spinning |= w.polls != polls || ++slices >= kLongSlices;
+        if (status == Status::kYield)
+          spinning |= launch_.seed || w.polls != polls || ++slices >= kLongSlices;
         if (status == Status::kFault) {
-          stop(w.fault, r, w);
+          stop(w.fault, r, w, "");
           return Turn::kFault;
         }
         if (stop_) return Turn::kFault;
@@ -251,22 +202,23 @@ class Grid {
         for (Warp& w : r.warps()) {
           if (w.done) continue;
           Fault fault;
-          fault.kind = FaultKind::kBarrier;
-          fault.detail =
-              "deadlock: every remaining warp of the block waits at a barrier that cannot open";
-          stop(fault, r, w);
+          fault.kind = FaultKind::kDeadlock;
+          stop(fault, r, w,
+               "deadlock: every remaining warp of the block waits at a barrier that cannot open: " +
+                   r.where());
           return Turn::kFault;
         }
       }
-      if (spinning) return Turn::kSpinning;
+      if (spinning || left == 0) return Turn::kSpinning;
     }
     return Turn::kDone;
   }
 
-  void stop(const Fault& fault, Resident& r, const Warp& w) {
+  void stop(const Fault& fault, Resident& r, const Warp& w, std::string waits) {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    report_ = {fault, {r.cta().id[0], r.cta().id[1], r.cta().id[2]}, w.index, w.pc};
+    report_ = {
+        fault, {r.cta().id[0], r.cta().id[1], r.cta().id[2]}, w.index, w.pc, std::move(waits)};
     stop_ = true;
   }
 
@@ -281,6 +233,13 @@ class Grid {
   std::mutex mutex_;
   Counters counters_;
   FaultReport report_ = {};
+  std::mt19937_64 random_;  // of a seed: there is one host thread then
+  u64 stride_ = 1;
+  u64 offset_ = 0;
+  Clock::time_point deadline_;
+  std::atomic<int> working_{0};  // host threads
+  std::atomic<int> stuck_{0};    // of those, the ones whose CTAs all stand still
+  std::atomic<int> agreed_{0};   // turns in a row that all of them were
 };
 
 // Host threads that wait for work between launches.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "exec/op_table.h"
 #include "exec/warp.h"
@@ -13,6 +14,7 @@ struct FaultReport {
   u32 block[3];
   u32 warp;
   s32 pc;
+  std::string waits;  // of a deadlock: what every warp waits for
 };
 
 struct GridResult {

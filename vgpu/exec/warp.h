@@ -12,9 +12,19 @@ struct Allocation {
   u64 id;
   bool freed;
   bool read_only;
+  u8* written;    // of initcheck, one per byte: 0 never, 1 written, above: undefined; or null
+  u64* accesses;  // of racecheck, three per word; or null
 };
 
-enum class FaultKind : u8 { kNone, kIllegalAddress, kMisaligned, kTrap, kAssert, kBarrier };
+enum class FaultKind : u8 {
+  kNone,
+  kIllegalAddress,
+  kMisaligned,
+  kTrap,
+  kAssert,
+  kBarrier,
+  kDeadlock
+};
 
 // What an operation knows when it fails. The message is made later, once, outside the hot path.
 struct Fault {
@@ -53,10 +63,14 @@ struct AsyncCopy {
   u32 mask;
   u32 bytes;
   u32 group;
+  s32 pc;  // of the instruction
 };
 
 struct Cta;
 struct LaunchState;
+struct WarpCheck;
+struct CtaCheck;
+class CheckRun;
 
 inline constexpr int kDivergenceDepth = 256;
 inline constexpr int kAllocationCache = 4;
@@ -91,6 +105,7 @@ struct Warp {
   u32 copy_count;
   u32 group;           // copies issued now belong to this group
   Counters* counters;  // null when they are off
+  WarpCheck* check;    // null when nothing is watched
   Fault fault;
   DivergenceEntry stack[kDivergenceDepth];
 };
@@ -100,6 +115,7 @@ struct Cta {
   u32 warps;
   u32 warps_done;
   Barrier barriers[16];
+  CtaCheck* check;
 };
 
 struct AllocationIndex;
@@ -115,8 +131,12 @@ struct LaunchState {
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
   bool counting;
-  u32 resident;   // blocks that the device would run at once
-  u64 workspace;  // of the grid's barrier; 0 unless the launch is cooperative
+  u32 resident;      // blocks that the device would run at once
+  u64 workspace;     // of the grid's barrier; 0 unless the launch is cooperative
+  CheckRun* checks;  // null when nothing is watched
+  u64 seed;          // of a random order of blocks and warps; 0: in order
+  int timeout_s;     // 0: none
+  bool find_deadlock;
 };
 
 // Finds the allocation that holds [address, address + bytes), or null. Out of the ISA variants.

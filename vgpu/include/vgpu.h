@@ -17,6 +17,30 @@ typedef struct {
   double seconds;
 } vgpu_launch;
 
+typedef struct {       /* texts are valid until the calling thread asks for findings again */
+  const char* check;   /* memcheck, initcheck, racecheck, synccheck or deadlock */
+  const char* kind;    /* "race", "out of bounds", ... */
+  const char* kernel;  /* mangled; "" where no kernel was involved */
+  const char* ptx;     /* the line of the PTX text */
+  const char* source;  /* CUDA source file; "" where it was compiled without -lineinfo */
+  const char* space;   /* "global", "shared", "local", or "" */
+  const char* message; /* all of it, for people */
+  uint32_t block[3];
+  uint32_t thread[3];
+  uint32_t ptx_line;
+  uint32_t source_line;
+  uint32_t bytes;
+  uint64_t address; /* an offset in shared and local memory */
+  uint64_t allocation;
+  uint64_t count;
+} vgpu_finding;
+
+typedef struct {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t number;
+} vgpu_allocation;
+
 /* 0, or the CUDA error number; the reason is in vgpu_last_error(). */
 int vgpu_set_option(const char* name, const char* value);
 
@@ -30,6 +54,12 @@ void vgpu_clear_launches(void);
 /* What the launches under the option counters=on did, as a JSON array (README.md has the names).
    Valid until the calling thread asks again. */
 const char* vgpu_counters(void);
+/* What the checks found since the start or the last clear, faults among it. */
+uint64_t vgpu_findings(vgpu_finding* out, uint64_t capacity);
+void vgpu_clear_findings(void);
+
+/* Device memory that is allocated now. */
+uint64_t vgpu_allocations(vgpu_allocation* out, uint64_t capacity);
 
 /* Lets kernels access memory of the program's own, until it is unregistered. */
 void vgpu_register_memory(const void* base, uint64_t bytes);

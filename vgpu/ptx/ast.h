@@ -92,8 +92,17 @@ struct Function {
   u32 required_threads[3] = {0, 0, 0};
 };
 
+// `.loc`: the source line of the instructions from a line of the PTX text on.
+struct Location {
+  u32 ptx_line = 0;
+  int file = 0;
+  u32 line = 0;
+};
+
 struct Module {
   std::string target;
+  std::map<int, std::string> files;
+  std::vector<Location> locations;  // in the order of the text; file 0 ends what came before
   std::vector<Variable> variables;
   std::vector<Function> functions;
   const Function* find(const std::string& name) const;

@@ -19,6 +19,7 @@ struct Slot {
   u64 value;          // of a constant, or the Special
   bool dynamic_base;  // a constant to which the start of dynamic shared memory is added
   u32 offset = kNoSlot;
+  bool unset = false;  // may be read before anything wrote it
 };
 
 struct Draft {  // an Ins in the making
@@ -34,6 +35,8 @@ struct Draft {  // an Ins in the making
   int target = -1;
   int reconverge = -1;
   bool joins = false;
+  bool strong = false;   // volatile, relaxed, acquire or release
+  bool release = false;  // of an atomic
   u32 line = 0;
   CountInfo count;
 };
@@ -43,6 +46,13 @@ void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_positi
 
 // Gives every slot its offset, sharing one between values that are never alive together.
 void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Program& program);
+
+// With checks: tests of a branch's condition, before every guarded branch; and then, when all have
+// their offsets, the wrappers.
+void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
+                    const OpInfo& guard);
+void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slots, u32 checks,
+                    Program& program);
 
 // The body of one function, inlined at one place.
 struct Frame {
@@ -61,7 +71,7 @@ class Unsupported : public std::runtime_error {
 class Builder {
  public:
   Builder(const Module& module, const Function& kernel, const Isa& isa,
-          const SymbolAddress& symbols);
+          const SymbolAddress& symbols, u32 checks);
   std::unique_ptr<Program> run();
 
  private:
@@ -126,6 +136,7 @@ class Builder {
   const Isa& isa_;
   const OpTable& table_;
   const SymbolAddress& symbols_;
+  const u32 checks_;
   std::unique_ptr<Program> program_;
   std::vector<Draft> code_;
   std::vector<Slot> slots_;

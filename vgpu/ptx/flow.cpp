@@ -167,7 +167,7 @@ struct Range {
 };
 
 // The first and last instruction where a slot holds a value that is still wanted.
-std::vector<Range> live_ranges(const std::vector<Draft>& code, const std::vector<Slot>& slots) {
+std::vector<Range> live_ranges(const std::vector<Draft>& code, std::vector<Slot>& slots) {
   const Graph g = build_graph(code);
   const size_t n = slots.size();
   const size_t blocks = g.blocks.size();
@@ -203,6 +203,7 @@ std::vector<Range> live_ranges(const std::vector<Draft>& code, const std::vector
       in[k].merge_minus(out[k], writes[k]);
     }
   }
+  in[0].each([&](int s) { slots[s].unset = true; });
   std::vector<Range> ranges(n);
   for (size_t s = 0; s < n; ++s) ranges[s].slot = static_cast<int>(s);
   const auto touch = [&](int s, int at) {

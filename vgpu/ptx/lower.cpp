@@ -52,12 +52,13 @@ const std::map<std::string, Special> kSpecialRegisters = {
 }  // namespace
 
 Builder::Builder(const Module& module, const Function& kernel, const Isa& isa,
-                 const SymbolAddress& symbols)
+                 const SymbolAddress& symbols, u32 checks)
     : module_(module),
       kernel_(kernel),
       isa_(isa),
       table_(op_table(isa)),
       symbols_(symbols),
+      checks_(checks),
       program_(std::make_unique<Program>()) {}
 
 std::unique_ptr<Program> Builder::run() {
@@ -85,6 +86,7 @@ std::unique_ptr<Program> Builder::run() {
   program_->local_bytes = align_up(local_bytes_, 16);
   if (!program_->unsupported.empty()) return std::move(program_);
 
+  if (checks_) watch_branches(code_, label_position_, op("check.guard"));
   analyse_flow(code_, label_position_);
   allocate_slots(code_, slots_, *program_);
   size_t count = 0;
@@ -109,6 +111,7 @@ std::unique_ptr<Program> Builder::run() {
     program_->code.push_back(ins);
     program_->counted.push_back(d.count);
   }
+  if (checks_) attach_watches(code_, slots_, checks_, *program_);
   return std::move(program_);
 }
 
@@ -475,8 +478,8 @@ Draft& Builder::emit(const std::string& name, std::vector<int> slots) {
 }
 
 std::unique_ptr<Program> lower(const Module& module, const Function& kernel, const Isa& isa,
-                               const SymbolAddress& symbols) {
-  return Builder(module, kernel, isa, symbols).run();
+                               const SymbolAddress& symbols, u32 checks) {
+  return Builder(module, kernel, isa, symbols, checks).run();
 }
 
 }  // namespace vgpu::ptx

@@ -15,7 +15,8 @@ namespace vgpu::ptx {
 // The device address of a module-scope variable, or nothing when there is none of that name.
 using SymbolAddress = std::function<std::optional<u64>(const std::string&)>;
 
+// `checks` has bits of Check; those that watch instructions are built into the program.
 std::unique_ptr<Program> lower(const Module& module, const Function& kernel, const Isa& isa,
-                               const SymbolAddress& symbols);
+                               const SymbolAddress& symbols, u32 checks);
 
 }  // namespace vgpu::ptx

@@ -62,7 +62,10 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
     } else {
       values.push_back(at.slot);
     }
-    emit((store ? "st." : "ld.") + space + tail, values).imm = at.offset;
+    Draft& d = emit((store ? "st." : "ld.") + space + tail, values);
+    d.imm = at.offset;
+    for (const char* order : {"volatile", "relaxed", "acquire", "release"})
+      d.strong |= has(parts, order);
   }
   const bool strong = has(parts, "acquire") || has(parts, "volatile") || has(parts, "relaxed");
   if (!store && strong) emit("poll", {});
@@ -106,7 +109,9 @@ void Builder::lower_atomic(const Instruction& ins) {
   const Address at = address(ins.operands.at(next++), space == "shared" ? 'w' : 'd');
   const int a = source(ins.operands.at(next++), code, type);
   const int b = op == "cas" ? source(ins.operands.at(next++), code, type) : -1;
-  emit("atom." + space + "." + op + "." + type, {old, at.slot, a, b}).imm = at.offset;
+  Draft& d = emit("atom." + space + "." + op + "." + type, {old, at.slot, a, b});
+  d.imm = at.offset;
+  d.release = has(parts, "release") || has(parts, "acq_rel");
 }
 
 void Builder::lower_async_copy(const Instruction& ins) {

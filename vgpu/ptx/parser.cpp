@@ -84,8 +84,8 @@ class Parser {
       variables(word, is_extern, module_.variables);
       lex_.expect(';');
     } else if (word == ".file") {
-      lex_.number();
-      lex_.quoted();
+      const int number = static_cast<int>(lex_.number().bits);
+      module_.files[number] = lex_.quoted();
       while (lex_.accept(',')) lex_.number();
     } else if (word == ".section") {
       lex_.skip_past('}');
@@ -217,6 +217,7 @@ class Parser {
       return;
     }
     fn_.has_body = true;
+    module_.locations.push_back({lex_.line(), 0, 0});  // locations do not reach across functions
     lex_.expect('{');
     block();
     auto earlier = std::find_if(module_.functions.begin(), module_.functions.end(),
@@ -338,6 +339,11 @@ class Parser {
       }
     } else if (word == ".loc") {
       // `.loc 1 20 3` or `.loc 1 20 3, function_name $L, inlined_at 1 2 3`: no semicolon ends it.
+      Location at;
+      at.ptx_line = lex_.line();
+      at.file = static_cast<int>(lex_.number().bits);
+      at.line = static_cast<u32>(lex_.number().bits);
+      module_.locations.push_back(at);
       while (lex_.at_number() || lex_.peek() == ',') {
         if (lex_.at_number()) {
           lex_.number();

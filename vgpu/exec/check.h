@@ -1,0 +1,146 @@
+// What the checks keep beside the state of a launch, and the wrappers that keep it.
+//
+// A check is on for a kernel when its instructions point to a Watch: then Ins::fn is a wrapper from
+// watch.cpp, which looks at the operands and runs the operation. With no check on there is no Watch
+// and no wrapper, so checks cost nothing when they are off.
+//
+// initcheck follows values, as valgrind does: a register or a byte of memory is undefined until it
+// is written, copying it moves that along, and only a use that decides something is reported: an
+// address, a branch or guard, or a result that the host copies. So padding may be copied, and
+// CUTLASS may multiply the rows beyond the end of a matrix that it never stores.
+//
+// racecheck gives every access a time of its warp (vector clocks): two accesses of one place, one
+// of them a write, must be ordered by barriers.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "exec/warp.h"
+
+namespace vgpu {
+
+enum Check : u32 { kMemcheck = 1, kInitcheck = 2, kRacecheck = 4, kSynccheck = 8, kDeadlock = 16 };
+inline constexpr u32 kAllChecks = 31;
+// These need wrappers; the others look at what is there anyway.
+inline constexpr u32 kWatching = kInitcheck | kRacecheck | kSynccheck;
+
+const char* name_of(Place place);
+
+// Which lanes of a slot hold something undefined. What exactly is in the shadow register, which is
+// zero for all other lanes.
+struct SlotShadow {
+  u32 undefined;
+  u32 computed;  // of those: results of arithmetic, not mere copies
+  u32 origin;
+};
+
+// Where an undefined value came from: the first read of it.
+struct Origin {
+  s32 pc;
+  u32 block[3];
+  u32 thread;
+  Place place;  // kNone: a register
+  u64 address;
+  u32 bytes;
+};
+
+struct SharedCell {  // one byte of shared memory: epochs, as clock * 32 + warp
+  u32 write;
+  u32 read[2];
+};
+inline constexpr u32 kPendingCopy = 1u << 31;  // in SharedCell::write
+
+struct WarpCheck {
+  SlotShadow* slots;
+  u32 shadow;         // from a register to its shadow, bytes
+  u8* local_written;  // like Warp::local
+  u32 clock[kWarpSize];
+};
+
+struct CtaCheck {
+  u8* shared_written;
+  SharedCell* cells;
+  struct BarrierClock {
+    u32 arriving[kWarpSize];
+    u32 opened[2][kWarpSize];  // by generation parity
+  } barriers[16];
+  u32 strong[kWarpSize];  // what strong accesses to shared memory have ordered
+  // Between blocks: the times of this block, and up to when it has seen others.
+  u32 block;
+  u32 clock;
+  u32 fenced;
+  std::unordered_map<u32, u32> seen;
+};
+
+// What a check saw, before it is put into words.
+struct Sighting {
+  Check check;
+  const char* kind;
+  std::string text;
+  Place place = Place::kNone;
+  u64 address = 0;
+  u32 bytes = 0;
+  s32 pc = 0;
+  s32 origin = -1;  // where the undefined value was first read
+  u32 block[3] = {};
+  u32 thread = 0;
+};
+
+// One launch under checks.
+class CheckRun {
+ public:
+  CheckRun(u32 set, u16 launch, std::function<void(const Sighting&)> report,
+           std::function<u8(const Origin&)> remember)
+      : set(set), launch(launch), report_(std::move(report)), remember_(std::move(remember)) {}
+
+  bool has(Check c) const { return set & c; }
+  // Reports once for each instruction and kind.
+  void report(const Warp& w, Sighting s, int lane);
+  // The number of an origin, 1 to 254; one for each instruction. 255 when there are too many.
+  u32 origin(const Warp& w, Place place, u64 address, u32 bytes, int lane);
+  Origin origin_at(u32 number);
+  // A number that outlives the launch, for bytes of global memory: 2 to 255.
+  u8 lasting(u32 origin);
+
+  const u32 set;
+  const u16 launch;  // tells this launch's accesses from older ones
+
+  // What strong accesses to a place in global memory have made visible: times of blocks.
+  std::unordered_map<u64, std::unordered_map<u32, u32>> released;
+
+ private:
+  std::mutex mutex_;
+  std::function<void(const Sighting&)> report_;
+  std::function<u8(const Origin&)> remember_;
+  std::vector<std::pair<const char*, s32>> reported_;
+  std::vector<Origin> origins_;
+  std::unordered_map<s32, u32> by_pc_;
+};
+
+// The wrappers, by what they watch.
+namespace watch {
+Status values(Warp&, const Ins&, u32);      // each lane of a result depends on its own sources
+Status move(Warp&, const Ins&, u32);        // bits of the sources are rearranged
+Status bits(Warp&, const Ins&, u32);        // and, or, xor, not
+Status predicates(Warp&, const Ins&, u32);  // and.pred, or.pred
+Status exchange(Warp&, const Ins&, u32);    // votes and reductions over lanes
+Status collective(Warp&, const Ins&, u32);  // those and shuffles, with their member masks
+Status matrix(Warp&, const Ins&, u32);      // mma
+Status guard(Warp&, const Ins&, u32);       // before a conditional branch
+Status access(Warp&, const Ins&, u32);      // loads, stores and atomics
+Status matrix_load(Warp&, const Ins&, u32);
+Status async_copy(Warp&, const Ins&, u32);
+Status async_wait(Warp&, const Ins&, u32);
+Status barrier(Warp&, const Ins&, u32);
+Status fence(Warp&, const Ins&, u32);
+}  // namespace watch
+
+// At the start and the end of a CTA.
+void start_checks(Cta& cta, Warp* warps, u32 shared_bytes);
+void end_checks(Warp& w);
+
+}  // namespace vgpu

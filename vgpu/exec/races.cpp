@@ -1,0 +1,249 @@
+// racecheck and synccheck: what barriers, fences and atomics order.
+//
+// Shared memory: every warp has a vector clock, and every byte remembers its last writer and two
+// readers. Lanes of one warp move together and are not told apart. Global memory: every word
+// remembers the same of blocks; blocks are ordered only by strong accesses (atomics, volatile,
+// relaxed, acquire, release) that follow a fence or release.
+#include <algorithm>
+
+#include "exec/watch.h"
+
+namespace vgpu::watch {
+namespace {
+
+std::string warp_name(u32 warp) { return "warp " + std::to_string(warp); }
+
+void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text) {
+  Sighting s = {kRacecheck, kind, std::move(text), t.place, t.address, bytes};
+  w.launch->checks->report(w, s, lane);
+}
+
+void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
+  if (t.address + bytes > w.shared_bytes) return;
+  const u32 me = w.index;
+  const u32* clock = w.check->clock;
+  const u32 epoch = clock[me] * kWarpSize + me;
+  const auto unordered = [&](u32 other) {
+    return other && other % kWarpSize != me &&
+           (other & ~kPendingCopy) / kWarpSize > clock[other % kWarpSize];
+  };
+  for (u32 k = 0; k < bytes; ++k) {
+    SharedCell& cell = w.cta->check->cells[t.address + k];
+    const u32 writer = cell.write;
+    if (__builtin_expect(writer & kPendingCopy, 0)) {
+      const bool own = writer % kWarpSize == me;
+      report_race(w, t, bytes, lane, "access to a copy under way",
+                  std::string(write ? "writes" : "reads") + " shared memory that a cp.async of " +
+                      (own ? "the warp itself" : warp_name(writer % kWarpSize)) +
+                      " is still filling: a wait is missing");
+      return;
+    }
+    if (!strong && unordered(writer)) {
+      report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
+                  std::string(write ? "writes" : "reads") + " what " +
+                      warp_name(writer % kWarpSize) + " wrote, with no barrier between the two");
+      return;
+    }
+    if (write) {
+      for (u32& reader : cell.read) {
+        if (!strong && unordered(reader)) {
+          report_race(w, t, bytes, lane, "write after read",
+                      "overwrites what " + warp_name(reader % kWarpSize) +
+                          " read, with no barrier between the two");
+          return;
+        }
+        reader = 0;
+      }
+      cell.write = epoch;
+    } else if (!strong) {
+      // Two readers are kept; one that is ordered before this one need not be.
+      const bool second = cell.read[0] % kWarpSize != me && unordered(cell.read[0]);
+      cell.read[second] = epoch;
+    }
+  }
+}
+
+// Three 64-bit words for each four bytes: writer and two readers, as
+// launch (16 bits), time (12), bytes (4), block (32).
+u64 stamp(const CheckRun& run, const CtaCheck& c, u32 lanes) {
+  return static_cast<u64>(run.launch) << 48 | static_cast<u64>(std::min(c.clock, 0xfffu)) << 36 |
+         static_cast<u64>(lanes) << 32 | c.block;
+}
+
+// A store of what is there already decides nothing, whoever comes first.
+bool stores_the_same(const Warp& w, const Ins& i, Target t, int lane) {
+  const Watch& watch = *i.watch;
+  if (watch.atomic || !watch.store) return false;
+  for (u32 n = 0; n < watch.count; ++n) {
+    const u32 width = watch.bytes == 8 ? 8 : 4;
+    const u8* value = w.registers + i.ops[n + 1] + static_cast<u32>(lane) * width;
+    const u8* there = reinterpret_cast<const u8*>(t.address) + n * watch.bytes;
+    if (std::memcmp(value, there, watch.bytes) != 0) return false;
+  }
+  return true;
+}
+
+void race_global(Warp& w, const Ins& i, Target t, u32 bytes, bool write, bool strong, int lane) {
+  const Allocation* a = holder(w, t.address, bytes);
+  if (!a || !a->accesses) return;
+  const CheckRun& run = *w.launch->checks;
+  CtaCheck& c = *w.cta->check;
+  const auto unordered = [&](u64 other, u32 touched) {
+    const u32 block = static_cast<u32>(other);
+    if (other >> 48 != run.launch || block == c.block || !(other >> 32 & touched)) return false;
+    const auto it = c.seen.find(block);
+    return it == c.seen.end() || (other >> 36 & 0xfff) > it->second;
+  };
+  const u64 end = t.address + bytes;
+  for (u64 at = t.address & ~3ull; at < end; at += 4) {
+    u32 touched = 15;
+    if (at < t.address) touched &= 15u << (t.address - at);
+    if (at + 4 > end) touched &= 15u >> (at + 4 - end);
+    u64* cell = a->accesses + (at - a->base) / 4 * 3;
+    const auto block = [](u64 other) { return "block " + std::to_string(static_cast<u32>(other)); };
+    if (!strong && unordered(cell[0], touched) && !(write && stores_the_same(w, i, t, lane))) {
+      report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
+                  std::string(write ? "writes" : "reads") + " what " + block(cell[0]) +
+                      " of the grid wrote, and nothing orders the two");
+      return;
+    }
+    const u64 now = stamp(run, c, touched);
+    if (!write) {
+      if (strong) continue;
+      cell[unordered(cell[1], 15) ? 2 : 1] = now;
+      continue;
+    }
+    for (int r = 1; r < 3; ++r) {
+      if (!strong && unordered(cell[r], touched) && !stores_the_same(w, i, t, lane)) {
+        report_race(
+            w, t, bytes, lane, "write after read",
+            "overwrites what " + block(cell[r]) + " of the grid read, and nothing orders the two");
+        return;
+      }
+    }
+    if (!strong) cell[0] = now;
+  }
+}
+
+void join(u32* to, const u32* from) {
+  for (int k = 0; k < kWarpSize; ++k) to[k] = std::max(to[k], from[k]);
+}
+
+// A barrier that threads of several kinds wait at must mean the same to all.
+void check_counts(Warp& w, const Barrier& b, u32 number, bool all, u32 count, int lane) {
+  CheckRun& run = *w.launch->checks;
+  const auto say = [&](const std::string& text) {
+    run.report(w, {kSynccheck, "barrier count", "barrier " + std::to_string(number) + " " + text},
+               lane);
+  };
+  const u32* block = w.launch->block;
+  const u32 threads = (block[0] * block[1] * block[2] + kWarpSize - 1) / kWarpSize * kWarpSize;
+  if (!all && (count == 0 || count % kWarpSize)) {
+    say("waits for " + std::to_string(count) + " threads, which is no multiple of a warp");
+  } else if (!all && count > threads) {
+    say("waits for " + std::to_string(count) + " threads, and the block has " +
+        std::to_string(threads));
+  } else if (b.arrived && (b.all != all || (!all && b.expected != count))) {
+    const auto words = [](bool a, u32 n) { return a ? "all" : std::to_string(n); };
+    say("is reached with " + words(all, count) + " threads to wait for while others wait for " +
+        words(b.all, b.expected));
+  }
+}
+
+}  // namespace
+
+void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane) {
+  const bool strong = i.watch->strong;
+  if (t.place == Place::kShared) race_shared(w, t, bytes, write, strong, lane);
+  if (t.place == Place::kGlobal) race_global(w, i, t, bytes, write, strong, lane);
+}
+
+void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane) {
+  const Target to = {Place::kShared, copy.destination[lane]};
+  race_shared(w, to, copy.bytes, true, false, lane);
+  for (u32 k = 0; k < copy.bytes; ++k) {
+    SharedCell& cell = w.cta->check->cells[to.address + k];
+    cell.write = kPendingCopy | (w.check->clock[w.index] * kWarpSize + w.index);
+  }
+  if (copy.source_bytes[lane]) {
+    race_global(w, i, {Place::kGlobal, copy.source[lane]}, copy.source_bytes[lane], false, false,
+                lane);
+  }
+}
+
+void acquire(Warp& w, Target t) {
+  CtaCheck& c = *w.cta->check;
+  if (t.place == Place::kShared) join(w.check->clock, c.strong);
+  if (t.place != Place::kGlobal) return;
+  auto& released = w.launch->checks->released;
+  const auto it = released.find(t.address);
+  if (it == released.end()) return;
+  for (const auto& [block, clock] : it->second) {
+    u32& seen = c.seen[block];
+    seen = std::max(seen, clock);
+  }
+}
+
+void release(Warp& w, Target t, bool with_fence) {
+  CtaCheck& c = *w.cta->check;
+  if (t.place == Place::kShared) {
+    join(c.strong, w.check->clock);
+    ++w.check->clock[w.index];
+  }
+  if (t.place != Place::kGlobal) return;
+  if (with_fence) c.fenced = c.clock++;
+  auto& to = w.launch->checks->released[t.address];
+  u32& mine = to[c.block];
+  mine = std::max(mine, c.fenced);
+  for (const auto& [block, clock] : c.seen) {
+    u32& theirs = to[block];
+    theirs = std::max(theirs, clock);
+  }
+}
+
+Status fence(Warp& w, const Ins& i, u32 mask) {
+  CtaCheck& c = *w.cta->check;
+  c.fenced = c.clock++;
+  return i.watch->op(w, i, mask);
+}
+
+Status barrier(Warp& w, const Ins& i, u32 mask) {
+  const Watch& watch = *i.watch;
+  Cta& cta = *w.cta;
+  const int lane = __builtin_ctz(mask);
+  const auto number_of = [&](int k) {
+    return reinterpret_cast<const u32*>(w.registers + i.ops[k])[lane];
+  };
+  const u32 number = w.waiting ? w.barrier_id : number_of(watch.address) & 15;
+  Barrier& b = cta.barriers[number];
+  CtaCheck::BarrierClock& clocks = cta.check->barriers[number];
+  if (w.launch->checks->has(kInitcheck) && !w.waiting) {
+    check_guard(w, i);
+    SlotShadow& s = shadow_of(w, i, watch.address);
+    if (const u32 bad = s.undefined & mask) {
+      report_use(w, s, bad, "uninitialised barrier",
+                 "the number of a barrier is a value that was never written");
+    }
+  }
+  if (!w.waiting) {
+    const int count = watch.address + 1;
+    const bool all = absent(i, count);
+    check_counts(w, b, number, all, all ? 0 : number_of(count), lane);
+    join(clocks.arriving, w.check->clock);
+    ++w.check->clock[w.index];
+  }
+  const u32 generation = b.generation;
+  const Status status = watch.results && w.launch->checks->has(kInitcheck) ? exchange(w, i, mask)
+                                                                           : watch.op(w, i, mask);
+  if (b.generation != generation) {
+    std::memcpy(clocks.opened[generation & 1], clocks.arriving, sizeof(clocks.arriving));
+    std::memset(clocks.arriving, 0, sizeof(clocks.arriving));
+  }
+  // bar.arrive goes on without having seen the others.
+  if (status == Status::kNext && !watch.store) {
+    join(w.check->clock, clocks.opened[w.barrier_generation & 1]);
+  }
+  return status;
+}
+
+}  // namespace vgpu::watch

@@ -1,0 +1,68 @@
+// What the wrappers share: slots, shadows and addresses.
+#pragma once
+
+#include <cstring>
+
+#include "exec/check.h"
+
+namespace vgpu::watch {
+
+inline SlotShadow& shadow_of(Warp& w, const Ins& i, int operand) {
+  return w.check->slots[i.watch->slots[operand]];
+}
+inline bool absent(const Ins& i, int operand) { return i.ops[operand] == kNoSlot; }
+// The shadow register, in 32-bit lanes.
+inline u32* bits_of(Warp& w, const Ins& i, int operand) {
+  return reinterpret_cast<u32*>(w.registers + w.check->shadow + i.ops[operand]);
+}
+
+// The lanes of a result are defined now.
+inline void define(Warp& w, const Ins& i, int operand, u32 mask, u32 lane_bytes) {
+  SlotShadow& s = shadow_of(w, i, operand);
+  const u32 old = s.undefined & mask;
+  if (__builtin_expect(old == 0, 1)) return;
+  s.undefined &= ~mask;
+  s.computed &= ~mask;
+  if (!lane_bytes) return;
+  u8* at = w.registers + w.check->shadow + i.ops[operand];
+  for (u32 left = old; left; left &= left - 1) {
+    std::memset(at + static_cast<u32>(__builtin_ctz(left)) * lane_bytes, 0, lane_bytes);
+  }
+}
+
+// Width of a lane of a result: 0 for a predicate.
+u32 lane_bytes(const Ins& i, int operand);
+
+// Undefined lanes of the sources, and what is known of them.
+struct Sources {
+  u32 undefined = 0;
+  u32 computed = 0;
+  u32 origin = 0;
+};
+Sources sources_of(Warp& w, const Ins& i, u32 mask);
+// Marks all bits of these lanes of a result as undefined.
+void undefine(Warp& w, const Ins& i, int operand, u32 lanes, const Sources& why);
+
+// Reports that an undefined value decides something.
+void report_use(Warp& w, SlotShadow& slot, u32 lanes, const char* kind, const char* how);
+void check_guard(Warp& w, const Ins& i);
+
+// The place and offset of a lane's address: generic ones are resolved.
+struct Target {
+  Place place;
+  u64 address;
+};
+Target target_of(Place place, u64 address);
+void addresses_of(Warp& w, const Ins& i, u32 mask, u64* out);
+// The shadow bytes of initcheck behind an address, or null where everything counts as written.
+u8* written_at(Warp& w, Target t, int lane);
+const Allocation* holder(Warp& w, u64 address, u32 bytes);
+
+// --- racecheck (races.cpp)
+void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);
+void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane);  // when it is issued
+void finish_copy(Warp& w, const AsyncCopy& copy);  // when it has been waited for
+void acquire(Warp& w, Target t);
+void release(Warp& w, Target t, bool with_fence);
+
+}  // namespace vgpu::watch
