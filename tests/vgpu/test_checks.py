@@ -370,7 +370,9 @@ def test_leaks_are_reported_at_the_end(library_folder: Path) -> None:
     for check, wanted in (("memcheck,racecheck", 1), ("none", 0)):
         environment = {"PATH": "/usr/bin:/bin", "BOLTGEN_VGPU": f"threads=1,check={check}"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        assert done.stderr.count("memcheck: leak: the 96-byte allocation #") == wanted, done.stderr
+        assert done.stderr.count("memcheck: leak: at the end the 96-byte allocation #") == wanted, (
+            done.stderr
+        )
         assert "160-byte" not in done.stderr
 
 

@@ -191,17 +191,18 @@ Heap& heap() {
 
 void report_leaks() {
   if (!(options().checks & kMemcheck)) return;
-  for (const Allocation& a : heap().live()) {
-    Finding f;
-    f.check = "memcheck";
-    f.kind = "leak";
-    f.space = "global";
-    f.address = a.base;
-    f.allocation = a.id;
-    f.message = "leak: the " + std::to_string(a.bytes) + "-byte allocation #" +
-                std::to_string(a.id) + " has not been freed";
-    add_finding(std::move(f));
-  }
+  const std::vector<Allocation> live = heap().live();
+  if (live.empty()) return;
+  Finding f;
+  f.check = "memcheck";
+  f.kind = "leak";
+  f.space = "global";
+  f.address = live[0].base;
+  f.allocation = live[0].id;
+  f.message = "leak: at the end the " + std::to_string(live[0].bytes) + "-byte allocation #" +
+              std::to_string(live[0].id) + " has not been freed";
+  if (live.size() > 1) f.message += ", nor have " + std::to_string(live.size() - 1) + " others";
+  add_finding(std::move(f));
 }
 
 }  // namespace

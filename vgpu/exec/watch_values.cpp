@@ -48,10 +48,16 @@ void report_use(Warp& w, SlotShadow& slot, u32 lanes, const char* kind, const ch
   slot.undefined &= ~lanes;  // once is enough
 }
 
+// Lanes beyond the end of a reduction compare registers that nothing wrote, and drop the result:
+// TVM's argmax does. So a condition is reported when it comes from memory.
+static bool from_memory(Warp& w, const SlotShadow& s) {
+  return s.origin && w.launch->checks->origin_at(s.origin).place != Place::kNone;
+}
+
 void check_guard(Warp& w, const Ins& i) {
   if (i.guard == kNoSlot) return;
   SlotShadow& s = w.check->slots[i.watch->guard];
-  if (const u32 bad = s.undefined & w.mask) {
+  if (const u32 bad = s.undefined & w.mask; bad && from_memory(w, s)) {
     report_use(w, s, bad, "uninitialised condition",
                "whether the instruction runs depends on a value that was never written");
   }
@@ -59,7 +65,7 @@ void check_guard(Warp& w, const Ins& i) {
 
 Status guard(Warp& w, const Ins& i, u32 mask) {
   SlotShadow& s = shadow_of(w, i, 0);
-  if (const u32 bad = s.undefined & mask) {
+  if (const u32 bad = s.undefined & mask; bad && from_memory(w, s)) {
     report_use(w, s, bad, "uninitialised branch",
                "a branch depends on a value that was never written");
   }
