@@ -33,8 +33,8 @@ void set_live(const void* base, bool live);
 // The table as it is now; a launch keeps its own reference.
 std::shared_ptr<const AllocationIndex> allocations();
 
-// For initcheck: the host has filled, or copied, these bytes. What was never written stays so at the
-// other end; when the host gets what was computed from it, that is a finding.
+// For initcheck: the host has filled, or copied, these bytes. What was never written stays so at
+// the other end; when the host gets what was computed from it, that is a finding.
 void follow_fill(const void* to, u64 bytes);
 void follow_copy(const void* to, const void* from, u64 bytes);
 // A number, 2 to 255, for bytes that were computed from what nothing wrote.

@@ -81,16 +81,23 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     }
     o.counting = value == "on";
   } else {
-    return fail(Code::kInvalidValue, "vgpu has no option '" + name +
-                                         "': know device, threads, isa, check, fresh, copies, counters, "
-                                         "seed, timeout");
+    return fail(Code::kInvalidValue,
+                "vgpu has no option '" + name +
+                    "': know device, threads, isa, check, fresh, copies, counters, "
+                    "seed, timeout");
   }
   return Code::kSuccess;
 }
 
 Options from_environment() {
-  Options o = {find_device(80), static_cast<int>(std::thread::hardware_concurrency()),
-               &select_isa("auto"), false, true, 0, 0, 0};
+  Options o = {find_device(80),
+               static_cast<int>(std::thread::hardware_concurrency()),
+               &select_isa("auto"),
+               false,
+               true,
+               0,
+               0,
+               0};
   if (o.threads < 1) o.threads = 1;
   const char* text = std::getenv("BOLTGEN_VGPU");
   std::istringstream items(text ? text : "");
