@@ -56,7 +56,7 @@ def run_command(
     if device:
         options["device"] = device
     if check:
-        options["check"] = "+".join(check)
+        options["check"] = ",".join(check)
     if threads:
         options["threads"] = str(threads)
     try:

@@ -190,6 +190,16 @@ def test_the_command_runs_a_program_and_passes_its_status_on(
     assert done.exit_code == 1
 
 
+def test_the_command_switches_checks_on(faults: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def run(*checks: str) -> str:
+        named = [word for check in checks for word in ("--check", check)]
+        CliRunner().invoke(app, ["vgpu", "run", *named, "--", str(faults), "launches"])
+        return capfd.readouterr().err
+
+    assert "know memcheck" not in run("memcheck", "initcheck")
+    assert "vgpu option check=typo: know memcheck, initcheck" in run("memcheck", "typo")
+
+
 def test_the_command_says_what_it_cannot_run(
     library_folder: Path, tmp_path: Path, faults: Path
 ) -> None:
