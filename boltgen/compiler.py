@@ -8,7 +8,6 @@ import importlib.metadata
 import logging
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,28 +116,6 @@ def _accumulator(name: str) -> DType:
         raise InvalidProblemError(
             f"products cannot be accumulated in {name!r}; give {known}"
         ) from None
-
-
-def tvm_compile_alone(model: object, arch: str = "sm_80") -> float:
-    """Seconds that `tvm.compile` takes on the partitioned model, everything of ours being done.
-
-    The measure of what boltgen adds to a second compile. Kernels of ours come from the cache; what
-    TVM generates goes through nvcc, as in every `tvm.compile`.
-    """
-    settings = settings_from()
-    provide_cuda_runtime(settings)
-    from boltgen.frontend import relax  # noqa: PLC0415
-    from boltgen.runtime import link  # noqa: PLC0415
-
-    row, tools = arch_named(arch), find_toolchain(settings)
-    annotated = relax.annotate(relax.import_model(model).module)
-    built = build_regions(relax.regions(annotated), arch, PipelineOptions(settings=settings))
-    module = relax.attach(annotated, built.objects, built.symbols)
-    with tempfile.TemporaryDirectory() as name:
-        empty = Cache(Path(name) / "cache")
-        started = time.perf_counter()
-        link.build_library(module, row, tools, empty)
-        return time.perf_counter() - started
 
 
 _FRONTENDS = {"relax": require_relax, "relay": require_relay}
