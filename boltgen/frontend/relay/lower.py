@@ -5,21 +5,13 @@ Arrow: lower. Roles are found by walking the body, never by position: one parame
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tvm import relay
 
-from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import Tail, grow
-from boltgen.frontend.graph import Graph
-from boltgen.frontend.relay.translate import Translation, translate
-from boltgen.ir.dtypes import DType
-from boltgen.ir.region import Operand, Region, Rejected
+from boltgen.frontend.lowering import label, lower_graph
+from boltgen.frontend.relay.translate import translate
+from boltgen.ir.region import Region, Rejected
 
-
-def label(graph: Graph, members: tuple[int, ...]) -> str:
-    """A region's operators for people: "conv2d + add + relu"."""
-    return " + ".join(graph[member].op.removeprefix("nn.") for member in members)
+__all__ = ["label", "lower"]
 
 
 def lower(function: relay.Function) -> Region | Rejected:
@@ -27,46 +19,10 @@ def lower(function: relay.Function) -> Region | Rejected:
 
     The function's types are known; its attribute "global_symbol" becomes the region's symbol.
     """
-    symbol = str(function.attrs["global_symbol"])
     translation = translate(function)
-    graph = translation.graph
-    anchors = [index for index, expr in enumerate(graph.exprs) if expr.op in ANCHORS]
-    if len(anchors) != 1:
-        return Rejected(
-            operator=symbol,
-            reason=f"it has {len(anchors)} matrix products and convolutions; a region has one",
-        )
-    anchor = match_anchor(graph, anchors[0])
-    if isinstance(anchor, Rejected):
-        return anchor
-    tail = grow(graph, anchor)
-    if tail.output not in graph.escaping or len(graph.escaping) != 1:
-        return Rejected(
-            operator=label(graph, tail.members),
-            reason="what follows the product is not one elementwise graph that a kernel can fuse",
-        )
-    return _region(function, translation, anchor, tail)
-
-
-def _region(
-    function: relay.Function, translation: Translation, anchor: Anchor, tail: Tail
-) -> Region | Rejected:
-    graph, leaves = translation.graph, translation.leaves
-    positions = {param: position for position, param in enumerate(function.params)}
-    used = (anchor.a, anchor.b, *(operand.expr for operand in tail.operands))
-    name = label(graph, tail.members)
-    if not all(leaves[index] in positions for index in used):
-        return Rejected(operator=name, reason="an operand is not a parameter of its region")
-    return Region(
-        symbol=str(function.attrs["global_symbol"]),
-        label=name,
-        problem=replace(anchor.problem, out_dtype=DType(graph[tail.output].dtype)),
-        epilogue=tail.epilogue,
-        parameter_count=len(function.params),
-        a=positions[leaves[anchor.a]],
-        b=positions[leaves[anchor.b]],
-        operands=tuple(
-            Operand(parameter=positions[leaves[operand.expr]], batched=operand.batched)
-            for operand in tail.operands
-        ),
-    )
+    places = {param: position for position, param in enumerate(function.params)}
+    positions = {
+        index: places[leaf] for index, leaf in enumerate(translation.leaves) if leaf in places
+    }
+    symbol = str(function.attrs["global_symbol"])
+    return lower_graph(translation.graph, symbol, positions, len(function.params))
