@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.errors import ToolchainError
-from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
 
@@ -93,30 +92,27 @@ class Toolchain:
     """Everything that a kernel is compiled and linked with.
 
     `tvm_ffi` is None beside a TVM that has none: those up to 0.19, which need no headers.
+    `templates` is the folder of boltgen's own headers; a unit's key covers those that it includes.
     """
 
     nvcc: Nvcc
     cxx: HostCompiler
     cutlass: Headers
     tvm_ffi: Headers | None
-    templates: Headers
+    templates: Path
     environment: tuple[tuple[str, str], ...]
 
     @property
     def cuda_identity(self) -> str:
-        """What decides an object that nvcc makes, apart from its source and flags."""
-        return (
-            f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}; "
-            f"templates {self.templates.version}"
-        )
+        """What decides an object that nvcc makes, apart from source, flags and boltgen's headers."""
+        return f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}"
 
     @property
     def host_identity(self) -> str:
-        """What decides an object that the host compiler makes, apart from its source and flags."""
+        """What decides an object that the host compiler makes, apart from the same."""
         return (
             f"{self.cxx.version}; CUDA {self.nvcc.version_text}; "
-            f"tvm-ffi {self.tvm_ffi.version if self.tvm_ffi else 'none'}; "
-            f"templates {self.templates.version}"
+            f"tvm-ffi {self.tvm_ffi.version if self.tvm_ffi else 'none'}"
         )
 
 
@@ -313,12 +309,9 @@ def find_tvm_ffi() -> Headers:
     return Headers(include=include, version=importlib.metadata.version("apache-tvm-ffi"))
 
 
-def find_templates() -> Headers:
-    """boltgen's own C++ headers; the version is a hash of their contents."""
-    include = resource_dir("templates") / "include"
-    files = sorted(path for path in include.rglob("*") if path.is_file())
-    contents = tuple((str(p.relative_to(include)), p.read_text()) for p in files)
-    return Headers(include=include, version=digest(contents)[:16])
+def find_templates() -> Path:
+    """The folder of boltgen's own C++ headers."""
+    return resource_dir("templates") / "include"
 
 
 def _package_folder(name: str) -> Path | None:

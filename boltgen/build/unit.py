@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from boltgen.build.headers import included_digest
 from boltgen.build.toolchain import Toolchain
 from boltgen.codegen.kernel import KernelSource
 from boltgen.ir.key import digest
@@ -135,9 +136,9 @@ def kernel_unit(
             "-cudart=shared",
             "-Xcompiler=-fPIC",
         ),
-        include=(tools.templates.include, tools.cutlass.include),
+        include=(tools.templates, tools.cutlass.include),
         machine_flags=("-ccbin", str(tools.cxx.path)),
-        identity=tools.cuda_identity,
+        identity=_with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
     )
 
@@ -154,13 +155,18 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
         # -O1: it only passes arguments on, and is on the way of every first compile.
         flags=("-c", "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"),
         include=(
-            tools.templates.include,
+            tools.templates,
             *((tools.tvm_ffi.include,) if tools.tvm_ffi else ()),
             tools.nvcc.include,
         ),
-        identity=tools.host_identity,
+        identity=_with_headers(tools.host_identity, text, tools),
         environment=tools.environment,
     )
+
+
+def _with_headers(identity: str, text: str, tools: Toolchain) -> str:
+    """`identity` with the contents of those of boltgen's headers that `text` includes."""
+    return f"{identity}; headers {included_digest(text, tools.templates)}"
 
 
 def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:

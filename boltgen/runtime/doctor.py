@@ -50,7 +50,7 @@ def examine(settings: Settings, reporter: Reporter | None = None) -> Iterator[Fi
     yield from _passed_over(settings)
     yield _needed("CUTLASS", lambda: _headers_text(find_cutlass()))
     yield _needed("host compiler", lambda: _compiler_text(settings))
-    yield _needed("templates", lambda: str(find_templates().include))
+    yield _needed("templates", lambda: str(find_templates()))
     yield _needed("TVM", _tvm_text)
     yield _tvm_ffi()
     yield _needed("cache", lambda: str(Cache(settings.cache_dir).root))

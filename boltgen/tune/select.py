@@ -22,6 +22,7 @@ from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.tune.cost_model import predict
+from boltgen.tune.outcome import Failure
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
@@ -51,13 +52,6 @@ class Decision:
     config: Cutlass2Config
     predicted_us: float
     origin: str = "model"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A configuration that has no cost, and why: it did not compile, or did not run."""
-
-    reason: str
 
 
 # What one kernel offers a task: the best cost, and the launch (with its split-K) that has it.

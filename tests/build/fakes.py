@@ -54,7 +54,7 @@ def fake_toolchain(top: Path, body: str = SUCCEED) -> Toolchain:
         cxx=HostCompiler(path=Path("/usr/bin/g++"), version="g++ 12"),
         cutlass=headers,
         tvm_ffi=headers,
-        templates=headers,
+        templates=headers.include,
         environment=(("PATH", os.environ["PATH"]),),
     )
 

@@ -13,7 +13,8 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.kernel import kernel_spec
 from boltgen.space.legality import violations
-from boltgen.tune.select import Decision, Failure, Task, select
+from boltgen.tune.outcome import Failure, Fault
+from boltgen.tune.select import Decision, Task, select
 from tests.tune.resnet50_layers import biased, resnet50_tasks
 
 SM80 = arch_named("sm_80")
@@ -71,9 +72,9 @@ class ByTile:
 
     def cost_us(self, problem, epilogue, config):
         if self.fails:
-            return Failure(reason="nvcc was killed")
+            return Failure(fault=Fault.COMPILE, reason="nvcc was killed")
         if config.threadblock.m == 256:
-            return Failure(reason="ran out of registers")
+            return Failure(fault=Fault.COMPILE, reason="ran out of registers")
         return 10.0 if config.threadblock.m == self.liked[problem.m] else 12.0
 
 

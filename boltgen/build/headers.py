@@ -1,0 +1,42 @@
+"""Which of boltgen's own headers a source includes: what its key has to cover, and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from boltgen.errors import ToolchainError
+from boltgen.ir.key import digest
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
+
+
+def included(text: str, folder: Path) -> dict[str, str]:
+    """Contents by name of the headers below `folder` that `text` includes, directly or not.
+
+    Conditional includes count: a key may be finer than need be, never coarser.
+
+    Raises:
+        ToolchainError: a header of boltgen's is included but is not there.
+    """
+    found: dict[str, str] = {}
+    texts = [text]
+    while texts:
+        for name in _INCLUDE.findall(texts.pop()):
+            path = folder / name
+            if name in found:
+                continue
+            if path.is_file():
+                found[name] = path.read_text(encoding="utf-8")
+                texts.append(found[name])
+            elif name.startswith("boltgen/"):
+                raise ToolchainError(
+                    f"the header {name} is not in {folder}: this installation of boltgen is "
+                    f"incomplete; install it again"
+                )
+    return found
+
+
+def included_digest(text: str, folder: Path) -> str:
+    """A hash of the contents of `included(text, folder)`."""
+    return digest(included(text, folder))[:16]

@@ -1,0 +1,115 @@
+"""The values that a tuning session, its database and its bench exchange.
+
+A bench is where kernels are compiled and timed: a worker process beside a GPU, the virtual GPU, a
+table of recorded measurements, or a fake in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem
+from boltgen.space.config import Cutlass2Config
+
+
+class DeviceKind(Enum):
+    """Where times come from."""
+
+    CUDA = "cuda"  # measured on a GPU
+    VGPU = "vgpu"  # modelled by the virtual GPU, from its counters
+    RECORDED = "recorded"  # measured earlier, replayed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIdentity:
+    """What two devices must have in common for times of one to speak for the other."""
+
+    kind: DeviceKind
+    name: str
+    arch: str  # "sm_80"
+    sm_count: int
+    clock_mhz: int
+    memory_clock_mhz: int
+    memory_bytes: int
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One launch to be timed: `config` with its split-K, on `problem`, with `epilogue`."""
+
+    problem: Problem
+    epilogue: Epilogue
+    config: Cutlass2Config
+
+
+class Fault(Enum):
+    """Why a trial has no time."""
+
+    COMPILE = "compile"  # the compiler refused the kernel
+    LAUNCH = "launch"  # the kernel or the driver refused the launch
+    WRONG_RESULT = "wrong_result"
+    NOT_FINITE = "not_finite"
+    ILLEGAL_ACCESS = "illegal_access"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    DEVICE_LOST = "device_lost"  # says nothing about the candidate
+    PROTOCOL = "protocol"  # the worker printed something else than an answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A trial that has no time: the kind of fault, a sentence for people, and the log kept."""
+
+    fault: Fault
+    reason: str
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Times of one launch, in microseconds, over `repeats` samples of `launches` launches each.
+
+    `low_us` to `high_us` is the 95 % interval of the median. `clock_mhz` is the SM clock seen
+    during the samples, None where it cannot be read.
+    """
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    low_us: float
+    high_us: float
+    repeats: int
+    launches: int
+    cold_l2: bool
+    clock_mhz: float | None = None
+
+
+Outcome: TypeAlias = Timing | Failure
+
+
+class Bench(Protocol):
+    """Compiles and times trials; compiles the next while it times the last."""
+
+    @property
+    def device(self) -> DeviceIdentity:
+        """Whose times these are."""
+        ...
+
+    @property
+    def toolchain(self) -> str:
+        """What the kernels are compiled with: compilers, CUTLASS, boltgen's headers."""
+        ...
+
+    def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Outcome]]:
+        """Each trial with its outcome, as they finish; closing the iterator drops the rest."""
+        ...
+
+    def close(self) -> None:
+        """Stop workers and compilers; harmless when done twice."""
+        ...
