@@ -156,6 +156,9 @@ class _Rewriter:
                 inner = self.nodes[base]
                 if (a, b) == (1.0, 1.0) and isinstance(inner, Unary) and inner.op is UnaryOp.EXP:
                     yield Unary(UnaryOp.SOFTPLUS, inner.x)
+            case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
+                yield from self._guarded_softplus(lhs, rhs)
+                yield from self._guarded_softplus(rhs, lhs)
             case Binary(op=BinaryOp.DIVIDE, lhs=lhs, rhs=rhs) if self._scalar(lhs) == 1.0:
                 a, base, b = self._affine(rhs)
                 inner = self.nodes[base]
@@ -164,6 +167,15 @@ class _Rewriter:
             case Binary(op=BinaryOp.MULTIPLY | BinaryOp.DIVIDE):
                 yield from self._gated(index)
                 yield from self._scaled_clip(index)
+
+    def _guarded_softplus(self, positive: int, rest: int) -> Iterator[Node]:
+        """relu(x) + softplus(-|x|), whose exponential cannot overflow."""
+        match self.nodes[positive], self.nodes[rest]:
+            case Unary(op=UnaryOp.RELU, x=x), Unary(op=UnaryOp.SOFTPLUS, x=folded):
+                match self.nodes[folded]:
+                    case Unary(op=UnaryOp.NEGATE, x=size):
+                        if self.nodes[size] == Unary(UnaryOp.ABS, x):
+                            yield Unary(UnaryOp.SOFTPLUS, x)
 
     def _sigmoid(self, exponent: int) -> Iterator[Node]:
         match self.nodes[exponent]:

@@ -27,6 +27,9 @@ class Dialect(Protocol):
     def constant(self, array: Array) -> IRExpr:
         """A constant."""
 
+    def tuple_of(self, parts: Sequence[IRExpr]) -> IRExpr:
+        """A tuple."""
+
     def elementwise(self, name: str, *args: IRExpr) -> IRExpr:
         """An operator without attributes, by its neutral name."""
 
@@ -65,6 +68,9 @@ class Dialect(Protocol):
 
     def softmax(self, name: str, x: IRExpr, axis: int) -> IRExpr:
         """A softmax or its logarithm."""
+
+    def resize2d(self, x: IRExpr, attrs: Attributes) -> IRExpr:
+        """An image in NHWC resized to `attrs["size"]`."""
 
     def concat(self, xs: Sequence[IRExpr], axis: int) -> IRExpr:
         """The tensors one after the other along `axis`."""

@@ -160,6 +160,16 @@ def _pad(call: OperatorCall) -> Item | None:
     return call.result(expr, x.order, wide=x.keep_wide)
 
 
+def _resize2d(call: OperatorCall) -> Item | None:
+    attrs = call.attrs
+    order = _spatial(attrs["layout"])
+    x = call.tensor(0)
+    if order is None or not x.is_float or attrs["out_dtype"]:
+        return None
+    wide = call.store.get(x, order, "float32")  # it interpolates in its operand's type
+    return call.result(call.dialect.resize2d(wide, attrs), order, wide=x.keep_wide)
+
+
 def _dropout(call: OperatorCall) -> Item | None:
     """Nothing at inference; the mask is never used."""
     return (call.tensor(0), call.tensor(0))
@@ -181,7 +191,7 @@ def _movement(call: OperatorCall) -> Item | None:
 
 RULES: dict[str, Rule] = {
     "permute_dims": _permute_dims,
-    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims"), _reshape),
+    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
     "nn.max_pool2d": _pool(wide=False),
     "nn.avg_pool2d": _pool(wide=True),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
@@ -192,5 +202,6 @@ RULES: dict[str, Rule] = {
     "concat": _concat,
     "nn.pad": _pad,
     "nn.dropout": _dropout,
+    "image.resize2d": _resize2d,
     **dict.fromkeys(("take", "strided_slice", "broadcast_to", "tile", "repeat", "flip"), _movement),
 }

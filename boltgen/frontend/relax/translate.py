@@ -45,7 +45,8 @@ def _number(expr: object) -> float:
     raise TypeError(f"{expr} is no number")
 
 
-def _conv2d(call: ir.Call) -> dict[str, object]:
+def conv2d_attributes(call: ir.Call) -> dict[str, object]:
+    """A convolution's attributes under the neutral names."""
     attrs = call.attrs
     return {
         "strides": tuple(attrs.strides),
@@ -58,14 +59,15 @@ def _conv2d(call: ir.Call) -> dict[str, object]:
     }
 
 
-def _permute_dims(call: ir.Call) -> dict[str, object]:
+def permute_dims_attributes(call: ir.Call) -> dict[str, object]:
+    """A permutation's axes; None reverses them."""
     axes = call.attrs.axes
     return {"axes": None if axes is None else tuple(int(axis) for axis in axes)}
 
 
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
-    "nn.conv2d": _conv2d,
-    "permute_dims": _permute_dims,
+    "nn.conv2d": conv2d_attributes,
+    "permute_dims": permute_dims_attributes,
     "nn.leakyrelu": lambda call: {"alpha": call.attrs.alpha},
     "nn.prelu": lambda call: {"axis": call.attrs.axis},
     "nn.softplus": lambda call: {"beta": call.attrs.beta},

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm import relay, tir
+from tvm import relay
 
 from boltgen.frontend.relay.translate import (
+    NAMES,
     conv2d_attributes,
     four_sided,
     integers,
@@ -17,16 +18,10 @@ from boltgen.frontend.relay.translate import (
 )
 
 # Relay's names of operators whose rules have another name.
-NAMES = {
+RULE_NAMES = {
+    **NAMES,
     "nn.global_avg_pool2d": "nn.adaptive_avg_pool2d",
-    "nn.batch_flatten": "reshape",
-    "squeeze": "reshape",
-    "expand_dims": "reshape",
-    "transpose": "permute_dims",
     "layout_transform": "permute_dims",
-    "cast": "astype",
-    "concatenate": "concat",
-    "nn.leaky_relu": "nn.leakyrelu",
 }
 
 
@@ -82,7 +77,24 @@ def _reduction(call: relay.Call) -> dict[str, Any]:
 
 
 def _axis(call: relay.Call) -> dict[str, Any]:
-    return {"axis": int(call.attrs.axis)}
+    axis = call.attrs.axis
+    return {"axis": None if axis is None else int(axis)}
+
+
+def _resize2d(call: relay.Call) -> dict[str, Any]:
+    attrs = call.attrs
+    return {
+        "size": integers(attrs.size),
+        "roi": None if attrs.roi is None else tuple(float(edge) for edge in attrs.roi),
+        "layout": str(attrs.layout),
+        "method": str(attrs.method),
+        "coordinate_transformation_mode": str(attrs.coordinate_transformation_mode),
+        "rounding_method": str(attrs.rounding_method),
+        "cubic_alpha": float(attrs.cubic_alpha),
+        "cubic_exclude": int(attrs.cubic_exclude),
+        "extrapolation_value": float(attrs.extrapolation_value),
+        "out_dtype": str(attrs.out_dtype or ""),
+    }
 
 
 def _batch_norm(call: relay.Call) -> dict[str, Any]:
@@ -119,7 +131,10 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, Any]]] = {
     "nn.avg_pool2d": _pool,
     "nn.adaptive_avg_pool2d": _adaptive,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "nn.bias_add", "nn.prelu"), _axis),
+    **dict.fromkeys(
+        ("nn.softmax", "nn.log_softmax", "concat", "nn.bias_add", "nn.prelu", "take"), _axis
+    ),
+    "image.resize2d": _resize2d,
     "nn.batch_norm": _batch_norm,
     "nn.pad": _pad,
     "permute_dims": _permute_dims,
@@ -133,10 +148,3 @@ def attributes(name: str, call: relay.Call) -> dict[str, Any]:
         UnknownForm: they are none that the rule knows.
     """
     return _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
-
-
-def static_shape(expr: relay.Expr) -> tuple[int, ...]:
-    """The shape of an expression whose type is known and static."""
-    return tuple(
-        int(extent) for extent in expr.checked_type.shape if isinstance(extent, (int, tir.IntImm))
-    )

@@ -10,11 +10,21 @@ from tvm import relay
 from boltgen.frontend.normalise.dialect import Array, Attributes
 
 _FLOATS = frozenset({"float16", "float32"})
+
+
+def _softplus(x: relay.Expr) -> relay.Expr:
+    """Relay has no such operator; written so, exp cannot overflow."""
+    tail = relay.log(relay.add(relay.exp(relay.negative(relay.abs(x))), relay.const(1.0)))
+    return relay.add(relay.nn.relu(x), tail)
+
+
 _NAMED = {
     "add": relay.add,
+    "divide": relay.divide,
     "multiply": relay.multiply,
     "minimum": relay.minimum,
     "nn.relu": relay.nn.relu,
+    "nn.softplus": _softplus,
 }
 
 
@@ -40,6 +50,10 @@ class RelayDialect:
         """A constant."""
         dtype = str(array.dtype)
         return self.know(relay.const(array, dtype), dtype)
+
+    def tuple_of(self, parts: Sequence[relay.Expr]) -> relay.Expr:
+        """A tuple."""
+        return relay.Tuple(list(parts))
 
     def elementwise(self, name: str, *args: relay.Expr) -> relay.Expr:
         """An operator without attributes, by its neutral name."""
@@ -146,6 +160,22 @@ class RelayDialect:
     def softmax(self, name: str, x: relay.Expr, axis: int) -> relay.Expr:
         """A softmax or its logarithm."""
         made = getattr(relay.nn, name.removeprefix("nn."))(x, axis=axis)
+        return self.know(made, self.dtype(x))
+
+    def resize2d(self, x: relay.Expr, attrs: Attributes) -> relay.Expr:
+        """An image in NHWC resized to `attrs["size"]`."""
+        made = relay.image.resize2d(
+            x,
+            attrs["size"],
+            attrs["roi"],
+            "NHWC",
+            attrs["method"],
+            attrs["coordinate_transformation_mode"],
+            attrs["rounding_method"],
+            attrs["cubic_alpha"],
+            attrs["cubic_exclude"],
+            attrs["extrapolation_value"],
+        )
         return self.know(made, self.dtype(x))
 
     def concat(self, xs: Sequence[relay.Expr], axis: int) -> relay.Expr:

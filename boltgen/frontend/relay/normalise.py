@@ -13,23 +13,23 @@ from typing import Any
 import tvm
 from tvm import ir, relay
 
-from boltgen.frontend.normalise import elementwise, movement, products
 from boltgen.frontend.normalise.call import Item, OperatorCall
 from boltgen.frontend.normalise.dialect import Attributes
+from boltgen.frontend.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.normalise.values import Store, Value
-from boltgen.frontend.relay.attributes import NAMES, UnknownForm, attributes
+from boltgen.frontend.normalise.walk import RULES, as_written, rewrite
+from boltgen.frontend.relay.attributes import RULE_NAMES, UnknownForm, attributes
 from boltgen.frontend.relay.dialect import RelayDialect
-from boltgen.frontend.relay.fold import evaluate
 from boltgen.frontend.relay.translate import (
     dtype_of,
     in_order,
     is_dataflow,
     is_product,
+    operator_name,
+    scalar_of,
     shape_of,
     transposes,
 )
-
-_RULES = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
 
 def normalise(module: tvm.IRModule, *, allow_nonfinite: bool = False) -> tvm.IRModule:
@@ -100,7 +100,7 @@ class _Rewrite:
         for expr in self._exprs:
             if expr not in self._items:
                 self._items[expr] = self._rewrite(expr)
-        body = self._plain(self._items[function.body])
+        body = as_written(self._store, self._items[function.body])
         return relay.Function(
             function.params, body, function.ret_type, function.type_params, function.attrs
         )
@@ -138,39 +138,25 @@ class _Rewrite:
         self._dialect.know(expr, dtype_of(type_))
         return self._store.of_expr(expr, _static(type_), dtype_of(type_))
 
-    def _plain(self, item: Item) -> relay.Expr:
-        """The expression that the author's graph has in this place."""
-        if isinstance(item, Value):
-            return self._store.result(item)
-        if isinstance(item, tuple):
-            return relay.Tuple([self._plain(part) for part in item])
-        return item
-
     def _call(self, call: relay.Call) -> Item:
-        name = NAMES.get(call.op.name, call.op.name)
+        name = RULE_NAMES.get(call.op.name, call.op.name)
         args = tuple(self._items[arg] for arg in call.args)
         try:
             attrs = attributes(name, call)
         except UnknownForm:
             return self._unchanged(call, args)
+        operands = args[:1] if name == "nn.pad" else args
         if is_product(call):
-            name, args = "matmul", self._as_written(call, args)
-        arrays = [
-            arg.constant for arg in args if isinstance(arg, Value) and arg.constant is not None
-        ]
-        if args and len(arrays) == len(args):
-            folded = evaluate(name, call, attrs, arrays)
-            if folded is not None:
-                return self._store.of_array(folded)
-        if name == "nn.pad":
-            args = args[:1]
-        if name in _RULES and args and isinstance(args[0], (Value, tuple)):
-            item = _RULES[name](self._operator_call(name, call, attrs, args))
-            if item is not None:
-                return item
-        return self._unchanged(call, tuple(self._items[arg] for arg in call.args))
+            name, operands = "matmul", self._straightened(call, args)
+        neutral = self._operator_call(name, call, attrs, operands)
+        spelled = spelled_softplus(call, _operands, scalar_of)
+        if spelled is not None:
+            item = softplus(neutral, self._items[spelled.x], spelled.beta)
+        else:
+            item = rewrite(neutral)
+        return self._unchanged(call, args) if item is None else item
 
-    def _as_written(self, call: relay.Call, args: tuple[Item, ...]) -> tuple[Item, ...]:
+    def _straightened(self, call: relay.Call, args: tuple[Item, ...]) -> tuple[Item, ...]:
         """A matrix product's operands as (M, K) and (K, N), whichever way it reads them."""
         operands: list[Item] = []
         for arg, is_transposed in zip(args, transposes(call), strict=True):
@@ -194,7 +180,7 @@ class _Rewrite:
             store=self._store,
             allow_nonfinite=self._allow_nonfinite,
         )
-        made = _RULES["permute_dims"](swapped)
+        made = RULES["permute_dims"](swapped)
         if made is not None:
             return made
         expr = self._dialect.permute_dims(self._store.get(item), axes)
@@ -202,7 +188,7 @@ class _Rewrite:
 
     def _unchanged(self, call: relay.Call, args: tuple[Item, ...]) -> Item:
         """The operator as its author wrote it, in the author's dtypes and layouts."""
-        plain = [self._plain(arg) for arg in args]
+        plain = [as_written(self._store, arg) for arg in args]
         made = relay.Call(call.op, plain, call.attrs, call.type_args, call.span)
         return self._wrap(made, call.checked_type)
 
@@ -223,6 +209,10 @@ class _Rewrite:
             store=self._store,
             allow_nonfinite=self._allow_nonfinite,
         )
+
+
+def _operands(expr: relay.Expr, name: str) -> Sequence[relay.Expr] | None:
+    return expr.args if operator_name(expr) == name else None
 
 
 def _static(type_: object) -> tuple[int, ...]:

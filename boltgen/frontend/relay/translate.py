@@ -100,7 +100,7 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, object]]] = {
 }
 
 # Relay's names of operators that the neutral graph calls otherwise.
-_NAMES = {
+NAMES = {
     "transpose": "permute_dims",
     "cast": "astype",
     "nn.leaky_relu": "nn.leakyrelu",
@@ -118,7 +118,7 @@ def operator_name(expr: object) -> str:
         name = str(expr.op.name)
         if name == "nn.bias_add" and _adds_to_last_axis(expr):
             return "add"
-        return _NAMES.get(name, name)
+        return NAMES.get(name, name)
     return OPAQUE
 
 

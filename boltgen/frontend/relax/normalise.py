@@ -1,20 +1,28 @@
-"""The rewrite itself: one walk over each function, one rule per operator."""
+"""Normalisation of a Relax module: one walk over each function; the rules are the neutral ones.
+
+TVM has passes for each part (FoldConstant, ConvertLayout, ToMixedPrecision). One rewrite of our own
+takes their place, because it knows all layouts and dtypes at once: weights end up as constants in
+their final form, permutations meet and vanish, reductions stay in FP32, and a model takes a second
+instead of minutes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+import numpy as np
 import tvm
 from tvm import ir, relax
 
-from boltgen.frontend.relax.normalise import elementwise, movement, products
-from boltgen.frontend.relax.normalise.call import Item, OperatorCall
-from boltgen.frontend.relax.normalise.fold import evaluate, to_array
-from boltgen.frontend.relax.normalise.values import Store, Value
+from boltgen.frontend.normalise.call import Item, OperatorCall
+from boltgen.frontend.normalise.dialect import Array
+from boltgen.frontend.normalise.softplus import softplus, spelled_softplus
+from boltgen.frontend.normalise.values import Store, Value
+from boltgen.frontend.normalise.walk import as_written, rewrite
+from boltgen.frontend.relax.attributes import attributes
+from boltgen.frontend.relax.dialect import RelaxDialect
 from boltgen.frontend.relax.translate import dtype_of, operator_name, scalar_of, shape_of
-
-_RULES = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
 
 def normalise(module: tvm.IRModule, *, allow_nonfinite: bool = False) -> tvm.IRModule:
@@ -83,7 +91,8 @@ class _Rewrite:
         self._function = function
         self._allow_nonfinite = allow_nonfinite
         self._builder = relax.BlockBuilder()
-        self._store = Store(self._builder)
+        self._dialect = RelaxDialect(self._builder)
+        self._store = Store(self._dialect)
         self._items: dict[ir.Expr, Item] = {}
         self._uses = self._count_uses()
         self._calls = {
@@ -124,7 +133,7 @@ class _Rewrite:
                 for block in function.body.blocks:
                     for binding in block.bindings:
                         self._bind(binding.var, binding.value)
-                result = self._plain(self._item(function.body.body))
+                result = as_written(self._store, self._item(function.body.body))
                 output = self._builder.emit_output(result)
             self._builder.emit_func_output(output)
         made = self._builder.get()[name]
@@ -135,30 +144,19 @@ class _Rewrite:
         if isinstance(expr.ty, relax.TupleType):
             parts = range(len(expr.ty.fields))
             return tuple(
-                self._wrap(self._store.emit(ir.TupleGetItem(expr, part))) for part in parts
+                self._wrap(self._dialect.emit(ir.TupleGetItem(expr, part))) for part in parts
             )
-        shape = shape_of(expr.ty)
-        assert shape is not None
-        static = tuple(extent for extent in shape if isinstance(extent, int))
-        return self._store.of_expr(expr, static, dtype_of(expr.ty))
+        return self._store.of_expr(expr, _static(expr.ty), dtype_of(expr.ty))
 
     def _item(self, expr: ir.Expr) -> Item:
         if expr in self._items:
             return self._items[expr]
         if isinstance(expr, ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
-            self._items[expr] = self._store.of_array(to_array(expr))
+            self._items[expr] = self._store.of_array(_to_array(expr))
             return self._items[expr]
         if isinstance(expr, ir.Tuple):
             return tuple(self._item(part) for part in expr.fields)
         return expr
-
-    def _plain(self, item: Item) -> ir.Expr:
-        """The expression that the author's graph has in this place."""
-        if isinstance(item, Value):
-            return self._store.result(item)
-        if isinstance(item, tuple):
-            return ir.Tuple([self._plain(part) for part in item])
-        return item
 
     def _bind(self, var: relax.Var, value: ir.Expr) -> None:
         single_use = self._uses[var] == 1
@@ -177,36 +175,33 @@ class _Rewrite:
         self._items[var] = item
 
     def _call(self, call: ir.Call, *, single_use: bool) -> Item:
-        softplus = spelled_softplus(call, self._calls)
-        call = call if softplus is None else softplus
-        name = operator_name(call)
-        args = tuple(self._item(arg) for arg in call.args)
-        tensors = [arg for arg in args if isinstance(arg, Value)]
-        arrays = [value.constant for value in tensors if value.constant is not None]
-        if tensors and len(arrays) == len(tensors):
-            folded = evaluate(name, call, arrays)
-            if folded is not None:
-                return self._store.of_array(folded)
-        if name in _RULES and tensors_or_tuple(args):
-            item = _RULES[name](self._operator_call(name, call, args, single_use=single_use))
-            if item is not None:
-                return item
-        plain = [self._plain(arg) for arg in args]
-        emitted = self._store.emit(ir.Call(call.op, plain, call.attrs, call.ty_args))
-        return self._wrap(emitted)
+        neutral = self._operator_call(call, single_use=single_use)
+        spelled = spelled_softplus(call, self._operands, scalar_of)
+        if spelled is not None:
+            item = softplus(neutral, self._item(spelled.x), spelled.beta)
+        else:
+            item = rewrite(neutral)
+        if item is not None:
+            return item
+        plain = [as_written(self._store, arg) for arg in neutral.args]
+        return self._wrap(self._dialect.again(call, plain))
 
-    def _operator_call(
-        self, name: str, call: ir.Call, args: tuple[Item, ...], *, single_use: bool
-    ) -> OperatorCall:
+    def _operands(self, expr: ir.Expr, name: str) -> Sequence[ir.Expr] | None:
+        """The operands of an expression, or of what a variable is bound to, if it is a `name`."""
+        call = self._calls.get(expr) if isinstance(expr, relax.Var) else expr
+        return call.args if isinstance(call, ir.Call) and operator_name(call) == name else None
+
+    def _operator_call(self, call: ir.Call, *, single_use: bool) -> OperatorCall:
         type_ = call.ty
         if isinstance(type_, relax.TupleType):
             type_ = type_.fields[0]
-        shape = shape_of(type_) or ()
+        name = operator_name(call)
         return OperatorCall(
             name=name,
-            call=call,
-            args=args,
-            shape=tuple(extent for extent in shape if isinstance(extent, int)),
+            original=call,
+            attrs=attributes(name, call),
+            args=tuple(self._item(arg) for arg in call.args),
+            shape=_static(type_),
             dtype=dtype_of(type_),
             single_use=single_use,
             store=self._store,
@@ -214,36 +209,14 @@ class _Rewrite:
         )
 
 
-def spelled_softplus(call: ir.Call, definitions: Mapping[relax.Var, ir.Call]) -> ir.Call | None:
-    """A softplus, where `call` is where(x > 20, x, log(exp(x) + 1)).
-
-    That is what TVM makes of PyTorch's softplus and mish. The branch only keeps exp from
-    overflowing: from x = 17 on both sides are equal in FP32.
-    """
-
-    def arguments(expr: object, name: str) -> list[ir.Expr] | None:
-        made = definitions.get(expr) if isinstance(expr, relax.Var) else None
-        return list(made.args) if made is not None and operator_name(made) == name else None
-
-    if operator_name(call) != "where":
-        return None
-    condition, x, otherwise = call.args
-    comparison, logarithm = arguments(condition, "greater"), arguments(otherwise, "log")
-    total = arguments(logarithm[0], "add") if logarithm else None
-    power = arguments(total[0], "exp") if total else None
-    if (
-        not (comparison and total and power)
-        or not x.same_as(comparison[0])
-        or not x.same_as(power[0])
-    ):
-        return None
-    limit, one = scalar_of(comparison[1]), scalar_of(total[1])
-    if limit is None or limit < 17.0 or one != 1.0:
-        return None
-    softplus: ir.Call = relax.op.nn.softplus(x)
-    return ir.Call(softplus.op, softplus.args, softplus.attrs, ret_ty=call.ty)
+def _static(type_: object) -> tuple[int, ...]:
+    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))
 
 
-def tensors_or_tuple(args: tuple[Item, ...]) -> bool:
-    """Whether the first argument is one that rules know."""
-    return bool(args) and isinstance(args[0], (Value, tuple))
+def _to_array(constant: ir.GenericConst) -> Array:
+    """A constant's elements, without a copy where DLPack knows the dtype."""
+    try:
+        return np.from_dlpack(constant.value)
+    except (BufferError, RuntimeError, TypeError):
+        array: Array = constant.value.numpy()
+        return array
