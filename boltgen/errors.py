@@ -43,6 +43,18 @@ class InputError(BoltgenError):
     """Inputs of a run whose names, shapes or dtypes are not what the model takes."""
 
 
+class RecordError(BoltgenError):
+    """A measurement's JSON that is not one; the message names file, line and field."""
+
+
+class DatabaseError(BoltgenError):
+    """A database of measurements that cannot be used: locked, read-only, damaged, too new."""
+
+
+class TuningError(BoltgenError):
+    """A tuning session that cannot start or go on."""
+
+
 class DeviceError(BoltgenError):
     """A device that is not there, or that cannot run what it was given."""
 

@@ -1,6 +1,7 @@
 """What the environment says: the only module that reads environment variables.
 
 BOLTGEN_CACHE_DIR   folder for compiled kernels; default: the user's cache folder
+BOLTGEN_DATA_DIR    folder for measurements; default: the user's data folder
 BOLTGEN_JOBS        compilers that run at once; default: the processor cores available
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
@@ -45,6 +46,7 @@ class Settings:
     """
 
     cache_dir: Path
+    data_dir: Path
     jobs: int
     cuda_home: Path | None
     cxx: str
@@ -89,14 +91,13 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         BoltgenError: BOLTGEN_JOBS is no positive integer.
     """
     env = dict(os.environ if environment is None else environment)
-    chosen = env.get("BOLTGEN_CACHE_DIR")
-    cache_dir = (
-        Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("boltgen"))
-    )
+    cache_dir = env.get("BOLTGEN_CACHE_DIR") or platformdirs.user_cache_dir("boltgen")
+    data_dir = env.get("BOLTGEN_DATA_DIR") or platformdirs.user_data_dir("boltgen")
     home = env.get("CUDA_HOME") or env.get("CUDA_PATH")
     kept = {k: v for k, v in env.items() if k not in _COMPILER_VARIABLES} | {"LC_ALL": "C"}
     return Settings(
-        cache_dir=cache_dir.absolute(),
+        cache_dir=Path(cache_dir).expanduser().absolute(),
+        data_dir=Path(data_dir).expanduser().absolute(),
         jobs=_jobs(env.get("BOLTGEN_JOBS")),
         cuda_home=Path(home).absolute() if home else None,
         cxx=env.get("CXX") or "g++",

@@ -12,7 +12,8 @@ from boltgen.settings import settings_from
 
 def test_defaults_need_no_variables() -> None:
     settings = settings_from({"HOME": "/home/me"})
-    assert settings.cache_dir.name == "boltgen"
+    assert settings.cache_dir.name == settings.data_dir.name == "boltgen"
+    assert settings.cache_dir != settings.data_dir
     assert settings.jobs >= 1
     assert settings.cuda_home is None
     assert settings.cxx == "g++"
@@ -22,13 +23,14 @@ def test_every_variable_is_read() -> None:
     settings = settings_from(
         {
             "BOLTGEN_CACHE_DIR": "/c",
+            "BOLTGEN_DATA_DIR": "/d",
             "BOLTGEN_JOBS": "3",
             "CUDA_PATH": "/cuda",
             "CXX": "clang++",
             "PATH": "/b",
         }
     )
-    assert settings.cache_dir == Path("/c")
+    assert (settings.cache_dir, settings.data_dir) == (Path("/c"), Path("/d"))
     assert settings.jobs == 3
     assert settings.cuda_home == Path("/cuda")
     assert (settings.cxx, settings.search_path) == ("clang++", "/b")

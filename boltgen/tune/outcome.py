@@ -60,6 +60,11 @@ class Fault(Enum):
     OUT_OF_MEMORY = "out_of_memory"
     DEVICE_LOST = "device_lost"  # says nothing about the candidate
     PROTOCOL = "protocol"  # the worker printed something else than an answer
+    NOT_RECORDED = "not_recorded"  # a recorded device has no such row; says nothing either
+
+
+# Faults of the device, not of the candidate: nothing to remember it by.
+BLAMELESS = frozenset({Fault.DEVICE_LOST, Fault.NOT_RECORDED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,13 @@ class Bench(Protocol):
     @property
     def toolchain(self) -> str:
         """What the kernels are compiled with: compilers, CUTLASS, boltgen's headers."""
+        ...
+
+    @property
+    def lock_name(self) -> str | None:
+        """What one session at a time may use (a GPU's UUID); None where sessions do not disturb
+        each other.
+        """
         ...
 
     def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Outcome]]:
