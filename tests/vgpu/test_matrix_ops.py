@@ -12,8 +12,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from boltgen.errors import VgpuError
 from tests.vgpu.driver import Array, CudaError, Driver, entry
+from tests.vgpu.fragments import (
+    instruction_sets,
+    multiply_fragments,
+    pack,
+    pack_sums,
+    unpack_sums,
+)
 
 
 @dataclass(frozen=True)
@@ -26,14 +32,15 @@ class Mma:
     b: str
     d: str
     clamps: bool = False
+    clamps_last: bool = False  # both places of .satfinite are in use
 
     @property
     def name(self) -> str:
-        clamp = ".satfinite" if self.clamps else ""
-        return (
-            f"mma.sync.aligned.m{self.m}n8k{self.k}.row.col{clamp}.{self.d}.{self.a}.{self.b}."
-            f"{self.d}"
-        )
+        shape = f"mma.sync.aligned.m{self.m}n8k{self.k}.row.col"
+        types = f"{self.d}.{self.a}.{self.b}.{self.d}"
+        if not self.clamps:
+            return f"{shape}.{types}"
+        return f"{shape}.{types}.satfinite" if self.clamps_last else f"{shape}.satfinite.{types}"
 
 
 FLOAT = [
@@ -42,7 +49,7 @@ FLOAT = [
     *(Mma(16, k, "tf32", "tf32", "f32") for k in (4, 8)),
 ]
 INTEGER = [
-    Mma(m, k, a, b, "s32", clamps)
+    Mma(m, k, a, b, "s32", clamps, clamps_last=m == 16)
     for m, k in ((8, 16), (16, 16), (16, 32))
     for a in ("s8", "u8")
     for b in ("s8", "u8")
@@ -60,74 +67,10 @@ DTYPES = {
 }
 
 
-def _pack(matrix: Array) -> Array:
-    """Registers [lane, register] of A, or of B transposed: PTX's tables of the fragments."""
-    per_word = 4 // matrix.dtype.itemsize
-    rows, depth = matrix.shape
-    registers = []
-    for h in range(depth // (4 * per_word)):
-        for r in range(rows // 8):
-            lanes = []
-            for lane in range(32):
-                column = per_word * (4 * h + lane % 4)
-                lanes.append(matrix[lane // 4 + 8 * r, column : column + per_word])
-            registers.append(np.array(lanes).view(np.uint32).reshape(32))
-    return np.stack(registers, axis=1)
-
-
-def _pack_sums(matrix: Array) -> Array:
-    """Registers [lane, register] of C: pairs of neighbouring columns, packed when they are f16."""
-    pairs = [
-        [matrix[lane // 4 + 8 * r, 2 * (lane % 4) : 2 * (lane % 4) + 2] for lane in range(32)]
-        for r in range(len(matrix) // 8)
-    ]
-    return np.concatenate([np.array(p).view(np.uint32).reshape(32, -1) for p in pairs], axis=1)
-
-
-def _unpack_sums(words: Array, m: int, dtype: np.dtype[np.generic]) -> Array:
-    out = np.zeros((m, 8), dtype)
-    each = words.shape[1] // (m // 8)
-    for lane in range(32):
-        for r in range(m // 8):
-            values = np.ascontiguousarray(words[lane, r * each : (r + 1) * each]).view(dtype)
-            out[lane // 4 + 8 * r, 2 * (lane % 4) : 2 * (lane % 4) + 2] = values
-    return out
-
-
 def multiply(driver: Driver, mma: Mma, a: Array, b: Array, c: Array) -> Array:
     """The instruction in one warp. `b` is [8, k]."""
-    parts = [_pack(a), _pack(b), _pack_sums(c)]
-    words = np.concatenate(parts, axis=1)
-    sums = parts[2].shape[1]
-    names = [f"%r{k}" for k in range(words.shape[1])]
-    groups, first = [], 0
-    for part in parts:
-        groups.append("{" + ", ".join(names[first : first + part.shape[1]]) + "}")
-        first += part.shape[1]
-    results = [f"%o{k}" for k in range(sums)]
-    body = ["mov.u32 %t, %tid.x; ld.param.u64 %d, [p0];"]
-    body.append(f"mad.wide.u32 %d, %t, {4 * len(names)}, %d;")
-    body += [f"ld.global.u32 {name}, [%d+{4 * k}];" for k, name in enumerate(names)]
-    body.append(f"{mma.name} {{{', '.join(results)}}}, {', '.join(groups)};")
-    body.append(f"ld.param.u64 %d, [p1]; mad.wide.u32 %d, %t, {4 * sums}, %d;")
-    body += [f"st.global.u32 [%d+{4 * k}], {name};" for k, name in enumerate(results)]
-    registers = ".reg .b32 %t, %r<24>, %o<4>; .reg .b64 %d;"
-    out = driver.buffer(np.zeros((32, sums), np.uint32))
-    ptx = entry(["u64", "u64"], registers, "\n".join(body) + "\nret;")
-    driver.run(ptx, [driver.buffer(words), out])
-    return _unpack_sums(driver.read(out), mma.m, c.dtype)
-
-
-def instruction_sets(driver: Driver) -> list[str]:
-    """Those of the host."""
-    found = []
-    for isa in ("avx512", "avx2", "generic"):
-        try:
-            driver.vgpu.set_option("isa", isa)
-        except VgpuError:
-            continue
-        found.append(isa)
-    return found
+    words = multiply_fragments(driver, mma.name, pack(a), pack(b), pack_sums(c))
+    return unpack_sums(words, mma.m, c.dtype)
 
 
 def _tf32(values: Array) -> Array:
@@ -221,8 +164,8 @@ def test_tf32_ignores_the_low_bits_of_its_operands(driver: Driver) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32",
-        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32",
         "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     ],
 )

@@ -139,6 +139,8 @@ CountInfo count_info(const std::string& name) {
     const size_t k = name.find('k', n);
     info.mma_operations =
         2 * number_after(name, 5) * number_after(name, n + 1) * number_after(name, k + 1);
+    if (starts_with(name, "mma.m8n8k4.") && !starts_with(name, "mma.m8n8k4.f64"))
+      info.mma_operations *= 4;  // Volta's makes four products
   } else if (starts_with(name, "ldmatrix.x")) {
     info.touches = Touches::kMatrix;
     info.address = static_cast<u8>(number_after(name, 10));

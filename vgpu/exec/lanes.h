@@ -275,5 +275,7 @@ void register_memory(OpTable&);
 void register_atomic(OpTable&);
 void register_warp(OpTable&);
 void register_matrix(OpTable&);
+void register_matrix_integer(OpTable&);
+void register_matrix_volta(OpTable&);
 
 }  // namespace vgpu::VGPU_ISA

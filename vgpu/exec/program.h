@@ -90,6 +90,15 @@ enum class Special : u32 {
 inline constexpr u32 special_offset(Special s) { return static_cast<u32>(s) * 128; }
 inline constexpr u32 kSpecialBytes = static_cast<u32>(Special::kCount) * 128;
 
+// Which rows and columns the lanes of a matrix instruction hold (exec/fragments.h): 8 or 16 rows,
+// or Volta's four products, with matrices by rows or by columns.
+struct Fragments {
+  u8 rows;  // 8 or 16
+  bool volta;
+  bool a_by_rows;
+  bool b_by_rows;
+};
+
 enum class Place : u8 { kNone, kGlobal, kShared, kLocal, kGeneric, kParam };
 // One instruction as the checks see it. Operands are those of Ins::ops.
 struct Watch {
@@ -111,9 +120,9 @@ struct Watch {
   bool strong;    // volatile, relaxed, acquire or release: ordered by the memory model
   bool release;   // makes earlier writes visible
   bool atomic;
-  bool halves;     // two 16-bit values a lane, independent of each other
-  bool transpose;  // ldmatrix.trans
-  bool tall;       // mma: 16 rows, else 8
+  bool halves;          // two 16-bit values a lane, independent of each other
+  bool transpose;       // ldmatrix.trans
+  Fragments fragments;  // of mma
 };
 
 struct Param {

@@ -147,6 +147,8 @@ void register_ops(OpTable& t) {
   register_atomic(t);
   register_warp(t);
   register_matrix(t);
+  register_matrix_integer(t);
+  register_matrix_volta(t);
 }
 
 #define VGPU_TEXT(name) #name

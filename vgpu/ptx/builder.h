@@ -119,6 +119,7 @@ class Builder {
   void lower_atomic(const Instruction& ins);
   void lower_async_copy(const Instruction& ins);
   void lower_matrix(const Instruction& ins);
+  void lower_mma(const Instruction& ins);
   void lower_cvta(const Instruction& ins);
   void lower_setp(const Instruction& ins);
   void lower_set(const Instruction& ins);

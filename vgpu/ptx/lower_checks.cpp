@@ -94,7 +94,10 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   }
   if (!init || (w.results == 0 && name != "vprintf")) return nullptr;
   if (starts(name, "mma.")) {
-    w.tall = starts(name, "mma.m16");
+    w.fragments.rows = starts(name, "mma.m16") ? 16 : 8;
+    w.fragments.volta = starts(name, "mma.m8n8k4.") && !starts(name, "mma.m8n8k4.f64");
+    w.fragments.a_by_rows = starts(name, "mma.m8n8k4.row");
+    w.fragments.b_by_rows = name.find(".row.f") != name.npos;
     return &watch::matrix;
   }
   const std::string base = name.substr(0, name.find('.'));

@@ -171,21 +171,42 @@ void Builder::lower_matrix(const Instruction& ins) {
     emit(name, slots).imm = at.offset;
     return;
   }
-  // mma.sync.aligned.SHAPE.row.col[.satfinite].D.A.B.C
-  const size_t n = parts.size();
-  const bool clamps = n == 11 && parts[6] == "satfinite";
-  if ((n != 10 && !clamps) || parts[1] != "sync" || parts[4] != "row" || parts[5] != "col")
+  lower_mma(ins);
+}
+
+// mma.sync.aligned.SHAPE.ROW.COL[.satfinite].D.A.B.C[.xor.popc|.and.popc]; .satfinite may also
+// stand at the end.
+void Builder::lower_mma(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  if (parts.size() < 10 || parts[1] != "sync" || parts[2] != "aligned") unknown();
+  std::string name = "mma." + parts[3];
+  const bool volta = parts[3] == "m8n8k4" && parts.back() != "f64";  // layouts to choose from
+  if (volta) {
+    name += "." + parts[4] + "." + parts[5];
+  } else if (parts[4] != "row" || parts[5] != "col") {
     unknown();
-  if (parts[n - 1] != parts[n - 4]) unknown();
-  const std::string name = "mma." + parts[3] + (clamps ? ".satfinite." : ".") + parts[n - 4] + "." +
-                           parts[n - 3] + "." + parts[n - 2];
+  }
+  static const std::set<std::string> kTypes = {"f16", "f32", "f64", "bf16", "tf32", "s32",
+                                               "s8",  "u8",  "s4",  "u4",   "b1"};
+  Parts types;
+  for (size_t k = 6; k < parts.size(); ++k) {
+    if (kTypes.count(parts[k])) {
+      types.push_back(parts[k]);
+    } else {
+      name += "." + parts[k];
+    }
+  }
+  if (types.size() != 4) unknown();
+  name += "." + types[0] + "." + types[1] + "." + types[2];
+  if (types[3] != types[0]) name += "." + types[3];
   const OpInfo& info = op(name);
   std::vector<int> slots;
   for (size_t k = 0; k < ins.operands.size(); ++k) {
     const Operand& o = ins.operands[k];
     const std::vector<Operand> one = {o};
     for (const Operand& e : o.kind == Operand::Kind::kVector ? elements(o) : one) {
-      slots.push_back(k == 0 ? result(e, 'w', false) : source(e, 'w', "u32"));
+      slots.push_back(k == 0 ? result(e, code_of(types[0]), false)
+                             : source(e, code_of(types[k]), "u32"));
     }
   }
   if (slots.size() != std::string(info.results).size() + std::string(info.sources).size()) {
