@@ -1,0 +1,198 @@
+"""Frozen values as JSON and back, strictly: no field unknown, none missing, none of another type.
+
+The form follows from the type hints. A dataclass is an object of its fields; where a value may be
+one of several dataclasses the object also has "type", the class's name. An enum is its value, a
+tuple a list, a time its ISO 8601 text, and an infinite float "inf" or "-inf", which JSON has not.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from functools import lru_cache
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from boltgen.errors import InvalidProblemError, RecordError
+
+Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+_TYPE = "type"
+_INFINITE = {"inf": math.inf, "-inf": -math.inf}
+
+Encoder: TypeAlias = Callable[[Any], Json]
+Decoder: TypeAlias = Callable[[Json, str], Any]
+
+
+def encode(kind: Any, value: Any) -> Json:
+    """`value`, which the hint `kind` describes, as JSON."""
+    return _coders(kind)[0](value)
+
+
+def decode(kind: Any, json: Json, field: str = "") -> Any:
+    """The value of `kind` whose form `json` is; `field` is its place in a larger one.
+
+    Raises:
+        RecordError: it is no such form; the message names the field.
+    """
+    return _coders(kind)[1](json, field)
+
+
+def _wrong(field: str, expected: str, found: Json) -> RecordError:
+    shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
+    return RecordError(f"{field or 'the value'}: expected {expected}, found {shown}")
+
+
+@lru_cache(maxsize=256)
+def _coders(kind: Any) -> tuple[Encoder, Decoder]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _optional(arguments) if types.NoneType in arguments else _tagged(arguments)
+    if origin is tuple:
+        return _tuple(arguments)
+    if isinstance(kind, type):
+        if kind in _SIMPLE:
+            return _SIMPLE[kind]
+        if issubclass(kind, Enum):
+            return _enum(kind)
+        if is_dataclass(kind):
+            return _object(kind)
+    raise TypeError(f"no JSON form for {kind!r}")
+
+
+def _exactly(kind: type, name: str) -> tuple[Encoder, Decoder]:
+    def decoded(json: Json, field: str) -> Any:
+        if type(json) is not kind:  # True is no number
+            raise _wrong(field, name, json)
+        return json
+
+    return (lambda value: value), decoded
+
+
+def _encode_float(value: float) -> Json:
+    if math.isnan(value):
+        raise RecordError("NaN has no JSON form")
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _decode_float(json: Json, field: str) -> float:
+    if isinstance(json, str) and json in _INFINITE:
+        return _INFINITE[json]
+    if isinstance(json, bool) or not isinstance(json, (int, float)):
+        raise _wrong(field, "a number", json)
+    try:
+        return float(json)
+    except OverflowError:
+        raise _wrong(field, "a number of double precision", json) from None
+
+
+def _decode_time(json: Json, field: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(json) if isinstance(json, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _wrong(field, "a time with its zone like '2026-01-31T12:00:00+00:00'", json)
+    try:
+        return moment.astimezone(timezone.utc)
+    except OverflowError:
+        raise _wrong(field, "a time of the years 1 to 9999", json) from None
+
+
+_SIMPLE: dict[type, tuple[Encoder, Decoder]] = {
+    str: _exactly(str, "a text"),
+    int: _exactly(int, "an integer"),
+    bool: _exactly(bool, "true or false"),
+    float: (_encode_float, _decode_float),
+    datetime: (datetime.isoformat, _decode_time),
+}
+
+
+def _enum(kind: type[Enum]) -> tuple[Encoder, Decoder]:
+    members = {member.value: member for member in kind}
+
+    def decoded(json: Json, field: str) -> Enum:
+        if not isinstance(json, str) or json not in members:
+            raise _wrong(field, "one of " + ", ".join(map(repr, members)), json)
+        return members[json]
+
+    return (lambda value: value.value), decoded
+
+
+def _optional(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
+    (inner,) = (argument for argument in arguments if argument is not types.NoneType)
+    to_json, from_json = _coders(inner)
+    return (
+        lambda value: None if value is None else to_json(value),
+        lambda json, field: None if json is None else from_json(json, field),
+    )
+
+
+def _tuple(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
+    repeated = len(arguments) == 2 and arguments[1] is Ellipsis
+    coders = [_coders(kind) for kind in (arguments[:1] if repeated else arguments)]
+
+    def coder(position: int) -> tuple[Encoder, Decoder]:
+        return coders[0 if repeated else position]
+
+    def decoded(json: Json, field: str) -> tuple[Any, ...]:
+        if not isinstance(json, list) or (not repeated and len(json) != len(coders)):
+            raise _wrong(field, "a list" if repeated else f"a list of {len(coders)}", json)
+        return tuple(coder(i)[1](item, f"{field}[{i}]") for i, item in enumerate(json))
+
+    return (lambda value: [coder(i)[0](item) for i, item in enumerate(value)]), decoded
+
+
+def _tagged(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
+    """One of several dataclasses, which "type" tells apart."""
+    by_name = {kind.__name__: (kind, *_coders(kind)) for kind in arguments}
+
+    def encoded(value: Any) -> Json:
+        form = by_name[type(value).__name__][1](value)
+        if not isinstance(form, dict):
+            raise TypeError(f"no tagged form for {type(value).__name__}")
+        return {_TYPE: type(value).__name__, **form}
+
+    def decoded(json: Json, field: str) -> Any:
+        name = json.get(_TYPE) if isinstance(json, dict) else None
+        if not isinstance(json, dict) or not isinstance(name, str) or name not in by_name:
+            known = ", ".join(map(repr, by_name))
+            raise _wrong(field, f'an object whose "type" is one of {known}', json)
+        return by_name[name][2]({k: v for k, v in json.items() if k != _TYPE}, field)
+
+    return encoded, decoded
+
+
+def _object(kind: type[Any]) -> tuple[Encoder, Decoder]:
+    hints = get_type_hints(kind)
+    coders = {field.name: _coders(hints[field.name]) for field in fields(kind)}
+    optional = {f.name for f in fields(kind) if not (f.default is f.default_factory is MISSING)}
+
+    def encoded(value: Any) -> Json:
+        return {name: to_json(getattr(value, name)) for name, (to_json, _) in coders.items()}
+
+    def decoded(json: Json, field: str) -> Any:
+        if not isinstance(json, dict):
+            raise _wrong(field, f"an object ({kind.__name__})", json)
+        within = f"{field}." if field else ""
+        if unknown := sorted(json.keys() - coders.keys()):
+            raise RecordError(_unknown(within, unknown[0], kind, [*coders]))
+        if missing := [n for n in coders if n not in json and n not in optional]:
+            raise RecordError(f"{within}{missing[0]}: this field of {kind.__name__} is missing")
+        values = {name: coders[name][1](item, within + name) for name, item in json.items()}
+        try:
+            return kind(**values)
+        except (InvalidProblemError, ValueError) as error:
+            raise RecordError(f"{field or kind.__name__}: {error}") from error
+
+    return encoded, decoded
+
+
+def _unknown(within: str, name: str, kind: type[Any], known: list[str]) -> str:
+    """What to say of an unknown field; one in another unit is the likeliest mistake."""
+    stem = name.rpartition("_")[0]
+    same = [other for other in known if "_" in other and other.rpartition("_")[0] == stem]
+    unit = f"; the unit is part of the name: convert it to {same[0]!r}" if same else ""
+    return f"{within}{name}: {kind.__name__} has no such field{unit}"

@@ -1,0 +1,93 @@
+"""The database's tables, and the steps from each earlier version to the next.
+
+SQLite's `user_version` names the version. A step is never edited once it is released: files of
+its version exist.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+# In the file's header, where programs that tell files apart look: "bolt".
+APPLICATION = 0x626F6C74
+
+# What many records share stands once, as readable JSON, with its digest as the key. A record's
+# primary key keeps all measurements of one problem on one bench together on the disk.
+_CREATE = """
+CREATE TABLE task (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    problem TEXT NOT NULL,
+    epilogue TEXT NOT NULL
+);
+CREATE TABLE config (
+    id INTEGER PRIMARY KEY,
+    json TEXT NOT NULL UNIQUE
+);
+CREATE TABLE kernel (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE
+);
+CREATE TABLE bench (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    arch TEXT NOT NULL,
+    name TEXT NOT NULL,
+    device TEXT NOT NULL,
+    toolchain TEXT NOT NULL
+);
+CREATE TABLE record (
+    task INTEGER NOT NULL REFERENCES task,
+    bench INTEGER NOT NULL REFERENCES bench,
+    config INTEGER NOT NULL REFERENCES config,
+    measured_at_us INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    median_us REAL,
+    kernel INTEGER NOT NULL REFERENCES kernel,
+    PRIMARY KEY (task, bench, config, measured_at_us, outcome)
+) WITHOUT ROWID;
+"""
+
+# Selection asks which benches have most records, and whether anything changed since it last
+# looked: both are kept, so that neither has to count a million rows.
+_COUNT = """
+ALTER TABLE bench ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE bench ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
+UPDATE bench SET
+    records = (SELECT count(*) FROM record WHERE record.bench = bench.id),
+    stamp = hex(randomblob(8));
+"""
+
+_STEPS: tuple[str, ...] = (_CREATE, _COUNT)
+SCHEMA = len(_STEPS)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The version of the file's tables; 0 where it has none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def belongs_to_boltgen(connection: sqlite3.Connection) -> bool:
+    """Whether the file is ours, or empty."""
+    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    return owner == APPLICATION or not tables
+
+
+def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:
+    """Bring the tables to `target`, all steps or none of them."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again under the lock: another process may have done it meanwhile.
+        for step in _STEPS[version(connection) : target]:
+            for statement in step.split(";"):
+                if statement.strip():
+                    connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {target}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,187 @@
+"""Values of tuning for tests: a device, records, and hypothesis strategies for all of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import strategies as st
+
+from boltgen.arch import ARCHES
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import (
+    UNARY_PARAMS,
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Epilogue,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+    UnaryOp,
+)
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
+from boltgen.tune.records import Record, kernel_key
+
+A100 = DeviceIdentity(
+    kind=DeviceKind.CUDA,
+    name="NVIDIA A100-SXM4-40GB",
+    arch="sm_80",
+    sm_count=108,
+    clock_mhz=1410,
+    memory_clock_mhz=1215,
+    memory_bytes=40 << 30,
+    driver="580.65.06",
+)
+TOOLS = "nvcc 13.0.88; g++ 12; CUTLASS 4.2.0; headers 0123"
+GEMM = Gemm(m=512, n=512, k=512)
+CONFIG = Cutlass2Config(
+    threadblock=Shape(128, 128, 32),
+    warp=Shape(64, 64, 32),
+    instruction=Shape(16, 8, 16),
+    stages=3,
+)
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NO_LAUNCH = Failure(fault=Fault.LAUNCH, reason="too many resources requested for launch")
+
+
+def timing(median_us: float, *, clock_mhz: float | None = 1410.0) -> Timing:
+    """A steady measurement."""
+    return Timing(
+        median_us=median_us,
+        p20_us=0.98 * median_us,
+        p80_us=1.02 * median_us,
+        low_us=0.99 * median_us,
+        high_us=1.01 * median_us,
+        repeats=20,
+        launches=10,
+        cold_l2=True,
+        clock_mhz=clock_mhz,
+    )
+
+
+def record(
+    outcome: Outcome | float = 20.0,
+    *,
+    problem: Problem = GEMM,
+    epilogue: Epilogue | None = None,
+    config: Cutlass2Config = CONFIG,
+    device: DeviceIdentity = A100,
+    toolchain: str = TOOLS,
+    after_s: float = 0.0,
+) -> Record:
+    """A record of a trial, `after_s` seconds after noon; a number is its median time."""
+    trial = Trial(problem=problem, epilogue=epilogue or Epilogue(), config=config)
+    return Record(
+        trial=trial,
+        kernel=kernel_key(trial, device.arch, toolchain),
+        device=device,
+        toolchain=toolchain,
+        outcome=outcome if isinstance(outcome, (Timing, Failure)) else timing(outcome),
+        measured_at=NOON + timedelta(seconds=after_s),
+    )
+
+
+_EXTENT = st.integers(1, 2**31 - 1)
+_SMALL = st.integers(1, 64)
+_TYPES = {"acc_dtype": st.sampled_from(DType), "out_dtype": st.sampled_from(DType)}
+_FLOATS = st.floats(allow_nan=False)
+
+
+@st.composite
+def _convolutions(draw: st.DrawFn) -> Problem:
+    for _ in range(20):
+        extents = {name: draw(_SMALL) for name in ("n", "h", "w", "c", "k", "r", "s")}
+        try:
+            return Conv2d(
+                **extents,
+                stride=(draw(_SMALL), draw(_SMALL)),
+                padding=(draw(_SMALL), draw(_SMALL), draw(_SMALL), draw(_SMALL)),
+                dilation=(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
+                out_dtype=draw(st.sampled_from(DType)),
+            )
+        except InvalidProblemError:
+            continue
+    return Conv2d(n=1, h=8, w=8, c=8, k=8, r=3, s=3)
+
+
+problems: st.SearchStrategy[Problem] = st.one_of(
+    st.builds(Gemm, m=_EXTENT, n=_EXTENT, k=_EXTENT, b_layout=st.sampled_from(Layout), **_TYPES),
+    st.builds(
+        BatchedGemm,
+        batch=st.integers(1, 65535),
+        m=_EXTENT,
+        n=_EXTENT,
+        k=_EXTENT,
+        a_batched=st.booleans(),
+        b_batched=st.booleans(),
+        **_TYPES,
+    ),
+    _convolutions(),
+)
+
+
+@st.composite
+def epilogues(draw: st.DrawFn) -> Epilogue:
+    nodes: list[object] = [Accumulator()]
+    for index in range(1, draw(st.integers(1, 7))):
+        x = st.integers(0, index - 1)
+        loads = [node for node in nodes if isinstance(node, Load)]
+        kinds = ["scalar", "unary", "binary", "cast"] + ([] if loads else ["load"])
+        match draw(st.sampled_from(kinds)):
+            case "load":
+                node: object = Load(draw(st.sampled_from(LoadKind)), draw(st.sampled_from(DType)))
+            case "scalar":
+                node = Scalar(draw(_FLOATS))
+            case "unary":
+                op = draw(st.sampled_from(UnaryOp))
+                node = Unary(op, draw(x), tuple(draw(_FLOATS) for _ in UNARY_PARAMS.get(op, ())))
+            case "binary":
+                node = Binary(draw(st.sampled_from(BinaryOp)), draw(x), draw(x))
+            case _:
+                node = Cast(draw(x), draw(st.sampled_from(DType)))
+        nodes.append(node)
+    return Epilogue(tuple(nodes))  # type: ignore[arg-type]
+
+
+_SHAPES = st.builds(Shape, _SMALL, _SMALL, _SMALL)
+configs = st.builds(
+    Cutlass2Config,
+    threadblock=_SHAPES,
+    warp=_SHAPES,
+    instruction=_SHAPES,
+    stages=_SMALL,
+    swizzle=_SMALL,
+    split_k=_SMALL,
+)
+devices = st.builds(
+    DeviceIdentity,
+    kind=st.sampled_from(DeviceKind),
+    name=st.text(),
+    arch=st.sampled_from(sorted(ARCHES)),
+    sm_count=_SMALL,
+    clock_mhz=st.integers(1, 3000),
+    memory_clock_mhz=_SMALL,
+    memory_bytes=_EXTENT,
+    driver=st.text(),
+)
+# A second or more: no problem of these extents is too fast for its device, and no unit is wrong.
+_timings = st.builds(timing, st.floats(1e25, 1e30), clock_mhz=st.none() | st.floats(1, 3000))
+outcomes: st.SearchStrategy[Outcome] = _timings | st.builds(
+    Failure, fault=st.sampled_from(Fault), reason=st.text(), log=st.text()
+)
+records = st.builds(
+    Record,
+    trial=st.builds(Trial, problem=problems, epilogue=epilogues(), config=configs),
+    kernel=st.text("0123456789abcdef", min_size=64, max_size=64),
+    device=devices,
+    toolchain=st.text(),
+    outcome=outcomes,
+    measured_at=st.datetimes(
+        datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(timezone.utc)
+    ),
+)
