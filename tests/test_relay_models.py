@@ -88,7 +88,7 @@ def test_compile_and_run_commands(tmp_path: Path) -> None:
     assert metadata["frontend"] == "relay"
     assert metadata["versions"]["tvm"].startswith("0.17")
     assert len(metadata["regions"]) == 11
-    assert "BOLTGEN_RELAY_EXPORT(boltgen_0_conv2d" in (folder / "sources/regions.cc").read_text()
+    assert "BOLTGEN_EXPORT(boltgen_0_conv2d" in (folder / "sources/regions.cc").read_text()
 
 
 def test_doctor_says_what_the_tvm_can_do() -> None:

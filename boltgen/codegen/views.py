@@ -100,25 +100,15 @@ class AdapterRegion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelaxAdapterView:
-    """The TVM functions of a library's regions."""
+class AdapterView:
+    """The TVM functions of a library's regions; `header` has the calling convention of a TVM."""
 
-    TEMPLATE: ClassVar[str] = "relax_adapter.cc.j2"
+    TEMPLATE: ClassVar[str] = "adapter.cc.j2"
 
     banner: tuple[str, ...]
+    header: str
     kernels: tuple[KernelDeclaration, ...]
     regions: tuple[AdapterRegion, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayAdapterView:
-    """The same for TVM up to 0.19."""
-
-    TEMPLATE: ClassVar[str] = "relay_adapter.cc.j2"
-
-    banner: tuple[str, ...]
-    kernels: tuple[KernelDeclaration, ...]
-    regions: tuple[AdapterRegion, ...]
-
-
-View: TypeAlias = UnitView | GemmView | Conv2dView | RelaxAdapterView | RelayAdapterView
+View: TypeAlias = UnitView | GemmView | Conv2dView | AdapterView

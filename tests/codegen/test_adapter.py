@@ -11,7 +11,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_adapter, render_relax_adapter
+from boltgen.codegen.adapter import AdapterLaunch, render_adapter
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import Layout
@@ -59,13 +59,13 @@ def test_golden_text(golden: object) -> None:
         replace(launch(padded, symbol="region_1", label="conv2d + add + relu"), split_k=4),
         launch(batched, symbol="region_2", label="matmul + add + add + relu"),
     ]
-    golden("relax_adapter.cc.txt", render_relax_adapter(launches))  # type: ignore[operator]
+    golden("relax_adapter.cc.txt", render_adapter(launches))  # type: ignore[operator]
     relay = render_adapter(launches, Convention.RELAY)
     golden("relay_adapter.cc.txt", relay)  # type: ignore[operator]
 
 
 def test_a_pointwise_convolution_runs_as_a_product_but_has_the_models_shapes() -> None:
-    text = render_relax_adapter([pointwise_launch()])
+    text = render_adapter([pointwise_launch()])
     assert "args.m = 112;" in text
     assert 'call.data(p1, 1, "A", kFloat16, {2, 8, 7, 16}, Rank::kExact)' in text
     assert 'call.data(p0, 0, "B", kFloat16, {24, 1, 1, 16}, Rank::kExact)' in text
@@ -75,9 +75,9 @@ def test_a_pointwise_convolution_runs_as_a_product_but_has_the_models_shapes() -
 def test_two_regions_share_one_declaration() -> None:
     first, second = pointwise_launch(), pointwise_launch()
     second = replace(second, region=replace(second.region, symbol="region_1"))
-    text = render_relax_adapter([first, second])
+    text = render_adapter([first, second])
     assert text.count(f"int {kernel_symbol(first.spec)}(\n") == 1
-    assert len(re.findall("TVM_FFI_DLL_EXPORT_TYPED_FUNC", text)) == 2
+    assert len(re.findall("BOLTGEN_EXPORT", text)) == 2
 
 
 def _without_text(source: str) -> str:
@@ -89,16 +89,14 @@ def _without_text(source: str) -> str:
 @given(st.text())
 @settings(max_examples=50)
 def test_no_label_changes_the_code(label: str) -> None:
-    plain = render_relax_adapter([launch(POINTWISE)])
-    assert _without_text(render_relax_adapter([launch(POINTWISE, label=label)])) == _without_text(
-        plain
-    )
+    plain = render_adapter([launch(POINTWISE)])
+    assert _without_text(render_adapter([launch(POINTWISE, label=label)])) == _without_text(plain)
 
 
 def test_adapters_with_nasty_labels_compile() -> None:
     launches = [launch(POINTWISE, symbol=f"r{i}", label=text) for i, text in enumerate(NASTY)]
     chosen = settings_from()
-    unit = adapter_unit("nasty", render_relax_adapter(launches), find_toolchain(chosen))
+    unit = adapter_unit("nasty", render_adapter(launches), find_toolchain(chosen))
     outcome = compile_unit(unit, Cache(chosen.cache_dir))
     assert isinstance(outcome, CompiledObject), outcome.message
     content = outcome.path.read_bytes()
@@ -114,7 +112,7 @@ def test_a_symbol_that_is_no_identifier_is_refused(symbol: str) -> None:
 
 def test_two_regions_with_one_symbol_are_refused() -> None:
     with pytest.raises(InvalidProblemError, match="regions with one symbol: region_0"):
-        render_relax_adapter([pointwise_launch(), pointwise_launch()])
+        render_adapter([pointwise_launch(), pointwise_launch()])
 
 
 def test_a_kernel_of_another_family_is_refused() -> None:

@@ -14,7 +14,7 @@ from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_relax_adapter
+from boltgen.codegen.adapter import AdapterLaunch, render_adapter
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.library import render_library
 from boltgen.ir import reference
@@ -85,7 +85,7 @@ def regions(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Regions:
     kernel = objects_or_raise(
         compile_all([kernel_unit(source, tools, DeviceCode.PTX)], cache, jobs=1)
     )[0]
-    adapter = compile_unit(adapter_unit("test", render_relax_adapter(launches), tools), cache)
+    adapter = compile_unit(adapter_unit("test", render_adapter(launches), tools), cache)
     assert isinstance(adapter, CompiledObject), adapter.message
     path = tmp_path_factory.mktemp("regions") / "libregions.so"
     link_shared([adapter.path, kernel.path], path, tools)

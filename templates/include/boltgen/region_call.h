@@ -46,6 +46,14 @@ enum class Rank {
   kVector,  ///< any shape with the right number of elements
 };
 
+/// What is wrong with a call; `kind` is the name of a Python exception.
+struct RegionError : std::runtime_error {
+  RegionError(char const* kind, std::string const& message)
+      : std::runtime_error(message), kind(kind) {}
+
+  char const* kind;
+};
+
 /// One call of a region. Errors name the region, the parameter, what was expected and what came.
 class RegionCall {
  public:
@@ -55,15 +63,16 @@ class RegionCall {
   void* data(Tensor const& tensor, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
     if (tensor.type_code != kFloatCode || tensor.bits != type.bits || tensor.lanes != 1) {
-      fail(where(index, role) + "expected " + type.name + ", got " + dtype_text(tensor));
+      fail("TypeError",
+           where(index, role) + "expected " + type.name + ", got " + dtype_text(tensor));
     }
     if (!matches(tensor, shape, rank)) {
-      fail(where(index, role) + "expected " + expected_text(shape, rank) + ", got shape " +
-           shape_text(tensor.shape, tensor.shape + tensor.rank));
+      fail("ValueError", where(index, role) + "expected " + expected_text(shape, rank) +
+                             ", got shape " + shape_text(tensor.shape, tensor.shape + tensor.rank));
     }
     if (!is_contiguous(tensor)) {
-      fail(where(index, role) + "expected a contiguous tensor, got strides " +
-           shape_text(tensor.strides, tensor.strides + tensor.rank));
+      fail("ValueError", where(index, role) + "expected a contiguous tensor, got strides " +
+                             shape_text(tensor.strides, tensor.strides + tensor.rank));
     }
     check_device(tensor, index, role);
     return tensor.data;
@@ -80,9 +89,13 @@ class RegionCall {
     args.stream = stream;
     boltgen_status status;
     if (kernel(&args, &status) != BOLTGEN_OK) {
-      fail(region() + status.message);
+      fail("RuntimeError", region() + status.message);
     }
   }
+
+ protected:
+  /// The device of the tensors that were checked.
+  int device_id() const { return device_id_; }
 
  private:
   /// Makes the tensors' device current for the call.
@@ -127,24 +140,27 @@ class RegionCall {
     cudaStream_t stream;
   };
 
-  [[noreturn]] static void fail(std::string const& message) { throw std::runtime_error(message); }
+  [[noreturn]] static void fail(char const* kind, std::string const& message) {
+    throw RegionError(kind, message);
+  }
 
   void check(cudaError_t error, char const* what) const {
     if (error != cudaSuccess) {
-      fail(region() + what + ": " + cudaGetErrorString(error));
+      fail("RuntimeError", region() + what + ": " + cudaGetErrorString(error));
     }
   }
 
   void check_device(Tensor const& tensor, int index, char const* role) {
     if (tensor.device_type != kCudaDevice) {
-      fail(where(index, role) + "expected a CUDA tensor, got device type " +
-           std::to_string(tensor.device_type));
+      fail("ValueError", where(index, role) + "expected a CUDA tensor, got device type " +
+                             std::to_string(tensor.device_type));
     }
     if (device_id_ < 0) {
       device_id_ = tensor.device_id;
     } else if (tensor.device_id != device_id_) {
-      fail(where(index, role) + "expected device " + std::to_string(device_id_) +
-           ", where the others are, got device " + std::to_string(tensor.device_id));
+      fail("ValueError", where(index, role) + "expected device " + std::to_string(device_id_) +
+                             ", where the others are, got device " +
+                             std::to_string(tensor.device_id));
     }
   }
 

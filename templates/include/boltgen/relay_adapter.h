@@ -39,14 +39,14 @@ int TVMFuncCall(void* function, boltgen_tvm_value* args, int* type_codes, int co
 
 }  // extern "C"
 
-namespace boltgen::relay {
+namespace boltgen {
 
 /// Type codes of arguments. Source: c_runtime_api.h, TVMArgTypeCode.
 constexpr int kTensorHandle = 7;
 constexpr int kArrayHandle = 13;
 
 /// A region's parameter.
-struct TensorView : Tensor {};
+using TensorView = Tensor;
 
 inline TensorView view(boltgen_tvm_value value, int type_code, char const* symbol, int index) {
   if (type_code != kTensorHandle && type_code != kArrayHandle) {
@@ -55,8 +55,15 @@ inline TensorView view(boltgen_tvm_value value, int type_code, char const* symbo
                              std::to_string(type_code));
   }
   auto const& t = *static_cast<boltgen_dl_tensor const*>(value.v_handle);
-  return {{static_cast<char*>(t.data) + t.byte_offset, t.device_type, t.device_id, t.type_code,
-           t.bits, t.lanes, t.ndim, t.shape, t.strides}};
+  return {static_cast<char*>(t.data) + t.byte_offset,
+          t.device_type,
+          t.device_id,
+          t.type_code,
+          t.bits,
+          t.lanes,
+          t.ndim,
+          t.shape,
+          t.strides};
 }
 
 /// The stream on which TVM works in this thread.
@@ -74,14 +81,14 @@ inline void* current_stream() {
 }
 
 /// RegionCall on TVM's stream.
-class RegionCall : public boltgen::RegionCall {
+class TvmCall : public RegionCall {
  public:
-  using boltgen::RegionCall::RegionCall;
+  using RegionCall::RegionCall;
 
   template <typename Args>
   void run(Args& args, int (*kernel)(Args const*, boltgen_status*),
            size_t (*workspace_bytes)(Args const*)) {
-    boltgen::RegionCall::run(args, kernel, workspace_bytes, current_stream());
+    RegionCall::run(args, kernel, workspace_bytes, current_stream());
   }
 };
 
@@ -109,11 +116,11 @@ int32_t invoke(void (*region)(Views...), char const* symbol, boltgen_tvm_value* 
   }
 }
 
-}  // namespace boltgen::relay
+}  // namespace boltgen
 
 /// Exports `region` under the name that TVM calls.
-#define BOLTGEN_RELAY_EXPORT(symbol, region)                                                  \
+#define BOLTGEN_EXPORT(symbol, region)                                                        \
   extern "C" __attribute__((visibility("default"))) int32_t symbol(                           \
       boltgen_tvm_value* args, int* type_codes, int count, boltgen_tvm_value*, int*, void*) { \
-    return boltgen::relay::invoke(region, #symbol, args, type_codes, count);                  \
+    return boltgen::invoke(region, #symbol, args, type_codes, count);                         \
   }
