@@ -61,6 +61,18 @@ def _positive(choose: Callable[[int, int], int]) -> Callable[[int, int], int]:
     return apply
 
 
+def _pack(bits: int, sign: bool) -> Callable[..., int]:
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if sign else (0, (1 << bits) - 1)
+
+    def pack(a: int, b: int, c: int = 0) -> int:
+        narrow = [
+            min(max(v - (1 << 32) if v >> 31 else v, low), high) % (1 << bits) for v in (a, b)
+        ]
+        return (c << 2 * bits | narrow[0] << bits | narrow[1]) & WORD
+
+    return pack
+
+
 def _add(a: int, b: int) -> int:
     return a + b
 
@@ -85,6 +97,13 @@ CASES["max.relu.s16x2 %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(a, b, 0), T
 for _name, _choose in (("min", min), ("max", max)):
     for _spelling in (f"{_name}.relu.s32", f"{_name}.s32.relu"):
         CASES[f"{_spelling} %d, %a, %b;"] = (2, _positive(_choose))
+for _type in ("s8", "u8", "s4", "u4", "s2", "u2"):
+    CASES[f"cvt.pack.sat.{_type}.s32.b32 %d, %a, %b, %c;"] = (
+        3,
+        _pack(int(_type[1:]), _type[0] == "s"),
+    )
+for _type in ("s16", "u16"):
+    CASES[f"cvt.pack.sat.{_type}.s32 %d, %a, %b;"] = (2, _pack(16, _type == "s16"))
 CASES["fns.b32 %d, %a, %b, %c;"] = (3, _nth_set)
 CASES["bfind.shiftamt.u32 %d, %a;"] = (1, lambda a: 32 - a.bit_length() if a else WORD)
 

@@ -64,6 +64,24 @@ void pairs(OpTable& t, const char* type) {
   });
 }
 
+// Two numbers of so many bits, saturated: the first one above the second (PTX ISA, cvt.pack).
+template <int kBits, bool kSigned>
+VGPU_INLINE u32 saturated_pair(s32 a, s32 b) {
+  constexpr s32 kMost = (1 << (kBits - kSigned)) - 1;
+  constexpr s32 kLeast = kSigned ? -kMost - 1 : 0;
+  const auto narrow = [](s32 x) {
+    return static_cast<u32>(x < kLeast ? kLeast : x > kMost ? kMost : x) & ((1u << kBits) - 1);
+  };
+  return narrow(a) << kBits | narrow(b);
+}
+
+template <int kBits, bool kSigned>
+void add_pack(OpTable& t, const char* name) {
+  add<U32, S32, S32, U32>(t, name, [](s32 a, s32 b, u32 c) {
+    return saturated_pair<kBits, kSigned>(a, b) | c << (2 * kBits);
+  });
+}
+
 VGPU_INLINE s32 positive(s32 a) { return a < 0 ? 0 : a; }
 
 }  // namespace
@@ -92,6 +110,14 @@ void register_packed(OpTable& t) {
     const u64 u = static_cast<u64>(a < 0 ? ~a : a);
     return u ? u32(__builtin_clzll(u)) : ~0u;
   });
+  add_pack<8, true>(t, "cvt.pack.s8.s32");
+  add_pack<8, false>(t, "cvt.pack.u8.s32");
+  add_pack<4, true>(t, "cvt.pack.s4.s32");
+  add_pack<4, false>(t, "cvt.pack.u4.s32");
+  add_pack<2, true>(t, "cvt.pack.s2.s32");
+  add_pack<2, false>(t, "cvt.pack.u2.s32");
+  add<U32, S32, S32>(t, "cvt.pack.s16.s32", saturated_pair<16, true>);
+  add<U32, S32, S32>(t, "cvt.pack.u16.s32", saturated_pair<16, false>);
   pairs<u16>(t, "u16x2");
   pairs<s16>(t, "s16x2");
   // The manual writes .relu before the type, nvcc behind it.

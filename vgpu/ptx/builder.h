@@ -126,6 +126,7 @@ class Builder {
   int compare(const std::string& cmp, const std::string& type, const Operand& a, const Operand& b,
               u32 control);
   void lower_cvt(const Instruction& ins);
+  void lower_pack(const Instruction& ins);
   void lower_carry(const Instruction& ins);
   void lower_barrier(const Instruction& ins);
   void lower_generic(const Instruction& ins);

@@ -157,6 +157,7 @@ void Builder::lower_set(const Instruction& ins) {
 void Builder::lower_cvt(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
+  if (has(parts, "pack")) return lower_pack(ins);
   const std::string& from = parts.back();
   const std::string& to = parts[parts.size() - 2];
   const bool float_to = is_float(to) || to == "tf32";
@@ -187,6 +188,20 @@ void Builder::lower_cvt(const Instruction& ins) {
   emit(name, slots).control = control;
   if (has(parts, "sat") && float_to) emit("saturate." + to, {slots[0], slots[0]});
   if (has(parts, "relu")) emit("relu." + to, {slots[0], slots[0]});
+}
+
+// cvt.pack.sat.s8.s32.b32: two numbers, saturated, before the low bits of a third word; 16-bit ones
+// fill the word.
+void Builder::lower_pack(const Instruction& ins) {
+  const Parts& parts = ins.parts;
+  if (parts.size() < 5 || parts[2] != "sat" || parts[4] != "s32") unknown();
+  const std::string name = "cvt.pack." + parts[3] + ".s32";
+  const OpInfo& info = op(name);
+  std::vector<int> slots = {-1};
+  for (size_t k = 1; info.sources[k - 1]; ++k)
+    slots.push_back(source(ins.operands.at(k), 'w', k == 3 ? "b32" : "s32"));
+  slots[0] = result(ins.operands.at(0), 'w', false);
+  emit(name, slots);
 }
 
 void Builder::lower_carry(const Instruction& ins) {
