@@ -116,8 +116,10 @@ void register_packed(OpTable& t) {
   add_pack<4, false>(t, "cvt.pack.u4.s32");
   add_pack<2, true>(t, "cvt.pack.s2.s32");
   add_pack<2, false>(t, "cvt.pack.u2.s32");
-  add<U32, S32, S32>(t, "cvt.pack.s16.s32", saturated_pair<16, true>);
-  add<U32, S32, S32>(t, "cvt.pack.u16.s32", saturated_pair<16, false>);
+  add<U32, S32, S32>(t, "cvt.pack.s16.s32",
+                     [](s32 a, s32 b) { return saturated_pair<16, true>(a, b); });
+  add<U32, S32, S32>(t, "cvt.pack.u16.s32",
+                     [](s32 a, s32 b) { return saturated_pair<16, false>(a, b); });
   pairs<u16>(t, "u16x2");
   pairs<s16>(t, "s16x2");
   // The manual writes .relu before the type, nvcc behind it.
