@@ -18,6 +18,15 @@ from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.problem import BatchedGemm, Conv2d, Problem, describe
 from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.knobs import (
+    SLICES,
+    SWIZZLES,
+    TILE_DEPTHS,
+    TILE_EXTENTS,
+    WARP_M,
+    WARP_N,
+    stage_counts,
+)
 from boltgen.space.legality import (
     KernelTraits,
     extent_violations,
@@ -25,13 +34,7 @@ from boltgen.space.legality import (
     kernel_violations,
 )
 
-_TILE_EXTENTS = (32, 64, 128, 256)
-_TILE_DEPTHS = (32, 64)
-_WARP_M = (32, 64)
-_WARP_N = (32, 64, 128)
 _WARPS = (1, 2, 4, 8)
-_SWIZZLES = (1, 2, 4, 8)
-_SLICES = (2, 3, 4, 6, 8, 12, 16)
 
 # A 128x64 tile is the smallest that four warps can work on in warp tiles of 64x32.
 _FOUR_WARP_TILE = 128 * 64
@@ -66,7 +69,7 @@ def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...
 def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
     """The configurations of kernels with these traits, without swizzle and split-K."""
     found = []
-    for tile, warps, stages in itertools.product(_tiles(), _WARPS, _stages(traits, arch)):
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
         # Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
         if stages > 2 and stages * tile.k > _MOST_DEPTH_IN_FLIGHT:
             continue
@@ -85,23 +88,15 @@ def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ..
 
 
 def _tiles() -> Iterator[Shape]:
-    for m, n, k in itertools.product(_TILE_EXTENTS, _TILE_EXTENTS, _TILE_DEPTHS):
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
         # 256x256 accumulators are the whole register file; nothing would be left for operands.
         if max(m, n) <= _MOST_ELONGATED * min(m, n) and m * n < 256 * 256:
             yield Shape(m, n, k)
 
 
-def _stages(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
-    # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
-    two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
-    if two_bytes_wide or arch.max_stages == 2:
-        return (2,)
-    return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
-
-
 def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
     instruction = Shape(*arch.mma_shapes[0])
-    for warp_m, warp_n in itertools.product(_WARP_M, _WARP_N):
+    for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
         if warp_m * warp_n * warps == tile.m * tile.n and tile.m % warp_m == tile.n % warp_n == 0:
             yield Cutlass2Config(
                 threadblock=tile,
@@ -112,7 +107,7 @@ def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[C
 
 
 def _fits(tile: int, extent: int) -> bool:
-    return tile <= max(_TILE_EXTENTS[0], 2 * extent - 1)
+    return tile <= max(TILE_EXTENTS[0], 2 * extent - 1)
 
 
 def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
@@ -125,8 +120,8 @@ def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[
     if not isinstance(problem, BatchedGemm) and rows * columns < arch.sm_count:
         steps = math.ceil(gemm.k / kernel.threadblock.k)
         most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
-        slices += [count for count in _SLICES if count <= most]
-    for swizzle in _SWIZZLES:
+        slices += [count for count in SLICES if 1 < count <= most]
+    for swizzle in SWIZZLES:
         # CUTLASS lowers a swizzle beyond the tiles along N; with one row of tiles it reorders
         # nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile.
         if swizzle > 1 and (columns < swizzle or rows == 1):
@@ -141,7 +136,7 @@ def _explain(problem: Problem, arch: Arch) -> str:
     traits = kernel_traits(problem)
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for tile, warps, stages in itertools.product(_tiles(), _WARPS, _stages(traits, arch)):
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
         for config in _warp_splits(tile, warps, stages, arch):
             broken = (
                 *kernel_violations(traits, config, arch),
