@@ -6,7 +6,7 @@ table of recorded measurements, or a fake in tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -118,8 +118,8 @@ class Bench(Protocol):
         """
         ...
 
-    def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Outcome]]:
-        """Each trial with its outcome, as they finish; closing the iterator drops the rest."""
+    def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
+        """Each trial with its outcome, as they finish; closing the generator drops the rest."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,351 @@
+"""A tuning session: proposes, measures, remembers, until the budget is spent.
+
+Arrow: tasks to records, through a bench. Every outcome is in the database before the next one is
+asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
+
+Round one ranks the kernels of every problem with the plain epilogue, round two times launches of
+the fastest with the task's own epilogue: what is chosen was measured as it ships.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+from boltgen.arch import arch_named
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem
+from boltgen.space.config import Cutlass2Config
+from boltgen.space.knobs import ConfigSpace
+from boltgen.tune.budget import Budget
+from boltgen.tune.clocks import ClockWatch
+from boltgen.tune.database import Best, Database
+from boltgen.tune.device_lock import device_lock
+from boltgen.tune.field import Launches
+from boltgen.tune.outcome import BLAMELESS, Bench, Failure, Fault, Outcome, Timing, Trial
+from boltgen.tune.progress import Observer, Quiet
+from boltgen.tune.records import Record, kernel_key
+from boltgen.tune.scheduler import ByWeight, Scheduler
+from boltgen.tune.search import Search, best_us, times_us
+from boltgen.tune.select import Task
+from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
+from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFactory
+
+# The share of the budget that round one may take before round two has begun; what either leaves
+# over goes to the other. A choice.
+_FIELD_SHARE = 0.7
+# Trials granted to a task at once: a small budget still has one for every task in round two.
+_FIELD_GRANT = 4
+_FINAL_GRANT = 1
+# Trials handed to the bench at once: enough for compilers to be busy while the device is.
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session goes about it.
+
+    `wait` for another session on the same device; `seed` decides all that is random.
+    """
+
+    strategy: StrategyFactory = exhaustive
+    scheduler: Scheduler = field(default_factory=ByWeight)
+    seed: int = 0
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What is known of a task: its best launch, how many launches have a time, and failures."""
+
+    task: Task
+    best: Best | None
+    timed: int
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReport:
+    """What a session did.
+
+    `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
+    the database had before. `stopped` says what
+    ended it before its time, `drift` how the device's clock behaved, where there is something to
+    say.
+    """
+
+    results: tuple[TaskResult, ...]
+    measured: int
+    failed: int
+    reused: int
+    seconds: float
+    stopped: str | None
+    drift: str | None
+
+    @property
+    def model_us(self) -> float | None:
+        """Time of all tasks as often as the model runs them; None if one has no time."""
+        best = [result.best for result in self.results]
+        if not all(best):
+            return None
+        return sum(
+            result.best.timing.median_us * result.task.occurrences
+            for result in self.results
+            if result.best
+        )
+
+
+def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """The distinct tasks, each as often as all that equal it together."""
+    counts: dict[tuple[Problem, Epilogue], int] = {}
+    for task in tasks:
+        key = (task.problem, task.epilogue)
+        counts[key] = counts.get(key, 0) + task.occurrences
+    return tuple(
+        Task(problem=problem, epilogue=epilogue, occurrences=count)
+        for (problem, epilogue), count in counts.items()
+    )
+
+
+class Session:
+    """Tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
+
+    `lock_folder` is where sessions of all processes find each other. `clock` gives seconds, `now`
+    the time of day.
+
+    Raises:
+        NoLegalConfigError: a task has no legal configuration on the bench's device.
+        UnknownArchError: the device's architecture is not in the table.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        bench: Bench,
+        database: Database,
+        budget: Budget,
+        *,
+        lock_folder: Path,
+        options: SessionOptions | None = None,
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self.tasks = distinct(tasks)
+        self.device = bench.device
+        self.toolchain = bench.toolchain
+        self._bench = bench
+        self._database = database
+        self._budget = budget
+        self._lock_folder = lock_folder
+        self._options = options or SessionOptions()
+        self._observer = observer or Quiet()
+        self._clock = clock
+        self._now = now
+        self._arch = arch_named(self.device.arch)
+        self._launches = {t.problem: Launches(t.problem, self._arch) for t in self.tasks}
+        self._known: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, Outcome]] = {}
+        self._watch = ClockWatch()
+        self._started = 0.0
+        self._measured = self._failed = self._reused = 0
+        self._stopped: str | None = None
+
+    def run(self) -> SessionReport:
+        """Tune until the budget is spent, nothing is left to try, or the device is lost.
+
+        Raises:
+            TuningError: another session has the device, and this one is not to wait.
+            DatabaseError: an outcome cannot be written; those before it are.
+        """
+        for _ in self.steps():
+            pass
+        return self.report()
+
+    def steps(self) -> Iterator[tuple[Trial, Outcome]]:
+        """Tune as `run` does, and give every outcome when it is in the database.
+
+        Whoever stops asking ends the session; `report` then tells what was found.
+        """
+        with device_lock(
+            self._bench.lock_name,
+            self._lock_folder,
+            wait=self._options.wait,
+            tell=self._observer.warn,
+        ):
+            self._started = self._clock()
+            self._observer.begin(self._budget, len(self.tasks))
+            try:
+                yield from self._rounds()
+            finally:
+                self._observer.end()
+
+    def report(self) -> SessionReport:
+        """What is known of the tasks now, and what this session did."""
+        return SessionReport(
+            results=tuple(self._result(task) for task in self.tasks),
+            measured=self._measured,
+            failed=self._failed,
+            reused=self._reused,
+            seconds=self._clock() - self._started,
+            stopped=self._stopped,
+            drift=self._watch.summary(),
+        )
+
+    def _result(self, task: Task) -> TaskResult:
+        known = self._outcomes(task.problem, task.epilogue)
+        timed = [(o.median_us, config, o) for config, o in known.items() if isinstance(o, Timing)]
+        best = min(timed, default=None, key=lambda each: each[:2])
+        return TaskResult(
+            task=task,
+            best=Best(config=best[1], timing=best[2]) if best else None,
+            timed=len(timed),
+            failures=tuple(
+                o for o in known.values() if isinstance(o, Failure) and o.fault not in BLAMELESS
+            ),
+        )
+
+    def _outcomes(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, Outcome]:
+        """What is known of a problem with an epilogue; the database is asked once."""
+        key = (problem, epilogue)
+        if key not in self._known:
+            found = self._database.outcomes(problem, epilogue, self.device, self.toolchain)
+            self._known[key] = found
+            self._reused += len(found)
+        return self._known[key]
+
+    def _rounds(self) -> Iterator[tuple[Trial, Outcome]]:
+        field_searches = self._field_searches()
+        share = _FIELD_SHARE
+        while True:
+            before = self._measured
+            yield from self._round(field_searches, share, _FIELD_GRANT)
+            yield from self._round(self._final_searches(), 1.0, _FINAL_GRANT)
+            if self._is_over(1.0) or self._measured == before:
+                return
+            share = 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
+
+    def _field_searches(self) -> list[Search]:
+        """Round one: a search for every distinct problem, with the plain epilogue."""
+        weights: dict[Problem, int] = {}
+        for task in self.tasks:
+            weights[task.problem] = weights.get(task.problem, 0) + task.occurrences
+        searches = []
+        for number, (problem, weight) in enumerate(weights.items()):
+            task = Task(problem=problem, epilogue=Epilogue(), occurrences=weight)
+            candidates = self._launches[problem].field()
+            searched = self._search_problem(task, candidates)
+            rng = random.Random(f"{self._options.seed}/{number}")
+            strategy = self._options.strategy(searched, rng)
+            searches.append(self._search(task, searched, strategy))
+        return searches
+
+    def _final_searches(self) -> list[Search]:
+        """Round two: for every task, launches of the kernels that lead its problem's field."""
+        searches = []
+        for task in self.tasks:
+            field_us = times_us(self._outcomes(task.problem, Epilogue()))
+            candidates = self._launches[task.problem].finalists(task.epilogue, field_us)
+            searched = self._search_problem(task, candidates)
+            searches.append(self._search(task, searched, InOrder(candidates)))
+        return searches
+
+    def _search_problem(self, task: Task, candidates: tuple[Cutlass2Config, ...]) -> SearchProblem:
+        return SearchProblem(
+            problem=task.problem,
+            epilogue=task.epilogue,
+            candidates=candidates,
+            space=ConfigSpace.of(task.problem, self._arch),
+        )
+
+    def _search(self, task: Task, searched: SearchProblem, strategy: Strategy) -> Search:
+        launches = self._launches[task.problem]
+        return Search(
+            task,
+            searched,
+            strategy,
+            self._outcomes(task.problem, task.epilogue),
+            launches.predicted_us(searched.candidates[0], task.epilogue),
+        )
+
+    def _round(
+        self, searches: list[Search], share: float, grant: int
+    ) -> Iterator[tuple[Trial, Outcome]]:
+        """Measure what the searches propose until `share` of the budget is spent."""
+        while not self._is_over(share):
+            batch = self._batch(searches, grant, min(_BATCH, self._trials_left(share)))
+            if not batch:
+                return
+            yield from self._measure(batch, share)
+
+    def _batch(self, searches: list[Search], grant: int, most: int) -> dict[Trial, Search]:
+        batch: dict[Trial, Search] = {}
+        while len(batch) < most:
+            chosen = self._options.scheduler.next_task([search.state for search in searches])
+            if chosen is None:
+                break
+            search = searches[chosen]
+            for trial in search.propose(min(grant, most - len(batch))):
+                batch[trial] = search
+        return batch
+
+    def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+        with closing(self._bench.run(list(batch))) as outcomes:
+            for trial, outcome in outcomes:
+                if isinstance(outcome, Failure) and outcome.fault is Fault.DEVICE_LOST:
+                    self._stopped = f"the device was lost: {outcome.reason}"
+                    self._observer.warn(self._stopped)
+                    return
+                self._remember(trial, outcome)
+                batch[trial].observe(trial.config, outcome)
+                self._tell(trial, outcome)
+                yield trial, outcome
+                if self._seconds_are_over(share):
+                    return
+
+    def _remember(self, trial: Trial, outcome: Outcome) -> None:
+        if isinstance(outcome, Failure) and outcome.fault in BLAMELESS:
+            return
+        record = Record(
+            trial=trial,
+            kernel=kernel_key(trial, self.device.arch, self.toolchain),
+            device=self.device,
+            toolchain=self.toolchain,
+            outcome=outcome,
+            measured_at=self._now(),
+        )
+        self._database.add([record])
+        self._measured += 1
+        self._failed += isinstance(outcome, Failure)
+
+    def _tell(self, trial: Trial, outcome: Outcome) -> None:
+        if isinstance(outcome, Timing) and (drift := self._watch.observe(outcome)):
+            self._observer.warn(drift)
+        bests = [
+            (task.occurrences, best_us(self._outcomes(task.problem, task.epilogue)))
+            for task in self.tasks
+        ]
+        timed = [count * best for count, best in bests if best is not None]
+        self._observer.measured(trial, outcome, sum(timed), len(timed))
+
+    def _is_over(self, share: float) -> bool:
+        return (
+            self._stopped is not None
+            or self._seconds_are_over(share)
+            or self._trials_left(share) <= 0
+        )
+
+    def _seconds_are_over(self, share: float) -> bool:
+        seconds = self._budget.seconds
+        return seconds is not None and self._clock() - self._started >= share * seconds
+
+    def _trials_left(self, share: float) -> int:
+        """How many trials `share` of the budget still has."""
+        if self._budget.trials is None:
+            return _BATCH
+        return math.floor(share * self._budget.trials) - self._measured

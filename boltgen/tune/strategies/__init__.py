@@ -1,0 +1,1 @@
+"""Search strategies: what to try next."""
