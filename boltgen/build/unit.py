@@ -10,6 +10,7 @@ from pathlib import Path
 from boltgen.build.headers import included_digest
 from boltgen.build.toolchain import Toolchain
 from boltgen.codegen.kernel import KernelSource
+from boltgen.codegen.move import MoveSource
 from boltgen.ir.key import digest
 
 
@@ -119,9 +120,11 @@ _NVCC_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
 
 
 def kernel_unit(
-    source: KernelSource, tools: Toolchain, code: DeviceCode = DeviceCode.SASS_AND_PTX
+    source: KernelSource | MoveSource,
+    tools: Toolchain,
+    code: DeviceCode = DeviceCode.SASS_AND_PTX,
 ) -> TranslationUnit:
-    """A rendered kernel, to an object file."""
+    """A rendered kernel, or moves, to an object file."""
     return TranslationUnit(
         kind="kernel",
         name=source.symbol,
@@ -132,7 +135,7 @@ def kernel_unit(
         flags=(
             "-c",
             *_NVCC_FLAGS,
-            *device_code_flag(source.spec.arch, code),
+            *device_code_flag(source.arch, code),
             "-cudart=shared",
             "-Xcompiler=-fPIC",
         ),

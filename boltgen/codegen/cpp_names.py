@@ -39,3 +39,7 @@ def arch_tag(arch: str) -> str:
     """
     number = int("".join(c for c in arch if c.isdigit()))
     return "cutlass::arch::Sm80" if number >= 80 else "cutlass::arch::Sm75"
+
+
+# Moves need no CUTLASS.
+MOVED = {DType.F16: "boltgen::Half", DType.F32: "float"}

@@ -35,6 +35,11 @@ class KernelSource:
     workspace_symbol: str
     text: str
 
+    @property
+    def arch(self) -> str:
+        """What it is compiled for ("sm_80")."""
+        return self.spec.arch
+
 
 def kernel_symbol(spec: KernelSpec) -> str:
     """The C symbol: what people want to see in a profile, and a digest of the whole spec.

@@ -71,6 +71,17 @@ class Conv2dView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveView:
+    """One move: the header's class and its element types."""
+
+    TEMPLATE: ClassVar[str] = "move.cu.j2"
+
+    symbol: str
+    kind: str
+    types: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDeclaration:
     """A kernel's C entry, as an adapter declares it."""
 
@@ -111,4 +122,4 @@ class AdapterView:
     regions: tuple[AdapterRegion, ...]
 
 
-View: TypeAlias = UnitView | GemmView | Conv2dView | AdapterView
+View: TypeAlias = UnitView | GemmView | Conv2dView | MoveView | AdapterView

@@ -86,21 +86,21 @@ class Cuda:
     """The few runtime calls that a launch needs."""
 
     def __init__(self, vgpu: Vgpu) -> None:
-        self._vgpu = vgpu
+        self.vgpu = vgpu
         self._runtime = ctypes.CDLL("libcudart.so.13")
         self._live: list[ctypes.c_void_p] = []
 
     def become(self, arch: str) -> None:
         """Make the device one of that arch."""
-        self._vgpu.set_option("device", arch.removesuffix("a"))
+        self.vgpu.set_option("device", arch.removesuffix("a"))
 
     def recover(self) -> None:
         """Make the device usable again after a fault."""
-        self._vgpu.clear_error()
+        self.vgpu.clear_error()
 
     def check(self, status: int) -> None:
         if status:
-            raise RuntimeError(self._vgpu.last_error())
+            raise RuntimeError(self.vgpu.last_error())
 
     def upload(self, array: Array, skip_bytes: int = 0) -> int:
         """A device copy of `array` that begins `skip_bytes` into its allocation."""

@@ -2,8 +2,8 @@
  *
  * A kernel with the symbol S exports
  *
- *     int S(boltgen_gemm_args const* args, boltgen_status* status);      (or boltgen_conv2d_args)
- *     size_t S_workspace(boltgen_gemm_args const* args);
+ *     int S(boltgen_gemm_args const* args, boltgen_status* status);      (or another family's
+ * struct) size_t S_workspace(boltgen_gemm_args const* args);
  *
  * S enqueues the kernel on args->stream and returns status->code. It neither allocates nor
  * synchronises. S_workspace returns the bytes that S needs at args->workspace for these sizes.
@@ -103,6 +103,22 @@ typedef struct boltgen_conv2d_args {
   size_t workspace_bytes;
   void* stream;
 } boltgen_conv2d_args;
+
+/* A copy that casts, transposes or changes the number of channels; the symbol's kernel says which.
+ *
+ * NHWC: (n, pixels, c); NCHW: (n, c, pixels); pixels = h * w. Channels that the source does not
+ * have are zero, those that the target does not have are dropped. Both tensors are packed, and
+ * begin at a multiple of 16 bytes. Such a kernel has no workspace.
+ */
+typedef struct boltgen_move_args {
+  int32_t n;
+  int32_t pixels;
+  int32_t source_c;
+  int32_t target_c;
+  void const* source;
+  void* target;
+  void* stream;
+} boltgen_move_args;
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,186 @@
+"""Moves on the virtual GPU: exact, within their operands, in whole sectors, without conflicts."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.build.cache import Cache
+from boltgen.build.link import link_shared
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.codegen.move import move_symbol, render_moves
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
+from boltgen.settings import settings_from
+from tests.kernels.launch import Array, Cuda, KernelError, Status
+
+NCHW_F16 = Form(layout=ImageLayout.NCHW, dtype=DType.F16)
+NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+NHWC_F32 = Form(layout=ImageLayout.NHWC, dtype=DType.F32)
+MOVES = tuple(
+    Move(source=source, target=target)
+    for source in (NCHW_F16, NCHW_F32, NHWC_F16, NHWC_F32)
+    for target in (NCHW_F16, NCHW_F32, NHWC_F16, NHWC_F32)
+    if NHWC_F16 in (source, target)
+)
+# (n, h, w, source channels, target channels): images, odd everything, several tiles, vectors at
+# one side only, cropping, one pixel, more channels than a tile.
+SIZES = (
+    (2, 16, 24, 3, 4),
+    (1, 9, 7, 3, 8),
+    (2, 14, 19, 46, 48),
+    (1, 1, 1, 1, 8),
+    (3, 13, 5, 48, 46),
+    (1, 8, 8, 64, 64),
+    (2, 20, 26, 174, 176),
+    (1, 5, 12, 200, 200),
+    (1, 3, 3, 2039, 2040),
+    (1, 4, 4, 9, 1),
+    (1, 40, 41, 8, 1),
+)
+
+
+class MoveArgs(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("n", "pixels", "source_c", "target_c")),
+        *((name, ctypes.c_void_p) for name in ("source", "target", "stream")),
+    )
+
+
+RunMove = Callable[[Move, Array, int], Array]
+
+
+@pytest.fixture(scope="module", params=["sm_75", "sm_80", "sm_90"])
+def library(
+    cuda: Cuda, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
+    """All moves, on a device of their arch."""
+    cuda.become(request.param)
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    unit = kernel_unit(render_moves(MOVES, request.param), tools, DeviceCode.PTX)
+    objects = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
+    folder: Path = tmp_path_factory.mktemp("moves")
+    return ctypes.CDLL(str(link_shared([objects[0].path], folder / "libmoves.so", tools)))
+
+
+def launch(library: ctypes.CDLL, move: Move, args: MoveArgs) -> None:
+    status = Status()
+    if library[move_symbol(move)](ctypes.byref(args), ctypes.byref(status)):
+        raise KernelError(status)
+
+
+@pytest.fixture
+def run(cuda: Cuda, library: ctypes.CDLL) -> Iterator[RunMove]:
+    def run_move(move: Move, source: Array, target_c: int) -> Array:
+        like = reference_move(move, source, target_c)
+        poison = np.full(like.nbytes, 0xFF, np.uint8).view(like.dtype).reshape(like.shape)
+        nhwc = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
+        n, h, w, c = nhwc.shape
+        args = MoveArgs(n=n, pixels=h * w, source_c=c, target_c=target_c)
+        args.source, args.target = cuda.upload(source), cuda.upload(poison)
+        launch(library, move, args)
+        cuda.synchronise()
+        return cuda.download(args.target, like)
+
+    yield run_move
+    cuda.free_all()
+
+
+def image(move: Move, n: int, h: int, w: int, c: int, rng: np.random.Generator) -> Array:
+    shape = (n, c, h, w) if move.source.layout is ImageLayout.NCHW else (n, h, w, c)
+    values = rng.uniform(-4, 4, shape).astype(move.source.dtype.value)
+    # What rounding to FP16 makes of large, tiny and special values is part of the move.
+    special = np.array([np.inf, -0.0, 65519.0, 1e-8, 6e-8, -np.inf], move.source.dtype.value)
+    flat = values.reshape(-1)
+    flat[: min(flat.size, special.size)] = special[: flat.size]
+    return values
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("move", MOVES, ids=str)
+def test_a_move_is_exact(move: Move, sizes: tuple[int, ...], run: RunMove, rng) -> None:
+    n, h, w, source_c, target_c = sizes
+    source = image(move, n, h, w, source_c, rng)
+    with np.errstate(over="ignore"):
+        expected = reference_move(move, source, target_c)
+    moved = run(move, source, target_c)
+    unsigned = np.uint16 if expected.dtype == np.float16 else np.uint32
+    np.testing.assert_array_equal(moved.view(unsigned), expected.view(unsigned))
+
+
+@pytest.mark.parametrize("check", ["memcheck", "initcheck", "racecheck", "synccheck"])
+@pytest.mark.parametrize("move", MOVES, ids=str)
+def test_checks_find_nothing(move: Move, check: str, run: RunMove, cuda: Cuda, rng) -> None:
+    cuda.vgpu.clear_findings()
+    cuda.vgpu.set_option("check", check)
+    try:
+        for n, h, w, source_c, target_c in SIZES[:6]:
+            run(move, image(move, n, h, w, source_c, rng), target_c)
+    finally:
+        cuda.vgpu.set_option("check", "none")
+    assert cuda.vgpu.findings() == []
+
+
+# Sizes whose rows begin at whole sectors: a byte that is not asked for is then never touched.
+@pytest.mark.parametrize(
+    ("move", "sizes"),
+    [
+        (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 4)),
+        (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 8)),
+        (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 64, 64)),
+        (Move(source=NCHW_F16, target=NHWC_F16), (1, 16, 16, 128, 128)),
+        (Move(source=NHWC_F16, target=NCHW_F32), (1, 16, 16, 64, 64)),
+        (Move(source=NHWC_F16, target=NCHW_F16), (1, 16, 16, 64, 64)),
+        (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 46, 48)),
+        (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 174, 176)),
+        (Move(source=NHWC_F32, target=NHWC_F16), (4, 16, 16, 46, 48)),
+        (Move(source=NHWC_F16, target=NHWC_F32), (4, 16, 16, 48, 46)),
+    ],
+    ids=str,
+)
+def test_every_sector_is_whole_and_no_bank_conflicts(
+    move: Move, sizes: tuple[int, ...], run: RunMove, cuda: Cuda, rng
+) -> None:
+    n, h, w, source_c, target_c = sizes
+    source = image(move, n, h, w, source_c, rng)
+    cuda.vgpu.clear_launches()
+    cuda.vgpu.set_option("counters", "on")
+    try:
+        moved = run(move, source, target_c)
+    finally:
+        cuda.vgpu.set_option("counters", "off")
+    (counted,) = cuda.vgpu.counters()
+    assert counted["global_store"]["sectors"] * 32 == moved.nbytes
+    # A tile of a repad begins at any vector: one sector more at either end of each block.
+    tiles = -(-moved.size // 4096) if move.source.layout is move.target.layout else 0
+    assert counted["global_load"]["sectors"] * 32 <= source.nbytes + 2 * 32 * tiles
+    assert counted["shared"]["bank_conflicts"] == 0
+
+
+def test_one_side_is_what_kernels_compute_in() -> None:
+    with pytest.raises(InvalidProblemError, match=r"from nchw_f32 to nchw_f16; one of them must be"):
+        Move(source=NCHW_F32, target=NCHW_F16)
+
+
+def test_bad_arguments_are_named(library: ctypes.CDLL, cuda: Cuda) -> None:
+    move = Move(source=NCHW_F32, target=NHWC_F16)
+    good = cuda.upload(np.zeros(64, np.float32))
+    args = MoveArgs(n=1, pixels=4, source_c=3, target_c=4)
+    args.source, args.target = good, good + 2
+    with pytest.raises(KernelError, match=r"target is at address .*16-byte alignment"):
+        launch(library, move, args)
+    args.target, args.pixels = good, 0
+    with pytest.raises(KernelError, match="pixels is 0; it must be at least 1"):
+        launch(library, move, args)
+    args.pixels, args.source = 4, None
+    with pytest.raises(KernelError, match="source is a null pointer"):
+        launch(library, move, args)
+    cuda.free_all()
