@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     table = "\n".join(
-        f"  {name:<10} {entry.summary}; {entry.published_parameters_millions} M parameters"
+        f"  {name:<12} {entry.summary}; {entry.parameters_millions} M parameters"
         for name, entry in MODELS.items()
     )
     parser = argparse.ArgumentParser(

@@ -9,18 +9,29 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from models.bert import bert_base
-from models.repvgg import repvgg_a0
+from models.repvgg import (
+    repvgg_a0,
+    repvgg_a1,
+    repvgg_b0,
+    repvggaug_a0,
+    repvggaug_a1,
+    repvggaug_b0,
+)
 from models.resnet import resnet18, resnet50
 from models.vgg import vgg16
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A builder, what it builds, and the parameter count that its authors publish."""
+    """A builder, what it builds, and how many parameters that has.
+
+    The count is the one that the authors publish, rounded as they do; RepVGGAug's is its
+    description's (see `models.repvgg`).
+    """
 
     builder: Callable[..., ModelProto]
     summary: str
-    published_parameters_millions: float
+    parameters_millions: float
 
     def options(self) -> Mapping[str, object]:
         """Names of the builder's keyword options, with their default values."""
@@ -33,6 +44,11 @@ MODELS: Mapping[str, Entry] = {
     "resnet50": Entry(resnet50, "residual network, bottleneck blocks, batch norm", 25.56),
     "vgg16": Entry(vgg16, "thirteen 3x3 convolutions, three dense layers", 138.36),
     "repvgg_a0": Entry(repvgg_a0, "RepVGG A0 in deploy form: 3x3 convolutions and ReLU", 8.31),
+    "repvgg_a1": Entry(repvgg_a1, "RepVGG A1 in deploy form: wider", 12.79),
+    "repvgg_b0": Entry(repvgg_b0, "RepVGG B0 in deploy form: wider and deeper", 14.34),
+    "repvggaug_a0": Entry(repvggaug_a0, "RepVGG A0 with 1x1 convolutions between", 8.87),
+    "repvggaug_a1": Entry(repvggaug_a1, "RepVGG A1 with 1x1 convolutions between", 13.79),
+    "repvggaug_b0": Entry(repvggaug_b0, "RepVGG B0 with 1x1 convolutions between", 15.51),
     "bert_base": Entry(bert_base, "encoder of BERT-base, without embeddings", 85.05),
 }
 
