@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,8 +14,18 @@ import boltgen
 from boltgen import report
 from boltgen.build.progress import reporter_for
 from boltgen.build.relay_env import make_relay_environment
+from boltgen.cli_console import (
+    Accumulate,
+    Debug,
+    Frontend,
+    Jobs,
+    Shape,
+    err,
+    errors_for_people,
+    out,
+    parse_shape,
+)
 from boltgen.cli_vgpu import vgpu_app
-from boltgen.errors import BoltgenError
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Verdict, examine
@@ -32,38 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(vgpu_app, name="vgpu")
-_out = Console()
-_err = Console(stderr=True)
-
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
-
-
-@contextmanager
-def _errors_for_people(debug: bool) -> Iterator[None]:
-    try:
-        yield
-    except BoltgenError as error:
-        if debug:
-            raise
-        _err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        _err.print("interrupted; nothing half-written was kept")
-        raise typer.Exit(130) from None
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`name=1,3,224,224` as a name, which may hold an equals sign, and a shape.
-
-    Raises:
-        typer.BadParameter: it is not of that form.
-    """
-    name, _, extents = text.rpartition("=")
-    parts = extents.split(",")
-    if not name or not all(part.strip().isdigit() for part in parts):
-        raise typer.BadParameter(f"--shape {text!r} is not of the form name=1,3,224,224")
-    return name, tuple(int(part) for part in parts)
 
 
 @app.command("compile")
@@ -71,18 +47,10 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_80",
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(help="An input's shape, name=1,3,224,224; for dynamic dimensions."),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Compilers that run at once.")] = None,
-    accumulate: Annotated[
-        str, typer.Option(help="What products are summed in: float32 or float16.")
-    ] = "float32",
-    frontend: Annotated[
-        str | None,
-        typer.Option(help="relax or relay; by default what the installed TVM has."),
-    ] = None,
+    shape: Shape = None,
+    jobs: Jobs = None,
+    accumulate: Accumulate = "float32",
+    frontend: Frontend = None,
     debug: Debug = False,
 ) -> None:
     """Compile a model to a folder with one deployable library.
@@ -93,7 +61,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
 
         boltgen compile bert.onnx --shape input_ids=1,128 -o bert --jobs 4
     """
-    with _errors_for_people(debug):
+    with errors_for_people(debug):
         artifact = boltgen.compile(
             model,
             arch=arch,
@@ -101,11 +69,11 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             jobs=jobs,
             accumulate=accumulate,
             frontend=frontend,
-            reporter=reporter_for(_err),
+            reporter=reporter_for(err),
         )
         artifact.save(output)
         saved = Artifact.load(output)
-    _out.print(report.phases(saved.metadata))
+    out.print(report.phases(saved.metadata))
     _print_summary(saved)
 
 
@@ -127,7 +95,7 @@ def run(
 
         boltgen run resnet50 --inputs image.npz --device cuda
     """
-    with _errors_for_people(debug):
+    with errors_for_people(debug):
         outputs = boltgen.load(folder).run(read_arrays(inputs), device=device)
         if output:
             write_arrays(output, outputs)
@@ -136,7 +104,7 @@ def run(
         found = (array.min(), array.mean(), array.max()) if array.size else ()
         numbers = [f"{number:.5g}" for number in found]
         table.add_row(Text(name), str(array.dtype), str(array.shape), *numbers)
-    _out.print(table)
+    out.print(table)
 
 
 @app.command()
@@ -147,11 +115,11 @@ def inspect(folder: Folder, debug: Debug = False) -> None:
 
         boltgen inspect resnet50
     """
-    with _errors_for_people(debug):
+    with errors_for_people(debug):
         artifact = Artifact.load(folder)
-    _out.print(report.operators(artifact.metadata))
-    _out.print(report.kernels(artifact.metadata))
-    _out.print(report.phases(artifact.metadata))
+    out.print(report.operators(artifact.metadata))
+    out.print(report.kernels(artifact.metadata))
+    out.print(report.phases(artifact.metadata))
     _print_summary(artifact)
 
 
@@ -169,9 +137,9 @@ def setup_relay(
 
         boltgen setup-relay relay-env && relay-env/bin/boltgen doctor
     """
-    with _errors_for_people(debug):
-        made = make_relay_environment(folder, python=python, reporter=reporter_for(_err))
-    _out.print(f"TVM 0.17 with Relay: {made}", soft_wrap=True)
+    with errors_for_people(debug):
+        made = make_relay_environment(folder, python=python, reporter=reporter_for(err))
+    out.print(f"TVM 0.17 with Relay: {made}", soft_wrap=True)
 
 
 @app.command()
@@ -186,19 +154,19 @@ def doctor(debug: Debug = False) -> None:
     """
     styles = {Verdict.FINE: "green", Verdict.OPTIONAL: "yellow", Verdict.BROKEN: "bold red"}
     table = Table("", "what", "where, or what to do")
-    with _errors_for_people(debug):
-        findings = list(examine(settings_from(), reporter_for(_err)))
+    with errors_for_people(debug):
+        findings = list(examine(settings_from(), reporter_for(err)))
     for found in findings:
         verdict = Text(found.verdict.value, style=styles[found.verdict])
         table.add_row(verdict, found.subject, Text(found.detail, overflow="fold"))
-    _out.print(table)
+    out.print(table)
     if any(found.verdict is Verdict.BROKEN for found in findings):
         raise typer.Exit(1)
 
 
 def _print_summary(artifact: Artifact) -> None:
     metadata = artifact.metadata
-    _out.print(
+    out.print(
         Text(
             f"{len(metadata.regions)} regions in {len(metadata.kernels)} kernels for "
             f"{metadata.arch}; inputs {'; '.join(map(str, metadata.inputs))}; "
@@ -206,9 +174,9 @@ def _print_summary(artifact: Artifact) -> None:
         ),
         soft_wrap=True,
     )
-    _out.print("worth opening:", style="bold")
+    out.print("worth opening:", style="bold")
     for path in artifact.worth_opening():
-        _out.print(Text(f"  {path}"), soft_wrap=True)
+        out.print(Text(f"  {path}"), soft_wrap=True)
 
 
 def main() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from boltgen.build.progress import reporter_for
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.errors import BoltgenError
+from boltgen.cli_console import err, errors_for_people
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
 vgpu_app = typer.Typer(help="The virtual GPU by itself.", no_args_is_help=True)
-_err = Console(stderr=True)
 
 
 @vgpu_app.callback()
@@ -59,13 +56,10 @@ def run_command(
         options["check"] = ",".join(check)
     if threads:
         options["threads"] = str(threads)
-    try:
+    with errors_for_people(debug=False):
         settings = settings_from()
-        libraries = vgpu_libraries(settings, reporter=reporter_for(_err))
+        libraries = vgpu_libraries(settings, reporter=reporter_for(err))
         done = run_program(command, libraries=libraries, options=options, settings=settings)
-    except BoltgenError as error:
-        _err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
-        raise typer.Exit(1) from None
     if done.returncode < 0:
-        _err.print(f"{command[0]} was ended by signal {-done.returncode}")
+        err.print(f"{command[0]} was ended by signal {-done.returncode}")
     raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)

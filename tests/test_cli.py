@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 import boltgen.compiler
-from boltgen import cli
+from boltgen import cli, cli_console
 from boltgen.errors import CompileError
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Finding, Verdict
@@ -27,8 +27,8 @@ def sample(tmp_path: Path) -> Artifact:
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables as wide as they like: what is tested is words, not where lines break."""
-    monkeypatch.setattr(cli._out, "width", 400)
-    monkeypatch.setattr(cli._err, "width", 400)
+    monkeypatch.setattr(cli_console.out, "width", 400)
+    monkeypatch.setattr(cli_console.err, "width", 400)
 
 
 def test_help_has_examples() -> None:
@@ -50,11 +50,11 @@ def test_usage_errors_end_with_status_2() -> None:
 
 
 def test_shapes() -> None:
-    assert cli.parse_shape("x=1,3,224,224") == ("x", (1, 3, 224, 224))
-    assert cli.parse_shape("a=b=1") == ("a=b", (1,))
+    assert cli_console.parse_shape("x=1,3,224,224") == ("x", (1, 3, 224, 224))
+    assert cli_console.parse_shape("a=b=1") == ("a=b", (1,))
     for text in ("x", "x=", "=1", "x=1,,2", "x=1,-2", "x=one"):
         with pytest.raises(typer.BadParameter, match=r"is not of the form name=1,3,224,224"):
-            cli.parse_shape(text)
+            cli_console.parse_shape(text)
 
 
 def test_compile_passes_its_options_on(

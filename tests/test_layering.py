@@ -40,7 +40,17 @@ ALLOWED = {
     "report": {"runtime"},
 }
 # The edges: the public names, the command line, and what is bound to them.
-_UNBOUND = {"", "cli", "cli_vgpu", "__main__", "relax", "relay"}
+_UNBOUND = {
+    "",
+    "cli",
+    "cli_console",
+    "cli_db",
+    "cli_tune",
+    "cli_vgpu",
+    "__main__",
+    "relax",
+    "relay",
+}
 # Where outside packages and powers may be used.
 EXTERNAL = {
     "tvm": ("boltgen.frontend", "boltgen.runtime"),

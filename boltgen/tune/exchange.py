@@ -1,0 +1,64 @@
+"""Records as files that people exchange: JSON, a line each; compressed where the name says so."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, TextIO, cast
+
+from boltgen.errors import RecordError
+from boltgen.tune.records import Record, from_line, to_line
+
+_GZIP = ".gz"
+
+
+def _opened(path: Path, mode: Literal["rt", "wt"]) -> TextIO:
+    if path.suffix == _GZIP:
+        return cast(TextIO, gzip.open(path, mode, encoding="utf-8"))
+    return cast(TextIO, path.open(mode, encoding="utf-8"))
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of a file, one by one; empty lines are passed over.
+
+    Raises:
+        RecordError: the file cannot be read, or a line is no record; the message names file, line
+            and field.
+    """
+    number = 1
+    try:
+        with _opened(path, "rt") as lines:
+            for line in lines:
+                if line.strip():
+                    yield from_line(line)
+                number += 1
+    except RecordError as error:
+        raise RecordError(f"{path}, line {number}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecordError(f"{path} cannot be read: {reason}") from error
+
+
+def write_records(path: Path, records: Iterable[Record]) -> int:
+    """Write records to a file, which appears whole or not at all; how many they were.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    count = 0
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+            staged = Path(folder) / path.name
+            with _opened(staged, "wt") as file:
+                for record in records:
+                    file.write(to_line(record) + "\n")
+                    count += 1
+            staged.replace(path)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written: {error.strerror or error}") from error
+    return count
