@@ -235,7 +235,7 @@ def _region_info(launch: AdapterLaunch, built: BuiltRegions) -> RegionInfo:
         kernel=plan.kernel_of(launch).symbol,
         config=str(decision.config),
         split_k=launch.split_k,
-        why=f"{decision.config}: {decision.predicted_us:.1f} us predicted by {decision.origin}",
+        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}",
     )
 
 

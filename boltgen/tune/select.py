@@ -1,13 +1,13 @@
 """Chooses a configuration for every task of a model, and few kernels for all of them.
 
 Arrow: `tune.select`, from tasks to decisions. Where the costs come from is the `CostSource`'s
-affair: the analytical model here, later a profiler and its database.
+affair: the analytical model here, measurements in `tune.measured`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -45,47 +45,56 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The configuration chosen for a task; `origin` names where its cost came from ("model")."""
+    """The configuration chosen for a task, its time, and where that comes from, in words."""
 
     problem: Problem
     epilogue: Epilogue
     config: Cutlass2Config
-    predicted_us: float
-    origin: str = "model"
+    time_us: float
+    origin: str
 
 
-# What one kernel offers a task: the best cost, and the launch (with its split-K) that has it.
+# What one kernel offers a task: the best time, and the launch (with its split-K) that has it.
 Menu: TypeAlias = dict[Cutlass2Config, tuple[float, Cutlass2Config]]
 Cost: TypeAlias = float | Failure
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a task's legal configurations cost, in microseconds, or why one has no time.
+
+    All come from one `origin`: times of two devices, or of a device and a model, do not compare.
+    """
+
+    by_config: Mapping[Cutlass2Config, Cost]
+    origin: str
+
+
 class CostSource(Protocol):
-    """Where costs come from; the profiler and its database have the same interface."""
+    """Where costs come from."""
 
-    @property
-    def origin(self) -> str:
-        """What decisions name as their origin."""
-        ...
+    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+        """The costs of a task.
 
-    def cost_us(self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config) -> Cost:
-        """Time of one launch in microseconds, or why there is none."""
+        Raises:
+            NoLegalConfigError: it has no legal configuration.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCost:
+class ModelCosts:
     """Costs by the analytical model: needs no GPU and never fails."""
 
     arch: Arch
 
-    @property
-    def origin(self) -> str:
-        """Always "model"."""
-        return "model"
-
-    def cost_us(self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config) -> Cost:
-        """The predicted time."""
-        return predict(problem, epilogue, config, self.arch).time_us
+    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+        """The predicted times of all configurations worth considering."""
+        times = {
+            config: predict(problem, epilogue, config, self.arch).time_us
+            for config in enumerate_configs(problem, self.arch)
+        }
+        return Costs(by_config=times, origin="predicted by the analytical model")
 
 
 def select(
@@ -106,19 +115,21 @@ def select(
         arch: for which to choose.
         source: of costs; the analytical model by default.
         kernel_price_us: time per inference that one more kernel must save. By default a fraction
-            of the sum of the best costs; 0 chooses the best configuration for every task.
+            of the sum of the best times; 0 chooses the best configuration for every task.
 
     Raises:
         NoLegalConfigError: a task has no legal configuration, or none that has a cost.
     """
-    costs = ModelCost(arch) if source is None else source
+    source = source or ModelCosts(arch)
     groups: dict[KernelSpec, list[int]] = defaultdict(list)
     menus: list[Menu] = []
+    costs: dict[tuple[Problem, Epilogue], Costs] = {}
     priced: dict[tuple[Problem, Epilogue], Menu] = {}
     for index, task in enumerate(tasks):
         key = (task.problem, task.epilogue)
         if key not in priced:
-            priced[key] = _menu(task, arch, costs)
+            costs[key] = source.costs(task.problem, task.epilogue)
+            priced[key] = _menu(task, arch, costs[key])
         menus.append(priced[key])
         groups[kernel_spec(task.problem, task.epilogue, _SAME_CONFIG, arch.name)].append(index)
 
@@ -133,19 +144,18 @@ def select(
             problem=task.problem,
             epilogue=task.epilogue,
             config=chosen[index][1],
-            predicted_us=chosen[index][0],
-            origin=costs.origin,
+            time_us=chosen[index][0],
+            origin=costs[task.problem, task.epilogue].origin,
         )
         for index, task in enumerate(tasks)
     )
 
 
-def _menu(task: Task, arch: Arch, costs: CostSource) -> Menu:
+def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
     """Per kernel (a config without split-K): the best cost and launch for the task."""
     menu: Menu = {}
     failures: list[str] = []
-    for config in enumerate_configs(task.problem, arch):
-        cost = costs.cost_us(task.problem, task.epilogue, config)
+    for config, cost in costs.by_config.items():
         if isinstance(cost, Failure):
             failures.append(cost.reason)
             continue

@@ -11,10 +11,11 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import kernel_spec
 from boltgen.space.legality import violations
 from boltgen.tune.outcome import Failure, Fault
-from boltgen.tune.select import Decision, Task, select
+from boltgen.tune.select import Costs, Decision, Task, select
 from tests.tune.resnet50_layers import biased, resnet50_tasks
 
 SM80 = arch_named("sm_80")
@@ -41,11 +42,11 @@ def test_resnet50_takes_at_most_12_kernels(name, batch):
     assert [(d.problem, d.epilogue) for d in decisions] == [(t.problem, t.epilogue) for t in tasks]
     for decision in decisions:
         assert violations(decision.problem, decision.config, arch_named(name)) == ()
-        assert decision.origin == "model"
+        assert decision.origin == "predicted by the analytical model"
     assert decisions == select(tasks, arch_named(name))
     # What sharing costs: each kernel left out would have saved at most its price.
     free = select(tasks, arch_named(name), kernel_price_us=0)
-    total, best = (sum(d.predicted_us for d in each) for each in (decisions, free))
+    total, best = (sum(d.time_us for d in each) for each in (decisions, free))
     assert best <= total <= 1.1 * best
 
 
@@ -68,9 +69,12 @@ class ByTile:
 
     liked: dict[int, int]
     fails: bool = False
-    origin: str = "profiler"
 
-    def cost_us(self, problem, epilogue, config):
+    def costs(self, problem, epilogue):
+        configs = enumerate_configs(problem, SM80)
+        return Costs(by_config={c: self.cost(problem, c) for c in configs}, origin="measured")
+
+    def cost(self, problem, config):
         if self.fails:
             return Failure(fault=Fault.COMPILE, reason="nvcc was killed")
         if config.threadblock.m == 256:
@@ -88,14 +92,14 @@ def gemm_tasks(*heights: int, occurrences: int = 1) -> list[Task]:
 def test_a_kernel_is_added_only_where_it_saves_more_than_its_price():
     source = ByTile({512: 64, 1024: 128})
     cheap = select(gemm_tasks(512, 1024), SM80, source, kernel_price_us=1.0)
-    assert [d.predicted_us for d in cheap] == [10.0, 10.0]
+    assert [d.time_us for d in cheap] == [10.0, 10.0]
     assert len(kernels(cheap, "sm_80")) == 2
     dear = select(gemm_tasks(512, 1024), SM80, source, kernel_price_us=3.0)
     assert len(kernels(dear, "sm_80")) == 1
-    assert sorted(d.predicted_us for d in dear) == [10.0, 12.0]
+    assert sorted(d.time_us for d in dear) == [10.0, 12.0]
     often = select(gemm_tasks(512, 1024, occurrences=2), SM80, source, kernel_price_us=3.0)
     assert len(kernels(often, "sm_80")) == 2
-    assert {d.origin for d in often} == {"profiler"}
+    assert {d.origin for d in often} == {"measured"}
 
 
 def test_tasks_without_a_common_tile_each_get_a_kernel_whatever_its_price():
