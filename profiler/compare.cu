@@ -1,0 +1,112 @@
+// Judges an output by the reference's intervals; the rules are those of reference.compare.
+
+#include <cuda_fp16.h>
+
+#include <cfloat>
+#include <cmath>
+
+#include "process.h"
+
+namespace boltgen::profiler {
+namespace {
+
+struct Tally {
+  unsigned long long wrong;
+  unsigned long long not_finite;
+  unsigned long long first_wrong;
+};
+
+__device__ float widened(half x) { return __half2float(x); }
+__device__ float widened(float x) { return x; }
+
+/// The smallest magnitude that rounds to infinity.
+template <typename Element>
+struct Overflow;
+template <>
+struct Overflow<half> {
+  static constexpr float kValue = 65520.0f;
+};
+template <>
+struct Overflow<float> {
+  static constexpr float kValue = FLT_MAX;
+};
+
+template <typename Element>
+__device__ bool is_right(float got, float low, float high) {
+  if (isnan(low)) {
+    return isnan(got);
+  }
+  if (low != high && (isinf(low) || isinf(high))) {
+    return true;  // an intermediate may have overflowed: anything is right
+  }
+  if (isinf(got)) {
+    return got > 0.0f ? high >= Overflow<Element>::kValue : low <= -Overflow<Element>::kValue;
+  }
+  return low <= got && got <= high;
+}
+
+template <typename Element>
+__global__ void compare(Element const* output, float const* low, float const* high, uint64_t count,
+                        Tally* tally) {
+  uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
+  for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    float const got = widened(output[i]);
+    if (!is_right<Element>(got, low[i], high[i])) {
+      atomicAdd(&tally->wrong, 1ull);
+      atomicAdd(&tally->not_finite, isnan(got) ? 1ull : 0ull);
+      atomicMin(&tally->first_wrong, static_cast<unsigned long long>(i));
+    }
+  }
+}
+
+template <typename Element>
+int compare_all(Element const* output, float const* low, float const* high, uint64_t count,
+                profiler_verdict* out, profiler_status* status) {
+  Tally tally{0, 0, ~0ull};
+  void* on_device = nullptr;
+  if (int const code = profiler_allocate(sizeof(tally), &on_device, status)) {
+    return code;
+  }
+  if (int const code = profiler_copy(on_device, &tally, sizeof(tally), status)) {
+    return code;
+  }
+  unsigned const threads = 256;
+  uint64_t const wanted = (count + threads - 1) / threads;
+  unsigned const blocks = unsigned(wanted < 4096 ? wanted : 4096);
+  compare<Element>
+      <<<blocks, threads, 0, stream()>>>(output, low, high, count, static_cast<Tally*>(on_device));
+  cudaError_t const error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    return fail(status, error, "launch of compare");
+  }
+  if (int const code = profiler_copy(&tally, on_device, sizeof(tally), status)) {
+    return code;
+  }
+  *out = {tally.wrong, tally.not_finite, tally.first_wrong, 0.0f, 0.0f, 0.0f};
+  if (tally.wrong > 0) {
+    uint64_t const i = tally.first_wrong;
+    Element got;
+    if (int const code = profiler_copy(&got, output + i, sizeof(got), status)) {
+      return code;
+    }
+    if (int const code = profiler_copy(&out->low, low + i, sizeof(float), status)) {
+      return code;
+    }
+    if (int const code = profiler_copy(&out->high, high + i, sizeof(float), status)) {
+      return code;
+    }
+    out->got = float(got);
+  }
+  return profiler_release(on_device, status);
+}
+
+}  // namespace
+}  // namespace boltgen::profiler
+
+int profiler_compare(void const* output, int dtype, float const* low, float const* high,
+                     uint64_t count, profiler_verdict* out, profiler_status* status) {
+  using boltgen::profiler::compare_all;
+  return dtype == PROFILER_F16
+             ? compare_all(static_cast<half const*>(output), low, high, count, out, status)
+             : compare_all(static_cast<float const*>(output), low, high, count, out, status);
+}

@@ -1,0 +1,200 @@
+// Epilogues in interval arithmetic, in FP64: where the value of a right kernel may lie.
+//
+// The rules are those of boltgen/ir/interval.py; a test holds the two together. Generated kernels
+// share nothing with this.
+
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cfloat>
+#include <cmath>
+
+#include "profiler.h"
+
+namespace boltgen::profiler {
+
+struct Interval {
+  double low;
+  double high;
+};
+
+/// One ulp of an FP32 value is at most this fraction of it.
+constexpr double kFloat32Ulp = 0x1p-23;
+
+__device__ inline Interval anything() { return {-INFINITY, INFINITY}; }
+
+__device__ inline double finite_magnitude(double x) { return isfinite(x) ? fabs(x) : 0.0; }
+
+// Like NumPy's, these pass NaN on; fmin and fmax do not.
+__device__ inline double minimum(double x, double y) {
+  return isnan(x) || isnan(y) ? NAN : fmin(x, y);
+}
+__device__ inline double maximum(double x, double y) {
+  return isnan(x) || isnan(y) ? NAN : fmax(x, y);
+}
+
+__device__ inline double sigmoid(double x) {
+  // exp of a negative number only, so that no large argument overflows.
+  double const e = exp(-fabs(x));
+  return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
+}
+
+__device__ inline double softplus(double x) { return maximum(x, 0.0) + log1p(exp(-fabs(x))); }
+
+__device__ inline double function(profiler_node const& node, double x) {
+  double const first = node.constants[0], second = node.constants[1];
+  switch (node.op) {
+    case PROFILER_NEGATE:
+      return -x;
+    case PROFILER_ABS:
+      return fabs(x);
+    case PROFILER_SQRT:
+      return sqrt(x);
+    case PROFILER_RSQRT:
+      return 1.0 / sqrt(x);
+    case PROFILER_EXP:
+      return exp(x);
+    case PROFILER_LOG:
+      return log(x);
+    case PROFILER_ERF:
+      return erf(x);
+    case PROFILER_TANH:
+      return tanh(x);
+    case PROFILER_RELU:
+      return maximum(x, 0.0);
+    case PROFILER_LEAKY_RELU:
+      return x > 0.0 ? x : first * x;
+    case PROFILER_CLIP:
+      return minimum(maximum(x, first), second);
+    case PROFILER_GELU_ERF:
+      return 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
+    case PROFILER_GELU_TANH:
+      // sqrt(2 / pi). Source: Hendrycks and Gimpel, Gaussian Error Linear Units, section 2.
+      return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case PROFILER_SIGMOID:
+      return sigmoid(x);
+    case PROFILER_SILU:
+      return x * sigmoid(x);
+    case PROFILER_HARDSIGMOID:
+      return minimum(maximum(first * x + second, 0.0), 1.0);
+    case PROFILER_HARDSWISH:
+      return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
+    case PROFILER_SOFTPLUS:
+      return softplus(x);
+    case PROFILER_MISH:
+      return x * tanh(softplus(x));
+    default:
+      return NAN;
+  }
+}
+
+__device__ inline double function(profiler_node const& node, double x, double y) {
+  switch (node.op) {
+    case PROFILER_ADD:
+      return x + y;
+    case PROFILER_SUBTRACT:
+      return x - y;
+    case PROFILER_MULTIPLY:
+      return x * y;
+    case PROFILER_DIVIDE:
+      return x / y;
+    case PROFILER_MAXIMUM:
+      return maximum(x, y);
+    case PROFILER_MINIMUM:
+      return minimum(x, y);
+    default:
+      return NAN;
+  }
+}
+
+/// Grows to the hull of the values that a function has at the corners of its domain.
+class Hull {
+ public:
+  __device__ explicit Hull(double corner) : low_(corner), high_(corner), has_nan_(isnan(corner)) {}
+
+  __device__ void add(double corner) {
+    low_ = fmin(low_, corner);
+    high_ = fmax(high_, corner);
+    has_nan_ = has_nan_ || isnan(corner);
+  }
+
+  /// A NaN at some corners and not at others says nothing.
+  __device__ Interval interval() const {
+    return has_nan_ && !isnan(low_) ? anything() : Interval{low_, high_};
+  }
+
+ private:
+  double low_, high_;
+  bool has_nan_;
+};
+
+/// `x` after an FP32 operation: `ulps` of the value and an absolute part; FP32 may overflow.
+__device__ inline Interval widened(Interval x, double ulps, double absolute) {
+  double const relative = kFloat32Ulp * ulps;
+  double const flush = ulps > 0.0 ? double(FLT_MIN) : 0.0;
+  double const low = x.low - (relative * finite_magnitude(x.low) + absolute + flush);
+  double const high = x.high + (relative * finite_magnitude(x.high) + absolute + flush);
+  return {low < -double(FLT_MAX) ? -INFINITY : low, high > double(FLT_MAX) ? INFINITY : high};
+}
+
+__device__ inline Interval unary_image(profiler_node const& node, Interval x) {
+  Hull hull(function(node, x.low));
+  hull.add(function(node, x.high));
+  if (x.low < node.turn && node.turn < x.high) {  // never where turn is NaN
+    hull.add(function(node, node.turn));
+  }
+  Interval image = hull.interval();
+  // x * f(x) tends to 0 at -inf; whether a kernel returns that or inf * 0 is its own affair.
+  if (isnan(image.low) && isinf(x.low)) {
+    image = anything();
+  }
+  double const magnitude = fmax(finite_magnitude(x.low), finite_magnitude(x.high));
+  return widened(image, node.ulps, kFloat32Ulp * (node.input_ulps * magnitude + node.unit_ulps));
+}
+
+__device__ inline Interval binary_image(profiler_node const& node, Interval x, Interval y) {
+  Hull hull(function(node, x.low, y.low));
+  hull.add(function(node, x.low, y.high));
+  hull.add(function(node, x.high, y.low));
+  hull.add(function(node, x.high, y.high));
+  Interval image = hull.interval();
+  if (node.op == PROFILER_DIVIDE && y.low <= 0.0 && y.high >= 0.0) {
+    image = anything();
+  }
+  return widened(image, node.ulps, 0.0);
+}
+
+__device__ inline double rounded(double x, int dtype) {
+  return dtype == PROFILER_F16 ? double(__half2float(__double2half(x))) : double(float(x));
+}
+
+/// Rounds to `dtype` to nearest even, as if its exponent had no upper end.
+__device__ inline float rounded_unbounded(double x, int dtype) {
+  constexpr double kHalfMax = 65504.0;
+  constexpr int kHalfDigits = 11;
+  if (dtype != PROFILER_F16) {
+    return float(x);
+  }
+  if (!(fabs(x) > kHalfMax) || isinf(x)) {
+    return float(rounded(x, dtype));
+  }
+  int exponent;
+  double const mantissa = frexp(x, &exponent);
+  return float(ldexp(rint(ldexp(mantissa, kHalfDigits)), exponent - kHalfDigits));
+}
+
+/// All values within the accumulation's error of `product`; certain infinities and NaN stay.
+__device__ inline Interval accumulated(double product, double magnitude,
+                                       profiler_rounding const& rounding) {
+  double error = rounding.relative * magnitude + (magnitude > 0.0 ? rounding.absolute : 0.0);
+  if (magnitude + error >= rounding.overflow) {
+    error = INFINITY;
+  }
+  if (!isfinite(product)) {
+    error = 0.0;
+  }
+  return {product - error, product + error};
+}
+
+}  // namespace boltgen::profiler
