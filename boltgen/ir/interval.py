@@ -28,7 +28,7 @@ BINARY_FUNCTIONS = {
     BinaryOp.MINIMUM: np.minimum,
 }
 # Half an ulp for a rounded operation; none for a choice between operands.
-_BINARY_ULPS = {
+BINARY_ULPS = {
     BinaryOp.ADD: 0.5,
     BinaryOp.SUBTRACT: 0.5,
     BinaryOp.MULTIPLY: 0.5,
@@ -76,7 +76,7 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
     image = _hull(corners)
     if op is BinaryOp.DIVIDE:
         image = _free(image, (rhs.low <= 0.0) & (rhs.high >= 0.0))
-    return _widened(image, _BINARY_ULPS[op], np.float64(0.0))
+    return _widened(image, BINARY_ULPS[op], np.float64(0.0))
 
 
 def as_float32(value: float) -> float:

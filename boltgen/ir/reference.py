@@ -318,17 +318,38 @@ def _rounded(x: Array, dtype: DType) -> Array:
     return _wide(x.astype(dtype.value))
 
 
-def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
-    """Bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """How far a kernel's accumulated sum may be from the exact one.
+
+    Where `magnitude` is the sum of |a||b|: by relative * magnitude, and by absolute unless the
+    magnitude is 0; anywhere where magnitude and error reach `overflow`.
+    """
+
+    relative: float
+    absolute: float = 0.0
+    overflow: float = math.inf
+
+
+def accumulation_rounding(problem: Problem) -> Rounding:
+    """The rounding of the problem's sums; see `error_bound`."""
     k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
     blocks = -(-k // _BLOCK)
     additions = {DType.F32: blocks * (_BLOCK + 1), DType.F16: blocks}[problem.acc_dtype]
     additions += _MOST_SLICES
     relative = math.expm1(additions * math.log1p(_ROUNDOFF[problem.acc_dtype]))
-    error = relative * magnitude
-    if problem.acc_dtype is DType.F16:
-        # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
-        error += np.where(magnitude > 0.0, additions * _HALF_SUBNORMAL_ULP, 0.0)
-        overflows = magnitude + error >= overflow_threshold(DType.F16)
-        error = np.where(overflows, np.inf, error)
-    return error
+    if problem.acc_dtype is DType.F32:
+        return Rounding(relative=relative)
+    # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+    return Rounding(
+        relative=relative,
+        absolute=additions * _HALF_SUBNORMAL_ULP,
+        overflow=overflow_threshold(DType.F16),
+    )
+
+
+def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
+    """Bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
+    rounding = accumulation_rounding(problem)
+    error = rounding.relative * magnitude + np.where(magnitude > 0.0, rounding.absolute, 0.0)
+    return np.where(magnitude + error >= rounding.overflow, np.inf, error)

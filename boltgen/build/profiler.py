@@ -1,0 +1,83 @@
+"""Builds the profiler's shared library, once per machine, compiler and version of its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boltgen.build.cache import Cache
+from boltgen.build.children import Children
+from boltgen.build.progress import Reporter, Silent
+from boltgen.build.toolchain import Toolchain
+from boltgen.errors import ToolchainError
+from boltgen.ir.key import digest
+from boltgen.paths import resource_dir
+
+LIBRARY = "libboltgen_profiler.so"
+
+_SOURCES = (".cu", ".cuh", ".cpp", ".h")
+_LOG = "build.log"
+# PTX of the oldest serves the virtual GPU and what comes after the newest.
+_PTX = "75"
+_SASS = ("80", "86", "89", "90")
+
+
+def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None = None) -> Path:
+    """The shared library whose C interface is `profiler/profiler.h`, built where it is not cached.
+
+    Raises:
+        ToolchainError: nvcc cannot be started, or fails.
+        CacheError: the cache cannot be used.
+    """
+    source = resource_dir("profiler")
+    command = _command(source, tools)
+    key = _key(source, command, tools)
+    told = reporter or Silent()
+    entry = cache.get_or_build(
+        "profiler", key, lambda folder: _build(command, folder, tools, told)
+    )
+    return entry.folder / LIBRARY
+
+
+def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
+    files = sorted(path for path in source.iterdir() if path.suffix in _SOURCES)
+    contents = tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
+    abi = (tools.templates / "boltgen" / "abi.h").read_text(encoding="utf-8")
+    flags = tuple(word for word in command if word.startswith("-") and "/" not in word)
+    return digest("profiler", contents, abi, flags, tools.cuda_identity)
+
+
+def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
+    code = ["-gencode", f"arch=compute_{_PTX},code=[sm_{_PTX},compute_{_PTX}]"]
+    for number in _SASS:
+        code += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+    runtime = tools.nvcc.runtime
+    return (
+        str(tools.nvcc.path),
+        *("-shared", "-std=c++17", "-O3", "--no-compress", "-Xcompiler=-fPIC,-Wall,-Wextra"),
+        *code,
+        *("-ccbin", str(tools.cxx.path)),
+        f"-I{tools.templates}",
+        *(str(path) for path in sorted(source.iterdir()) if path.suffix in (".cu", ".cpp")),
+        # As generated kernels are linked: the process decides which runtime it meets.
+        *("-cudart=none", f"-L{runtime.parent}", f"-l:{runtime.name}"),
+        *("-o", LIBRARY),
+    )
+
+
+def _build(
+    command: tuple[str, ...], folder: Path, tools: Toolchain, reporter: Reporter
+) -> None:
+    reporter.start("building the profiler", 1)
+    try:
+        log = folder / _LOG
+        status = Children().run(
+            command, folder=folder, environment=dict(tools.environment), log=log
+        )
+        if status or not (folder / LIBRARY).is_file():
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise ToolchainError(
+                f"{tools.nvcc.path} cannot build the profiler (status {status}):\n{said[-2000:]}"
+            )
+        reporter.step(LIBRARY)
+    finally:
+        reporter.end()

@@ -1,0 +1,91 @@
+"""An epilogue's graph as the profiler's reference takes it (`profiler_node`)."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Epilogue,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+    UnaryOp,
+)
+from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.interval import BINARY_ULPS, as_float32
+
+
+class Node(ctypes.Structure):
+    """`profiler_node`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("op", "x", "y", "dtype")),
+        ("pointer", ctypes.c_void_p),
+        ("batch_elements", ctypes.c_uint64),
+        ("constants", ctypes.c_double * 2),
+        *((name, ctypes.c_double) for name in ("turn", "ulps", "input_ulps", "unit_ulps")),
+    )
+
+
+# In the order of the enumeration in profiler.h.
+_ACCUMULATOR, _LOAD, _SCALAR, _CAST, _BINARY = 0, 1, 4, 5, 6
+_LOAD_KINDS = (LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN)
+_BINARY_OPS = (
+    BinaryOp.ADD,
+    BinaryOp.SUBTRACT,
+    BinaryOp.MULTIPLY,
+    BinaryOp.DIVIDE,
+    BinaryOp.MAXIMUM,
+    BinaryOp.MINIMUM,
+)
+_UNARY = _BINARY + len(_BINARY_OPS)
+_UNARY_OPS = tuple(UnaryOp)
+DTYPES = (DType.F16, DType.F32)  # of the enumeration in profiler.h
+
+
+def epilogue_nodes(
+    epilogue: Epilogue, pointers: Sequence[int], batch_elements: Sequence[int]
+) -> list[Node]:
+    """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch."""
+    operands = iter(zip(pointers, batch_elements, strict=True))
+    nodes = []
+    for node in epilogue.nodes:
+        made = Node(turn=math.nan)
+        match node:
+            case Accumulator():
+                made.op = _ACCUMULATOR
+            case Load(kind=kind, dtype=dtype):
+                made.op = _LOAD + _LOAD_KINDS.index(kind)
+                made.dtype = DTYPES.index(dtype)
+                made.pointer, made.batch_elements = next(operands)
+            case Scalar(value=value):
+                made.op = _SCALAR
+                made.constants[0] = as_float32(value)
+            case Cast(x=x, dtype=dtype):
+                made.op, made.x, made.dtype = _CAST, x, DTYPES.index(dtype)
+            case Binary(op=bop, lhs=lhs, rhs=rhs):
+                made.op, made.x, made.y = _BINARY + _BINARY_OPS.index(bop), lhs, rhs
+                made.ulps = BINARY_ULPS[bop]
+            case Unary():
+                _fill_unary(made, node)
+        nodes.append(made)
+    return nodes
+
+
+def _fill_unary(made: Node, node: Unary) -> None:
+    function = FUNCTIONS[node.op]
+    constants = tuple(as_float32(value) for value in node.params)
+    made.op, made.x = _UNARY + _UNARY_OPS.index(node.op), node.x
+    made.constants = (ctypes.c_double * 2)(*constants)
+    # No function turns twice; a test says so.
+    made.turn = function.turns[0] if function.turns else math.nan
+    made.ulps, made.input_ulps = function.ulps, function.input_ulps
+    made.unit_ulps = function.unit_ulps(*constants)

@@ -1,0 +1,297 @@
+"""The profiler's C++ (`profiler/profiler.h`) in Python. Used inside a worker only."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boltgen.ir.dtypes import DType
+from boltgen.measure.abi import Args
+from boltgen.measure.epilogue_nodes import DTYPES, Node
+
+
+class _Status(ctypes.Structure):
+    """`profiler_status`."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("cuda_error", ctypes.c_int32),
+        ("message", ctypes.c_char * 512),
+    )
+
+
+class _Device(ctypes.Structure):
+    """`profiler_device`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 256),
+        ("driver", ctypes.c_char * 64),
+        ("uuid", ctypes.c_char * 64),
+        *((name, ctypes.c_int32) for name in ("major", "minor", "sm_count")),
+        *((name, ctypes.c_int32) for name in ("clock_mhz", "memory_clock_mhz", "has_nvml")),
+        ("memory_bytes", ctypes.c_uint64),
+        ("l2_bytes", ctypes.c_uint64),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class Rounding(ctypes.Structure):
+    """`profiler_rounding`."""
+
+    _fields_ = tuple((name, ctypes.c_double) for name in ("relative", "absolute", "overflow"))
+
+
+class GemmExtents(ctypes.Structure):
+    """`profiler_gemm`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int32)
+        for name in ("batch", "m", "n", "k", "b_is_column", "a_batched", "b_batched")
+    )
+
+
+class Conv2dExtents(ctypes.Structure):
+    """`profiler_conv2d`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int32)
+        for name in (
+            *"nhwckrspq",
+            *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
+        )
+    )
+
+
+class _Reference(ctypes.Structure):
+    """`profiler_reference`."""
+
+    _fields_ = (
+        ("nodes", ctypes.POINTER(Node)),
+        ("node_count", ctypes.c_int32),
+        ("out_dtype", ctypes.c_int32),
+        ("rounding", Rounding),
+        *((name, ctypes.c_void_p) for name in ("a", "b", "low", "high")),
+    )
+
+
+class _Verdict(ctypes.Structure):
+    """`profiler_verdict`."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("wrong", "not_finite", "first_wrong")),
+        *((name, ctypes.c_float) for name in ("got", "low", "high")),
+    )
+
+
+class _Launches(ctypes.Structure):
+    """`profiler_launches`."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("count", ctypes.c_int32),
+        ("in_graph", ctypes.c_int32),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_uint64),
+    )
+
+
+_REFUSED = 1
+
+
+class RefusedError(Exception):
+    """The kernel's entry refused its arguments, or could not launch."""
+
+
+class CudaError(Exception):
+    """A call of the CUDA runtime failed; `number` is its error's."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(f"{message} ({number})")
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProperties:
+    """What the runtime says of the device; `stream` is the one that launches go to."""
+
+    name: str
+    driver: str
+    uuid: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    clock_mhz: int
+    memory_clock_mhz: int
+    memory_bytes: int
+    l2_bytes: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How an output compares with the reference; the last four are of the first wrong element."""
+
+    wrong: int
+    not_finite: int
+    first_wrong: int
+    got: float
+    low: float
+    high: float
+
+
+class Plan:
+    """Launches that are ready to be timed."""
+
+    def __init__(self, profiler: Profiler, handle: ctypes.c_void_p, kept: object) -> None:
+        self._profiler, self._handle, self._kept = profiler, handle, kept
+
+    def sample_us(self, samples: int) -> list[float]:
+        """Times of one launch, in microseconds."""
+        out = (ctypes.c_double * samples)()
+        self._profiler.call("profiler_plan_sample", self._handle, ctypes.c_int32(samples), out)
+        return list(out)
+
+    def close(self) -> None:
+        """Free the events and the graph."""
+        self._profiler.library.profiler_plan_free(self._handle)
+
+
+class Profiler:
+    """The device of this process.
+
+    Raises:
+        CudaError: the device cannot be used; so does every method.
+        OSError: the library cannot be loaded.
+    """
+
+    def __init__(self, library: Path, ordinal: int, *, with_nvml: bool) -> None:
+        self.library = ctypes.CDLL(str(library))
+        self.library.profiler_plan_free.argtypes = (ctypes.c_void_p,)
+        self.library.profiler_plan_free.restype = None
+        found = _Device()
+        self.call("profiler_open", ordinal, int(with_nvml), ctypes.byref(found))
+        self.device = DeviceProperties(
+            name=found.name.decode(),
+            driver=found.driver.decode(),
+            uuid=found.uuid.decode(),
+            compute_capability=(found.major, found.minor),
+            sm_count=found.sm_count,
+            clock_mhz=found.clock_mhz,
+            memory_clock_mhz=found.memory_clock_mhz,
+            memory_bytes=found.memory_bytes,
+            l2_bytes=found.l2_bytes,
+            stream=found.stream or 0,
+        )
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library that ends in a status."""
+        status = _Status()
+        if self.library[name](*arguments, ctypes.byref(status)):
+            message = status.message.decode(errors="replace")
+            if status.kind == _REFUSED:
+                raise RefusedError(message)
+            raise CudaError(status.cuda_error, message)
+
+    def clock_mhz(self) -> float | None:
+        """The SM clock now; None where it cannot be read."""
+        return float(self.library.profiler_clock_mhz()) or None
+
+    def free_bytes(self) -> int:
+        """Device memory that is free."""
+        out = ctypes.c_uint64()
+        self.call("profiler_free_bytes", ctypes.byref(out))
+        return out.value
+
+    def allocate(self, size_bytes: int) -> int:
+        """The address of new device memory."""
+        out = ctypes.c_void_p()
+        self.call("profiler_allocate", ctypes.c_uint64(size_bytes), ctypes.byref(out))
+        return int(out.value or 0)
+
+    def release(self, address: int) -> None:
+        """Give memory back."""
+        self.call("profiler_release", ctypes.c_void_p(address))
+
+    def copy(self, to: int, source: int, size_bytes: int) -> None:
+        """Copy between any two addresses of device and host, and wait."""
+        size = ctypes.c_uint64(size_bytes)
+        self.call("profiler_copy", ctypes.c_void_p(to), ctypes.c_void_p(source), size)
+
+    def poison(self, address: int, size_bytes: int) -> None:
+        """Set all bits: NaN in every element type."""
+        self.call("profiler_poison", ctypes.c_void_p(address), ctypes.c_uint64(size_bytes))
+
+    def fill(
+        self, address: int, dtype: DType, count: int, *, seed: int, low: float, high: float
+    ) -> None:
+        """Uniform random numbers in [low, high), the same for equal seeds."""
+        self.call(
+            "profiler_fill",
+            ctypes.c_void_p(address),
+            DTYPES.index(dtype),
+            ctypes.c_uint64(count),
+            ctypes.c_uint64(seed),
+            ctypes.c_float(low),
+            ctypes.c_float(high),
+        )
+
+    def enclose(
+        self,
+        extents: GemmExtents | Conv2dExtents,
+        nodes: Sequence[Node],
+        rounding: Rounding,
+        out_dtype: DType,
+        *,
+        a: int,
+        b: int,
+        low: int,
+        high: int,
+    ) -> None:
+        """Write the ends of where each element of a right output lies, in FP32."""
+        is_conv = isinstance(extents, Conv2dExtents)
+        reference = _Reference(
+            nodes=(Node * len(nodes))(*nodes),
+            node_count=len(nodes),
+            out_dtype=DTYPES.index(out_dtype),
+            rounding=rounding,
+            a=a,
+            b=b,
+            low=low,
+            high=high,
+        )
+        name = "profiler_enclose_conv2d" if is_conv else "profiler_enclose_gemm"
+        self.call(name, ctypes.byref(extents), ctypes.byref(reference))
+
+    def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
+        """Judge `count` elements of an output."""
+        out = _Verdict()
+        self.call(
+            "profiler_compare",
+            ctypes.c_void_p(output),
+            DTYPES.index(dtype),
+            ctypes.c_void_p(low),
+            ctypes.c_void_p(high),
+            ctypes.c_uint64(count),
+            ctypes.byref(out),
+        )
+        return Verdict(**{name: getattr(out, name) for name, _ in _Verdict._fields_})
+
+    def plan(
+        self, kernel: int, arguments: Sequence[Args], *, in_graph: bool, scratch: tuple[int, int]
+    ) -> Plan:
+        """Launches of the entry at address `kernel`; `scratch` is address and size in bytes."""
+        addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        launches = _Launches(
+            kernel=kernel,
+            arguments=addresses,
+            count=len(arguments),
+            in_graph=in_graph,
+            scratch=scratch[0],
+            scratch_bytes=scratch[1],
+        )
+        handle = ctypes.c_void_p()
+        self.call("profiler_plan_make", ctypes.byref(launches), ctypes.byref(handle))
+        return Plan(self, handle, (addresses, list(arguments)))

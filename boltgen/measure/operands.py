@@ -1,0 +1,231 @@
+"""The tensors of a problem on the device: random operands in several copies, and what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from math import prod
+
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.reference import accumulation_rounding, input_shapes, output_shape
+from boltgen.measure.abi import Operand, conv2d_extents
+from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Rounding, Verdict
+
+# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
+# by, or takes a root or a logarithm of, from [0.5, 1.5).
+_MOST, _LEAST_DIVISOR = 1.5, 0.5
+_WANT_POSITIVE = frozenset({UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.LOG})
+_ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
+
+
+class BudgetError(Exception):
+    """A problem's tensors do not fit into the memory that may be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One tensor: its elements, and the range of its random values."""
+
+    dtype: DType
+    count: int
+    low: float = -_MOST
+    high: float = _MOST
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size in memory."""
+        return self.count * self.dtype.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSet:
+    """Addresses of one copy of all tensors."""
+
+    a: int
+    b: int
+    d: int
+    operands: tuple[Operand, ...]
+
+
+def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
+    """A, B and the epilogue's operands, in the order of its loads.
+
+    Full tensors of a batched product differ between its slices; rows and columns are shared.
+    """
+    a_shape, b_shape = input_shapes(problem)
+    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
+    # The sum of k products then is as large as one of A's elements.
+    b_most = 2 * _MOST * k**-0.5
+    output = output_shape(problem)
+    rows = prod(output[:-1]) // (output[0] if isinstance(problem, BatchedGemm) else 1)
+    counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
+    positive = _positive_nodes(epilogue)
+    return (
+        Tensor(dtype=problem.in_dtype, count=prod(a_shape)),
+        Tensor(dtype=problem.in_dtype, count=prod(b_shape), low=-b_most, high=b_most),
+        *(
+            Tensor(
+                dtype=load.dtype,
+                count=counts[load.kind],
+                low=_LEAST_DIVISOR if index in positive else -_MOST,
+            )
+            for index, load in enumerate(epilogue.nodes)
+            if isinstance(load, Load)
+        ),
+    )
+
+
+def _positive_nodes(epilogue: Epilogue) -> set[int]:
+    found = set()
+    for node in epilogue.nodes:
+        match node:
+            case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
+                found.add(rhs)
+            case Unary(op=op, x=x) if op in _WANT_POSITIVE:
+                found.add(x)
+            case _:
+                pass
+    return found
+
+
+@dataclass(slots=True)
+class Operands:
+    """`sets` copies of a problem's tensors, filled alike, and the envelope of right outputs.
+
+    Raises:
+        BudgetError: not even one copy fits into `budget_bytes`.
+        CudaError: the device fails.
+    """
+
+    profiler: Profiler
+    problem: Problem
+    epilogue: Epilogue
+    budget_bytes: int
+    most_sets: int
+    sets: list[TensorSet] = field(default_factory=list)
+    _low: int = 0
+    _high: int = 0
+    _allocated: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._inputs = input_tensors(self.problem, self.epilogue)
+        self._output = Tensor(
+            dtype=self.problem.out_dtype, count=prod(output_shape(self.problem))
+        )
+        set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
+        envelope_bytes = self._output.count * _ENVELOPE_BYTES
+        if set_bytes + envelope_bytes > self.budget_bytes:
+            raise BudgetError(
+                f"its tensors and their check take {set_bytes + envelope_bytes} bytes; the worker "
+                f"may use {self.budget_bytes}"
+            )
+        most = min(self.most_sets, (self.budget_bytes - envelope_bytes) // set_bytes)
+        try:
+            self.sets = [self._allocate_set() for _ in range(max(most, 1))]
+            self._fill()
+            self._enclose()
+        except BaseException:
+            self.close()
+            raise
+
+    def _allocate(self, size_bytes: int) -> int:
+        address = self.profiler.allocate(size_bytes)
+        self._allocated.append(address)
+        return address
+
+    def _allocate_set(self) -> TensorSet:
+        a, b, *rest = (self._allocate(tensor.size_bytes) for tensor in self._inputs)
+        operands = tuple(
+            Operand(
+                address,
+                self._columns if load.kind is LoadKind.TENSOR else 0,
+                self._batch_elements(load.kind),
+            )
+            for load, address in zip(self.epilogue.loads, rest, strict=True)
+        )
+        return TensorSet(a=a, b=b, d=self._allocate(self._output.size_bytes), operands=operands)
+
+    @property
+    def _columns(self) -> int:
+        return output_shape(self.problem)[-1]
+
+    def _batch_elements(self, kind: LoadKind) -> int:
+        is_batched = isinstance(self.problem, BatchedGemm) and kind is LoadKind.TENSOR
+        return prod(output_shape(self.problem)[1:]) if is_batched else 0
+
+    def _addresses(self, one: TensorSet) -> Iterator[int]:
+        yield from (one.a, one.b)
+        yield from (int(operand.pointer or 0) for operand in one.operands)
+
+    def _fill(self) -> None:
+        first, *copies = self.sets
+        for seed, (tensor, address) in enumerate(
+            zip(self._inputs, self._addresses(first), strict=True)
+        ):
+            self.profiler.fill(
+                address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
+            )
+        for copy in copies:
+            for tensor, source, to in zip(
+                self._inputs, self._addresses(first), self._addresses(copy), strict=True
+            ):
+                self.profiler.copy(to, source, tensor.size_bytes)
+
+    def _enclose(self) -> None:
+        first = self.sets[0]
+        size_bytes = self._output.count * DType.F32.size_bytes
+        self._low, self._high = self._allocate(size_bytes), self._allocate(size_bytes)
+        nodes = epilogue_nodes(
+            self.epilogue,
+            [int(operand.pointer or 0) for operand in first.operands],
+            [self._batch_elements(load.kind) for load in self.epilogue.loads],
+        )
+        self.profiler.enclose(
+            _extents(self.problem),
+            nodes,
+            Rounding(**asdict(accumulation_rounding(self.problem))),
+            self.problem.out_dtype,
+            a=first.a,
+            b=first.b,
+            low=self._low,
+            high=self._high,
+        )
+
+    def poison(self) -> None:
+        """Make the first copy's output NaN."""
+        self.profiler.poison(self.sets[0].d, self._output.size_bytes)
+
+    def judge(self) -> Verdict:
+        """How the first copy's output compares with the reference."""
+        return self.profiler.compare(
+            self.sets[0].d,
+            self._output.dtype,
+            self._output.count,
+            low=self._low,
+            high=self._high,
+        )
+
+    def close(self) -> None:
+        """Give the memory back."""
+        while self._allocated:
+            self.profiler.release(self._allocated.pop())
+
+
+def _extents(problem: Problem) -> GemmExtents | Conv2dExtents:
+    match problem:
+        case Conv2d():
+            return Conv2dExtents(**conv2d_extents(problem))
+        case Gemm() | BatchedGemm():
+            batched = problem if isinstance(problem, BatchedGemm) else None
+            return GemmExtents(
+                batch=batched.batch if batched else 1,
+                m=problem.m,
+                n=problem.n,
+                k=problem.k,
+                b_is_column=problem.b_layout is Layout.COLUMN,
+                a_batched=batched.a_batched if batched else False,
+                b_batched=batched.b_batched if batched else False,
+            )

@@ -1,0 +1,63 @@
+"""Medians and how sure of them one can be, without assuming how the samples are distributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Of samples: median, 20th and 80th percentile, and the 95 % interval of the median."""
+
+    median: float
+    p20: float
+    p80: float
+    low: float
+    high: float
+
+    def is_within(self, fraction: float) -> bool:
+        """Whether the interval's ends are within `fraction` of the median."""
+        return max(self.high - self.median, self.median - self.low) <= fraction * self.median
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    """The summary of at least one sample. With fewer than six the interval is their range."""
+    ordered = sorted(samples)
+    below = _rank(len(ordered))
+    return Summary(
+        median=percentile(ordered, 0.5),
+        p20=percentile(ordered, 0.2),
+        p80=percentile(ordered, 0.8),
+        low=ordered[below],
+        high=ordered[-1 - below],
+    )
+
+
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """The value below which `fraction` of the sorted samples lie, interpolated linearly."""
+    place = fraction * (len(ordered) - 1)
+    index = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
+    following = ordered[min(index + 1, len(ordered) - 1)]
+    return ordered[index] + (place - index) * (following - ordered[index])
+
+
+@lru_cache(maxsize=1024)
+def _rank(count: int) -> int:
+    """How many samples may be cut off at either end, so that the median lies between the rest.
+
+    The number of samples below the median is binomial, whatever their distribution.
+    Source: Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010,
+    theorem 2.1.
+    """
+    outside, cut = 0.0, 0
+    while 2 * cut < count:
+        outside += 2.0 * math.comb(count, cut) * 0.5**count
+        if outside > 1.0 - _CONFIDENCE:
+            break
+        cut += 1
+    return max(cut - 1, 0)
