@@ -35,6 +35,10 @@ class CacheError(BoltgenError):
     """A cache folder that cannot be used safely."""
 
 
+class LibraryError(BoltgenError):
+    """A kernel library or an archive of one that cannot be read, written or trusted."""
+
+
 class ArtifactError(BoltgenError):
     """A compiled model's folder that is missing, incomplete or of another version."""
 

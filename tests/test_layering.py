@@ -32,7 +32,7 @@ ALLOWED = {
     "tune": _CORE,
     "codegen": _CORE | {"paths"},
     "build": _CORE | {"codegen", "settings", "paths"},
-    "measure": _CORE | {"codegen", "build", "settings", "paths"},
+    "measure": _CORE | {"tune", "codegen", "build", "settings", "paths"},
     "pipeline": _PIPELINE,
     "frontend": {"ir", "arch", "pipeline"},
     "runtime": _PIPELINE | {"pipeline", "frontend"},

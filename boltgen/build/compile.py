@@ -16,6 +16,7 @@ from boltgen.build.cache import Cache, disk_error
 from boltgen.build.children import Children
 from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 
+ABOUT = "about.json"
 _LOG = "compile.log"
 _COMMAND = "command.txt"
 # With less than this left on the disk, a failure is taken to be the disk's, not the compiler's.
@@ -61,6 +62,8 @@ def compile_unit(unit: TranslationUnit, cache: Cache, children: Children | None 
 
 def _build(unit: TranslationUnit, folder: Path, cache: Cache, children: Children) -> None:
     (folder / unit.source_name).write_text(unit.text, encoding="utf-8")
+    if unit.about:
+        (folder / ABOUT).write_text(unit.about, encoding="utf-8")
     (folder / _COMMAND).write_text(shlex.join(unit.command) + "\n", encoding="utf-8")
     # The compiler's temporary files: with the build, so that a killed one leaves none behind.
     temporary = folder / "tmp"

@@ -6,8 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompiledObject
 from boltgen.errors import ToolchainError
 
 
@@ -55,3 +57,20 @@ def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path
             )
         linked.replace(output)
     return output
+
+
+_LINKED = "kernel.so"
+
+
+def linked(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
+    """A shared library of `compiled` alone, from the cache where it has it.
+
+    Raises:
+        ToolchainError: the linker fails.
+        CacheError: the cache cannot be written.
+    """
+
+    def build(folder: Path) -> None:
+        link_shared([compiled.path], folder / _LINKED, tools)
+
+    return cache.get_or_build("linked", compiled.unit.key, build).folder / _LINKED

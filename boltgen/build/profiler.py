@@ -32,9 +32,7 @@ def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None =
     command = _command(source, tools)
     key = _key(source, command, tools)
     told = reporter or Silent()
-    entry = cache.get_or_build(
-        "profiler", key, lambda folder: _build(command, folder, tools, told)
-    )
+    entry = cache.get_or_build("profiler", key, lambda folder: _build(command, folder, tools, told))
     return entry.folder / LIBRARY
 
 
@@ -64,9 +62,7 @@ def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
     )
 
 
-def _build(
-    command: tuple[str, ...], folder: Path, tools: Toolchain, reporter: Reporter
-) -> None:
+def _build(command: tuple[str, ...], folder: Path, tools: Toolchain, reporter: Reporter) -> None:
     reporter.start("building the profiler", 1)
     try:
         log = folder / _LOG

@@ -108,6 +108,11 @@ class Toolchain:
         return f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}"
 
     @property
+    def device_identity(self) -> str:
+        """What decides a kernel's device code, apart from the same: not the host compiler."""
+        return f"nvcc {self.nvcc.version_text}; CUTLASS {self.cutlass.version}"
+
+    @property
     def host_identity(self) -> str:
         """What decides an object that the host compiler makes, apart from the same."""
         return (

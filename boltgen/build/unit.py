@@ -1,4 +1,4 @@
-"""What is compiled: a translation unit, and the three kinds of it that boltgen has."""
+"""What is compiled: a translation unit, and the kinds of it that boltgen has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TranslationUnit:
 
     `flags` decide the output and are part of the key; `include` folders and the compiler's path
     are not, because `identity` names the versions of what they hold. `kind` is the cache's drawer
-    and what progress reports call it.
+    and what progress reports call it. `about` is kept beside the output, as `about.json`.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class TranslationUnit:
     machine_flags: tuple[str, ...] = ()
     identity: str
     environment: tuple[tuple[str, str], ...]
+    about: str = ""
 
     @property
     def key(self) -> str:
@@ -119,6 +120,11 @@ def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
 _NVCC_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
 
 
+def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
+    """nvcc's flags that decide device code."""
+    return (*_NVCC_FLAGS, *device_code_flag(arch, code))
+
+
 def kernel_unit(
     source: KernelSource | MoveSource,
     tools: Toolchain,
@@ -134,8 +140,7 @@ def kernel_unit(
         compiler=tools.nvcc.path,
         flags=(
             "-c",
-            *_NVCC_FLAGS,
-            *device_code_flag(source.arch, code),
+            *device_flags(source.arch, code),
             "-cudart=shared",
             "-Xcompiler=-fPIC",
         ),
@@ -143,6 +148,34 @@ def kernel_unit(
         machine_flags=("-ccbin", str(tools.cxx.path)),
         identity=_with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
+    )
+
+
+def library_unit(
+    name: str, text: str, arch: str, code: DeviceCode, about: str, tools: Toolchain
+) -> TranslationUnit:
+    """Kernels of a library, to a shared library that a worker loads.
+
+    It may be compiled on one machine and used on another, so its identity names no host compiler.
+    """
+    runtime = tools.nvcc.runtime
+    return TranslationUnit(
+        kind="library",
+        name=name,
+        text=text,
+        suffix=".cu",
+        output="kernels.so",
+        compiler=tools.nvcc.path,
+        flags=("-shared", *device_flags(arch, code), "-cudart=none", "-Xcompiler=-fPIC"),
+        include=(tools.templates, tools.cutlass.include),
+        machine_flags=(
+            *("-ccbin", str(tools.cxx.path)),
+            # The runtime stands before the objects that need it.
+            *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),
+        ),
+        identity=_with_headers(tools.device_identity, text, tools),
+        environment=tools.environment,
+        about=about,
     )
 
 
@@ -181,7 +214,7 @@ def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> Translatio
         suffix=".cu",
         output="device.fatbin",
         compiler=tools.nvcc.path,
-        flags=("--fatbin", *_NVCC_FLAGS, *device_code_flag(arch, DeviceCode.SASS_AND_PTX)),
+        flags=("--fatbin", *device_flags(arch, DeviceCode.SASS_AND_PTX)),
         include=(),
         machine_flags=("-ccbin", str(tools.cxx.path)),
         identity=tools.cuda_identity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from boltgen.settings import Settings
 
 # What the rest of boltgen loads; a build without them is no build.
 LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
+
+# Loaded before a program's own libraries, so that neither a path that was linked into it nor one in
+# the environment finds another CUDA. The loader takes later libraries of these names for them.
+_PRELOADED = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 
 _SOURCES = (".cpp", ".h", ".map", "Makefile")
 _POLL_SECONDS = 0.2
@@ -39,6 +44,19 @@ def vgpu_libraries(
     return cache.get_or_build(
         "vgpu", key, lambda folder: _make(source, folder, compiler, settings, told)
     ).folder
+
+
+def vgpu_environment(
+    settings: Settings, libraries: Path, options: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a program whose CUDA is the virtual GPU in `libraries`.
+
+    `options` are those of BOLTGEN_VGPU; those that the environment sets stay unless named here.
+    """
+    top = libraries.resolve()
+    return settings.program_environment(
+        preload=[top / name for name in _PRELOADED], libraries=top, vgpu_options=options
+    )
 
 
 def _key(source: Path, compiler: HostCompiler) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,7 @@ class Profiler:
             ctypes.c_uint64(count),
             ctypes.byref(out),
         )
-        return Verdict(**{name: getattr(out, name) for name, _ in _Verdict._fields_})
+        return Verdict(**{field.name: getattr(out, field.name) for field in fields(Verdict)})
 
     def plan(
         self, kernel: int, arguments: Sequence[Args], *, in_graph: bool, scratch: tuple[int, int]

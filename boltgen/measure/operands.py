@@ -91,9 +91,12 @@ def _positive_nodes(epilogue: Epilogue) -> set[int]:
     return found
 
 
-@dataclass(slots=True)
+@dataclass
 class Operands:
-    """`sets` copies of a problem's tensors, filled alike, and the envelope of right outputs.
+    """Copies of a problem's tensors, filled alike, and the envelope of right outputs.
+
+    `sets` are at most `most_sets` copies, of at most `most_sets_bytes` together where that is more
+    than one.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
@@ -105,6 +108,7 @@ class Operands:
     epilogue: Epilogue
     budget_bytes: int
     most_sets: int
+    most_sets_bytes: int
     sets: list[TensorSet] = field(default_factory=list)
     _low: int = 0
     _high: int = 0
@@ -112,9 +116,7 @@ class Operands:
 
     def __post_init__(self) -> None:
         self._inputs = input_tensors(self.problem, self.epilogue)
-        self._output = Tensor(
-            dtype=self.problem.out_dtype, count=prod(output_shape(self.problem))
-        )
+        self._output = Tensor(dtype=self.problem.out_dtype, count=prod(output_shape(self.problem)))
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
         envelope_bytes = self._output.count * _ENVELOPE_BYTES
         if set_bytes + envelope_bytes > self.budget_bytes:
@@ -122,7 +124,8 @@ class Operands:
                 f"its tensors and their check take {set_bytes + envelope_bytes} bytes; the worker "
                 f"may use {self.budget_bytes}"
             )
-        most = min(self.most_sets, (self.budget_bytes - envelope_bytes) // set_bytes)
+        room = min(self.budget_bytes - envelope_bytes, self.most_sets_bytes)
+        most = min(self.most_sets, room // set_bytes)
         try:
             self.sets = [self._allocate_set() for _ in range(max(most, 1))]
             self._fill()

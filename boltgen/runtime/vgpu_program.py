@@ -7,12 +7,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from boltgen.build.vgpu import vgpu_environment
 from boltgen.errors import VgpuError
 from boltgen.settings import Settings
 
-# Loaded before the program's own libraries, so that neither a path that was linked into it nor one
-# in the environment finds another CUDA. The loader takes later libraries of these names for them.
-_PRELOADED = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 # Read of a program's file; what tells CUDA programs is found in a program's tables.
 _ELF = b"\x7fELF"
 _USES_CUDA = b"__cudaRegisterFatBinary"
@@ -43,15 +41,10 @@ def run_program(
     if not found:
         raise VgpuError(f"{command[0] if command else 'nothing'}: no such program")
     _refuse_static_runtime(Path(found))
-    top = libraries.resolve()
     try:
         return subprocess.run(
             [found, *command[1:]],
-            env=settings.program_environment(
-                preload=[top / name for name in _PRELOADED],
-                libraries=top,
-                vgpu_options=options,
-            ),
+            env=vgpu_environment(settings, libraries, options),
             cwd=folder,
             capture_output=capture,
             text=True,

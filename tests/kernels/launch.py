@@ -20,6 +20,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.measure.abi import Args, Conv2dArgs, GemmArgs, Operand, Status, conv2d_extents
 from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
 
@@ -28,50 +29,6 @@ Array = np.ndarray[Any, Any]
 # All ones: a NaN in FP16 and in FP32, and -1 as a semaphore.
 _POISON_BYTE = 0xFF
 _PADDING = 8  # elements between rows: a multiple of every alignment
-
-
-class Operand(ctypes.Structure):
-    _fields_ = (
-        ("pointer", ctypes.c_void_p),
-        ("ld", ctypes.c_int64),
-        ("batch_stride", ctypes.c_int64),
-    )
-
-
-_TAIL = (
-    ("operands", Operand * 7),
-    ("split_k", ctypes.c_int32),
-    ("workspace", ctypes.c_void_p),
-    ("workspace_bytes", ctypes.c_size_t),
-    ("stream", ctypes.c_void_p),
-)
-
-
-class GemmArgs(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("m", "n", "k", "batch")),
-        *((name, ctypes.c_void_p) for name in "abd"),
-        *((name, ctypes.c_int64) for name in ("lda", "ldb", "ldd")),
-        *((f"batch_stride_{name}", ctypes.c_int64) for name in "abd"),
-        *_TAIL,
-    )
-
-
-class Conv2dArgs(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in "nhwckrspq"),
-        *((name, ctypes.c_int32) for name in ("pad_h", "pad_w", "stride_h", "stride_w")),
-        *((name, ctypes.c_int32) for name in ("dilation_h", "dilation_w")),
-        *((name, ctypes.c_void_p) for name in "abd"),
-        *_TAIL,
-    )
-
-
-class Status(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_int32), ("message", ctypes.c_char * 256))
-
-
-Args = GemmArgs | Conv2dArgs
 
 
 class KernelError(Exception):
@@ -271,10 +228,7 @@ class Launch:
     def _run_conv2d(self, problem: Conv2d, inputs: Inputs) -> Array:
         spec = self._case.spec
         d = _poison(output_shape(problem), spec.out_dtype.value)
-        args = Conv2dArgs(**{name: getattr(problem, name) for name in "nhwckrspq"})
-        args.pad_h, args.pad_w = problem.padding[:2]
-        args.stride_h, args.stride_w = problem.stride
-        args.dilation_h, args.dilation_w = problem.dilation
+        args = Conv2dArgs(**conv2d_extents(problem))
         args.a = self._upload(inputs.a, spec.alignment_a)
         args.b = self._upload(inputs.b, spec.alignment_b)
         args.d = self._upload(d, spec.alignment_d)

@@ -1,0 +1,248 @@
+"""The kernel library: kernels compiled once, several to a translation unit, found by their key.
+
+Each unit is an entry of the cache: its source, a shared library, and `about.json`, which names the
+kernels in it. So a build that is killed resumes with the units that are missing, and what another
+CUTLASS, nvcc or boltgen made is another entry that no key of this one's finds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from boltgen.build.cache import Cache
+from boltgen.build.compile import ABOUT
+from boltgen.build.headers import included_digest
+from boltgen.build.pool import compile_all
+from boltgen.build.progress import Reporter
+from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import (
+    CompileFailure,
+    DeviceCode,
+    TranslationUnit,
+    device_flags,
+    library_unit,
+)
+from boltgen.codegen.kernel import HEADERS, kernel_body, kernel_symbol
+from boltgen.codegen.library import render_library
+from boltgen.errors import LibraryError
+from boltgen.ir.key import digest
+from boltgen.space.kernel import KernelSpec
+
+_log = logging.getLogger(__name__)
+
+KIND = "library"
+OUTPUT = "kernels.so"
+_ABOUT_VERSION = 1
+
+# Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
+# unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
+KERNELS_PER_UNIT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryKernel:
+    """A kernel of a unit; `config` is for people."""
+
+    key: str
+    symbol: str
+    family: str
+    config: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What `about.json` says of a unit. `toolchain` is the unit's identity."""
+
+    version: int
+    arch: str
+    code: str
+    toolchain: str
+    flags: tuple[str, ...]
+    kernels: tuple[LibraryKernel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredUnit:
+    """A unit that is in the cache, whoever made it."""
+
+    key: str
+    folder: Path
+    about: About
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryBuild:
+    """What a build did: units made now and units found, and what did not compile."""
+
+    made: int
+    found: int
+    failures: tuple[CompileFailure, ...]
+
+
+@lru_cache(maxsize=65536)
+def kernel_key(spec: KernelSpec, tools: Toolchain, code: DeviceCode) -> str:
+    """The identity of a kernel's device code: text, headers, flags, compilers.
+
+    The same kernel has the same key in every unit.
+    """
+    includes = "\n".join(f'#include "{name}"' for name in HEADERS[spec.family])
+    return digest(
+        kernel_body(spec),
+        _headers_digest(includes, tools.templates),
+        device_flags(spec.arch, code),
+        tools.device_identity,
+    )
+
+
+@lru_cache(maxsize=64)
+def _headers_digest(includes: str, folder: Path) -> str:
+    return included_digest(includes, folder)
+
+
+def toolchain_text(tools: Toolchain) -> str:
+    """What kernels are made with, as records name it: compilers, CUTLASS, boltgen's headers."""
+    names = sorted({name for headers in HEADERS.values() for name in headers})
+    includes = "\n".join(f'#include "{name}"' for name in names)
+    return f"{tools.device_identity}; headers {_headers_digest(includes, tools.templates)}"
+
+
+def unit_of(specs: Sequence[KernelSpec], tools: Toolchain, code: DeviceCode) -> TranslationUnit:
+    """The translation unit that holds the kernels of `specs`, all of one arch."""
+    (arch,) = {spec.arch for spec in specs}
+    kernels = tuple(
+        LibraryKernel(
+            key=kernel_key(spec, tools, code),
+            symbol=kernel_symbol(spec),
+            family=spec.family.value,
+            config=str(spec.config),
+        )
+        for spec in specs
+    )
+    name = f"{arch}_{specs[0].family.value}_{specs[0].config}_and_{len(specs) - 1}_more"
+    unit = library_unit(name, render_library(specs), arch, code, "", tools)
+    about = About(
+        version=_ABOUT_VERSION,
+        arch=arch,
+        code=code.value,
+        toolchain=unit.identity,
+        flags=unit.flags,
+        kernels=kernels,
+    )
+    return library_unit(
+        name, unit.text, arch, code, json.dumps(asdict(about), indent=1) + "\n", tools
+    )
+
+
+def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:
+    """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
+    count = -(-len(specs) // most)
+    bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
+    return [list(specs[a:b]) for a, b in zip(bounds, bounds[1:])]  # noqa: B905 (Python 3.10)
+
+
+def build_library(
+    groups: Iterable[Sequence[KernelSpec]],
+    tools: Toolchain,
+    cache: Cache,
+    *,
+    jobs: int,
+    code: DeviceCode = DeviceCode.SASS_AND_PTX,
+    reporter: Reporter | None = None,
+) -> LibraryBuild:
+    """Compile what is missing of the kernels in `groups`; no unit holds kernels of two groups.
+
+    A unit that does not compile is taken apart, so that a bad kernel costs only itself.
+
+    Raises:
+        CacheError: the disk is full or the cache cannot be written.
+        ToolchainError: a compiler cannot be started.
+    """
+    parts = [part for group in groups for part in chunks(group)]
+    units = [unit_of(part, tools, code) for part in parts]
+    outcomes = compile_all(units, cache, jobs=jobs, reporter=reporter, title="kernel library")
+    failed = {o.unit.key: o for o in outcomes if isinstance(o, CompileFailure)}
+    broken = [
+        (part, failed[unit.key])
+        for part, unit in zip(parts, units, strict=True)
+        if unit.key in failed
+    ]
+    alone = [unit_of([spec], tools, code) for part, _ in broken if len(part) > 1 for spec in part]
+    retried = compile_all(alone, cache, jobs=jobs, reporter=reporter, title="kernels one by one")
+    good = [o for o in (*outcomes, *retried) if not isinstance(o, CompileFailure)]
+    return LibraryBuild(
+        made=sum(not compiled.cached for compiled in good),
+        found=sum(compiled.cached for compiled in good),
+        failures=tuple(
+            o
+            for o in (*(f for part, f in broken if len(part) == 1), *retried)
+            if isinstance(o, CompileFailure)
+        ),
+    )
+
+
+def stored_units(cache: Cache) -> list[StoredUnit]:
+    """Every unit in the cache, of whatever toolchain; one that cannot be read is passed over."""
+    found = []
+    for path in sorted((cache.root / KIND).glob(f"??/*/{ABOUT}")):
+        try:
+            about = read_about(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, LibraryError) as error:
+            _log.warning("library unit %s is passed over: %s", path.parent, error)
+            continue
+        found.append(StoredUnit(key=path.parent.name, folder=path.parent, about=about))
+    return found
+
+
+def read_about(text: str) -> About:
+    """What an `about.json` says.
+
+    Raises:
+        LibraryError: it is none, or of another version of boltgen.
+    """
+    try:
+        form = json.loads(text)
+        version = form["version"]
+        if version != _ABOUT_VERSION:
+            raise LibraryError(
+                f"{ABOUT} has version {version!r}, this boltgen reads {_ABOUT_VERSION}"
+            )
+        kernels = tuple(
+            LibraryKernel(**{name: str(kernel[name]) for name in LibraryKernel.__slots__})
+            for kernel in form["kernels"]
+        )
+        return About(
+            version=version,
+            arch=str(form["arch"]),
+            code=str(form["code"]),
+            toolchain=str(form["toolchain"]),
+            flags=tuple(map(str, form["flags"])),
+            kernels=kernels,
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LibraryError(f"{ABOUT} cannot be read: {error!r}") from error
+
+
+class Shelf:
+    """The kernels of all units in a cache, by key."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._units: dict[str, str] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again at what there is."""
+        self._units = {
+            kernel.key: unit.key for unit in stored_units(self._cache) for kernel in unit.about.kernels
+        }
+
+    def find(self, key: str) -> Path | None:
+        """The shared library that holds the kernel with that key, verified."""
+        unit = self._units.get(key)
+        folder = self._cache.find(KIND, unit) if unit else None
+        return folder / OUTPUT if folder else None

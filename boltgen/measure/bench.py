@@ -1,0 +1,255 @@
+"""The bench of a device: compiles trials, checks and times them in a worker, one after another.
+
+The same code, and the same compiled kernels and profiler, serve a GPU (`open_cuda`) and the virtual
+GPU (`open_vgpu`), whose events give modelled times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boltgen.arch import arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.children import Children
+from boltgen.build.library import toolchain_text
+from boltgen.build.profiler import profiler_library
+from boltgen.build.progress import Reporter
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import DeviceCode
+from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.errors import DeviceError, UnknownArchError
+from boltgen.measure.client import Worker
+from boltgen.measure.kernels import KernelMaker, Made
+from boltgen.measure.protocol import Policy, Request, Setup
+from boltgen.settings import Settings, settings_from
+from boltgen.space.kernel import KernelSpec, kernel_spec
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
+
+# On a GPU a candidate takes a fraction of a second, the reference of a large problem some more.
+_CUDA_TIMEOUT_S = 30.0
+# The virtual GPU runs the FP64 reference at some 0.1 GFLOP/s; a busy machine may be ten times
+# slower.
+_VGPU_TIMEOUT_S = 60.0
+_VGPU_FLOPS_PER_S = 1e7
+# Device memory is host memory there.
+_VGPU_BUDGET_BYTES = 4 << 30
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerBench:
+    """A `Bench` whose device belongs to a worker process."""
+
+    worker: Worker
+    maker: KernelMaker
+    jobs: int
+    arch: str
+    timeout_s: float
+    flops_per_s: float | None = None
+
+    @property
+    def device(self) -> DeviceIdentity:
+        """Whose times these are."""
+        return self.worker.greeting.device
+
+    @property
+    def toolchain(self) -> str:
+        """What the kernels are compiled with."""
+        return toolchain_text(self.maker.tools)
+
+    @property
+    def lock_name(self) -> str | None:
+        """A GPU's UUID; every process has a virtual GPU of its own."""
+        is_gpu = self.device.kind is DeviceKind.CUDA
+        return self.worker.greeting.uuid if is_gpu else None
+
+    def close(self) -> None:
+        """Stop the worker."""
+        self.worker.close()
+
+    def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Outcome]]:
+        """Each trial with its outcome, as they finish: while one is timed others are compiled."""
+        queue = _Queue(trials, self.arch)
+        made = self.maker.on_shelf(queue.specs)
+        for spec, path in made.items():
+            queue.kernel_made(spec, path)
+        missing = [spec for spec in queue.specs if spec not in made]
+        children = Children()
+        with ThreadPoolExecutor(max_workers=self.jobs) as pool:
+            compiling = self.maker.start(missing, pool, children)
+            try:
+                while True:
+                    _take_finished(compiling, queue, block=not queue.has_ready)
+                    if queue.has_ready:
+                        trial, kernel = queue.next()
+                        yield trial, self._measure(trial, kernel)
+                    elif not compiling:
+                        return
+            finally:
+                for future in compiling:
+                    future.cancel()
+                children.stop()
+
+    def _measure(self, trial: Trial, kernel: Made) -> Outcome:
+        if isinstance(kernel, Failure):
+            return kernel
+        spec = kernel_spec(trial.problem, trial.epilogue, trial.config, self.arch)
+        request = Request(
+            library=str(kernel),
+            symbol=kernel_symbol(spec),
+            problem=trial.problem,
+            epilogue=trial.epilogue,
+            split_k=trial.config.split_k,
+        )
+        timeout_s = self.timeout_s
+        if self.flops_per_s:
+            timeout_s += trial.problem.flops / self.flops_per_s
+        return self.worker.measure(request, timeout_s)
+
+
+def _take_finished(
+    compiling: dict[Future[Made], tuple[KernelSpec, ...]], queue: _Queue, *, block: bool
+) -> None:
+    if not compiling:
+        return
+    done, _ = wait(compiling, timeout=None if block else 0, return_when=FIRST_COMPLETED)
+    for future in done:
+        specs = compiling.pop(future)
+        for spec in specs:
+            queue.kernel_made(spec, future.result())
+
+
+class _Queue:
+    """Trials that wait for their kernels, and those that can be measured."""
+
+    def __init__(self, trials: Sequence[Trial], arch: str) -> None:
+        self._waiting: dict[KernelSpec, list[Trial]] = {}
+        self._ready: list[tuple[Trial, Made]] = []
+        self._last: Trial | None = None
+        for trial in trials:
+            spec = kernel_spec(trial.problem, trial.epilogue, trial.config, arch)
+            self._waiting.setdefault(spec, []).append(trial)
+        self.specs = list(self._waiting)
+
+    def kernel_made(self, spec: KernelSpec, made: Made) -> None:
+        """Its trials are ready."""
+        self._ready += [(trial, made) for trial in self._waiting.pop(spec)]
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a trial can be measured."""
+        return bool(self._ready)
+
+    def next(self) -> tuple[Trial, Made]:
+        """A trial that is ready: one of the last one's problem, whose operands are in place."""
+        index = 0
+        if self._last is not None:
+            same = (self._last.problem, self._last.epilogue)
+            index = next(
+                (i for i, (t, _) in enumerate(self._ready) if (t.problem, t.epilogue) == same), 0
+            )
+        found = self._ready.pop(index)
+        self._last = found[0]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """What both benches take; `settings`, `tools` and `cache` default to what the environment
+    says. `budget_bytes` is how much device memory a worker may use.
+    """
+
+    settings: Settings = field(default_factory=settings_from)
+    tools: Toolchain | None = None
+    cache: Cache | None = None
+    jobs: int | None = None
+    reporter: Reporter | None = None
+    budget_bytes: int | None = None
+    timeout_s: float | None = None
+
+
+def open_cuda(options: BenchOptions | None = None, *, ordinal: int = 0) -> WorkerBench:
+    """A bench of GPU number `ordinal`.
+
+    Raises:
+        DeviceError: there is no such GPU, or boltgen does not know its architecture.
+        ToolchainError: a compiler is missing.
+    """
+    chosen = options or BenchOptions()
+    bench = _open(
+        chosen,
+        arch=None,
+        policy=Policy(),
+        ordinal=ordinal,
+        environment=None,
+        codes=(DeviceCode.SASS_AND_PTX,),
+        budget_bytes=chosen.budget_bytes,
+        timeout_s=chosen.timeout_s or _CUDA_TIMEOUT_S,
+    )
+    try:
+        arch_named(bench.arch)
+    except UnknownArchError as error:
+        bench.close()
+        raise DeviceError(f"{bench.device.name}: {error}") from error
+    return bench
+
+
+def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
+    """A bench of the virtual GPU as a device of `arch`.
+
+    Raises:
+        UnknownArchError: `arch` is not in the table.
+        ToolchainError: a compiler is missing, or the virtual GPU cannot be built.
+    """
+    chosen = options or BenchOptions()
+    # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
+    model = arch_named(arch).name.removesuffix("a")
+    libraries = vgpu_libraries(chosen.settings, chosen.cache, chosen.reporter)
+    return _open(
+        chosen,
+        arch=arch,
+        policy=Policy(modelled=True),
+        ordinal=0,
+        environment=vgpu_environment(chosen.settings, libraries, {"device": model}),
+        # PTX is all that it runs, and three times as fast to compile.
+        codes=(DeviceCode.PTX, DeviceCode.SASS_AND_PTX),
+        budget_bytes=chosen.budget_bytes or _VGPU_BUDGET_BYTES,
+        timeout_s=chosen.timeout_s or _VGPU_TIMEOUT_S,
+    )
+
+
+def _open(
+    options: BenchOptions,
+    *,
+    arch: str | None,
+    policy: Policy,
+    ordinal: int,
+    environment: Mapping[str, str] | None,
+    codes: tuple[DeviceCode, ...],
+    budget_bytes: int | None,
+    timeout_s: float,
+) -> WorkerBench:
+    tools = options.tools or find_toolchain(options.settings)
+    cache = options.cache or Cache(options.settings.cache_dir)
+    profiler: Path = profiler_library(tools, cache, options.reporter)
+    worker = Worker(
+        Setup(
+            ordinal=ordinal,
+            profiler=str(profiler),
+            runtime=str(tools.nvcc.runtime),
+            budget_bytes=budget_bytes,
+            policy=policy,
+        ),
+        environment=environment,
+    )
+    return WorkerBench(
+        worker=worker,
+        maker=KernelMaker(tools=tools, cache=cache, codes=codes),
+        jobs=options.jobs or options.settings.jobs,
+        arch=arch or worker.greeting.device.arch,
+        timeout_s=timeout_s,
+        flops_per_s=_VGPU_FLOPS_PER_S if policy.modelled else None,
+    )

@@ -1,0 +1,125 @@
+"""What a worker and its client say to each other: one JSON object a line.
+
+    client -> worker   Setup                       once
+    worker -> client   Greeting, or Refusal        once; after a Refusal the worker ends
+    client -> worker   Request                     then, again and again:
+    worker -> client   Answer                      after a fatal one the worker ends
+
+A worker that prints anything else, ends without an answer, or is silent for too long is killed; the
+client says so in the candidate's outcome and starts another. Where times are modelled they are the
+same every time: then one launch is both checked and timed, and an answer has one repeat.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from boltgen.errors import RecordError
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem
+from boltgen.tune.json_form import decode, encode
+from boltgen.tune.outcome import DeviceIdentity, Outcome
+
+VERSION = 1
+# A line is longer only where a library prints into the conversation.
+MOST_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How long and how exactly a candidate is timed.
+
+    `modelled`: times are the virtual GPU's. A sample is about `sample_us` of launches, of at most
+    `most_sets` copies of the operands; those of less than `graph_below_us` are put into a CUDA
+    graph. Samples are taken until the 95 % interval of their median is within `tolerance` of it,
+    but at least `least_samples` and at most `most_samples`, for at most `most_s`. Before them the
+    device is kept busy for `warm_up_us`, or for `cold_start_us` where it was idle for `idle_s`.
+    """
+
+    modelled: bool = False
+    tolerance: float = 0.02
+    least_samples: int = 10
+    most_samples: int = 200
+    most_s: float = 1.0
+    sample_us: float = 200.0
+    most_sets: int = 32
+    graph_below_us: float = 100.0
+    warm_up_us: float = 3e3
+    cold_start_us: float = 1e5
+    idle_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a worker is to work on. `profiler` and `runtime` are files; `budget_bytes` is how much
+    device memory it may use, None for nine tenths of what is free.
+    """
+
+    ordinal: int
+    profiler: str
+    runtime: str
+    budget_bytes: int | None = None
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """The worker's device. `uuid` tells equal devices of one machine apart."""
+
+    version: int
+    device: DeviceIdentity
+    uuid: str
+    budget_bytes: int
+    reads_clock: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the worker cannot work: a sentence for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A candidate: the kernel `symbol` in the shared library `library`, and what to compute."""
+
+    library: str
+    symbol: str
+    problem: Problem
+    epilogue: Epilogue
+    split_k: int = 1
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The outcome of request `number`. After a fatal one the device wants a new process."""
+
+    number: int
+    outcome: Outcome
+    fatal: bool = False
+
+
+FromWorker: TypeAlias = Greeting | Refusal | Answer
+FromClient: TypeAlias = Setup | Request
+
+
+def to_line(kind: object, message: object) -> bytes:
+    """`message`, one of the messages of the union `kind`, as a line."""
+    return json.dumps(encode(kind, message)).encode() + b"\n"
+
+
+def from_line(kind: object, line: bytes) -> object:
+    """The message of the union `kind` that `line` holds.
+
+    Raises:
+        RecordError: it holds none.
+    """
+    try:
+        form = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not JSON: {line[:100]!r}") from error
+    return decode(kind, form)

@@ -1,0 +1,58 @@
+"""Arrow: samples to a Timing. When to stop taking them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from boltgen.measure.protocol import Policy
+from boltgen.measure.stats import Summary, summarise
+from boltgen.tune.outcome import Timing
+
+_BATCH = 10
+
+
+def take_samples(
+    sample_us: Callable[[int], list[float]],
+    clock_mhz: Callable[[], float | None],
+    policy: Policy,
+    *,
+    launches: int,
+    warm_up_us: float,
+) -> Timing:
+    """Samples until their median is known well enough, after a warm-up.
+
+    `sample_us(n)` takes n samples of `launches` launches each, and gives the time of one launch.
+    """
+    warm = 0.0
+    while warm < warm_up_us:
+        warm += launches * sum(sample_us(1))
+    samples: list[float] = []
+    clocks: list[float] = []
+    started = time.monotonic()
+    while True:
+        samples += sample_us(min(_BATCH, policy.most_samples - len(samples)))
+        clock = clock_mhz()
+        if clock is not None:
+            clocks.append(clock)
+        summary = summarise(samples)
+        if _is_enough(summary, len(samples), time.monotonic() - started, policy):
+            break
+    return Timing(
+        median_us=summary.median,
+        p20_us=summary.p20,
+        p80_us=summary.p80,
+        low_us=summary.low,
+        high_us=summary.high,
+        repeats=len(samples),
+        launches=launches,
+        cold_l2=True,
+        clock_mhz=statistics.median(clocks) if clocks else None,
+    )
+
+
+def _is_enough(summary: Summary, count: int, elapsed_s: float, policy: Policy) -> bool:
+    if count >= policy.most_samples or elapsed_s >= policy.most_s:
+        return True
+    return count >= policy.least_samples and summary.is_within(policy.tolerance)

@@ -1,0 +1,307 @@
+"""The worker: a process that owns one device, checks candidates and times them.
+
+Started by `boltgen.measure.client` as `python -m boltgen.measure.worker`; `protocol` says what it
+reads and writes. A candidate that kills it kills nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from boltgen.codegen.kernel import workspace_symbol
+from boltgen.errors import RecordError
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem, describe
+from boltgen.measure.abi import Args, packed_arguments
+from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
+from boltgen.measure.operands import BudgetError, Operands
+from boltgen.measure.protocol import (
+    VERSION,
+    Answer,
+    FromClient,
+    FromWorker,
+    Greeting,
+    Refusal,
+    Request,
+    Setup,
+    from_line,
+    to_line,
+)
+from boltgen.measure.timing import take_samples
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+
+# Numbers of cudaError_t. Source: driver_types.h.
+_OUT_OF_MEMORY = 2
+_LOST = {3, 46, 100, 101, 214, 220, 802, 803, 804, 999}
+_TIMED_OUT = 702
+# After one of these every call fails, until the process ends.
+_FIRST_FATAL, _LAST_FATAL = 700, 720
+
+# Several times the cache, so that whatever its replacement policy nothing stays.
+_SCRATCH_PER_L2 = 2
+_LEAST_SCRATCH_BYTES = 64 << 20
+_MOST_SETS_BYTES = 512 << 20
+_SHARE_OF_FREE = 0.9
+
+
+class _FailedError(Exception):
+    """Carries a candidate's failure out of the measuring."""
+
+    def __init__(self, fault: Fault, reason: str) -> None:
+        super().__init__(reason)
+        self.failure = Failure(fault=fault, reason=reason)
+
+
+@dataclass(slots=True)
+class Workplace:
+    """A device with the operands of the problem at hand."""
+
+    profiler: Profiler
+    setup: Setup
+    budget_bytes: int
+    scratch: tuple[int, int] = (0, 0)
+    _operands: Operands | None = None
+    _busy_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.setup.policy.modelled:
+            size = max(_SCRATCH_PER_L2 * self.profiler.device.l2_bytes, _LEAST_SCRATCH_BYTES)
+            self.scratch = (self.profiler.allocate(size), size)
+            self.budget_bytes -= size
+
+    def measure(self, request: Request) -> Timing:
+        """Check and time a candidate.
+
+        Raises:
+            _FailedError, BudgetError, RefusedError, CudaError: it has no time.
+        """
+        try:
+            library = ctypes.CDLL(request.library)
+            kernel = library[request.symbol]
+            query = library[workspace_symbol(request.symbol)]
+        except (OSError, AttributeError) as error:
+            raise _FailedError(Fault.LAUNCH, f"the kernel cannot be loaded: {error}") from error
+        operands = self._operands_for(request.problem, request.epilogue)
+        arguments = [
+            packed_arguments(
+                request.problem,
+                one.a,
+                one.b,
+                one.d,
+                one.operands,
+                split_k=request.split_k,
+                stream=self.profiler.device.stream,
+            )
+            for one in operands.sets
+        ]
+        query.restype = ctypes.c_size_t
+        workspace_bytes = int(query(ctypes.byref(arguments[0])))
+        workspace = self._workspace(workspace_bytes)
+        try:
+            for args in arguments:
+                args.workspace, args.workspace_bytes = workspace, workspace_bytes
+            return self._check_and_time(kernel, arguments, operands)
+        finally:
+            if workspace:
+                self.profiler.release(workspace)
+
+    def _check_and_time(
+        self, kernel: ctypes._NamedFuncPointer, arguments: list[Args], operands: Operands
+    ) -> Timing:
+        policy = self.setup.policy
+        address = ctypes.cast(kernel, ctypes.c_void_p).value or 0
+        operands.poison()
+        first = self.profiler.plan(address, arguments[:1], in_graph=False, scratch=self.scratch)
+        try:
+            (once_us,) = first.sample_us(1)
+        finally:
+            first.close()
+        _accept(operands.judge(), operands)
+        if policy.modelled:
+            return Timing(
+                median_us=once_us,
+                p20_us=once_us,
+                p80_us=once_us,
+                low_us=once_us,
+                high_us=once_us,
+                repeats=1,
+                launches=1,
+                cold_l2=True,
+            )
+        count = min(len(arguments), max(1, round(policy.sample_us / max(once_us, 1.0))))
+        plan = self.profiler.plan(
+            address,
+            arguments[:count],
+            in_graph=once_us < policy.graph_below_us,
+            scratch=self.scratch,
+        )
+        try:
+            idle = time.monotonic() - self._busy_until > policy.idle_s
+            timing = take_samples(
+                plan.sample_us,
+                self.profiler.clock_mhz,
+                policy,
+                launches=count,
+                warm_up_us=policy.cold_start_us if idle else policy.warm_up_us,
+            )
+        finally:
+            plan.close()
+        self._busy_until = time.monotonic()
+        # A kernel that is right once and wrong later must not win either.
+        _accept(operands.judge(), operands)
+        return timing
+
+    def _operands_for(self, problem: Problem, epilogue: Epilogue) -> Operands:
+        """Those of the last candidate where they are the same: candidates come by problem."""
+        held = self._operands
+        if held and (held.problem, held.epilogue) == (problem, epilogue):
+            return held
+        self._operands = None
+        if held:
+            held.close()
+        self._operands = Operands(
+            profiler=self.profiler,
+            problem=problem,
+            epilogue=epilogue,
+            budget_bytes=self.budget_bytes,
+            most_sets=1 if self.setup.policy.modelled else self.setup.policy.most_sets,
+            most_sets_bytes=_MOST_SETS_BYTES,
+        )
+        return self._operands
+
+    def _workspace(self, size_bytes: int) -> int:
+        if not size_bytes:
+            return 0
+        address = self.profiler.allocate(size_bytes)
+        self.profiler.poison(address, size_bytes)
+        return address
+
+
+def _accept(verdict: Verdict, operands: Operands) -> None:
+    if not verdict.wrong:
+        return
+    fault = Fault.NOT_FINITE if verdict.not_finite else Fault.WRONG_RESULT
+    raise _FailedError(
+        fault,
+        f"{verdict.wrong} elements of {describe(operands.problem)} are wrong, of which "
+        f"{verdict.not_finite} are NaN; the first is number {verdict.first_wrong}: "
+        f"{verdict.got:.8g}, where a right kernel gives {verdict.low:.8g} to {verdict.high:.8g}",
+    )
+
+
+def answer(place: Workplace, request: Request) -> Answer:
+    """The outcome of a request: whatever goes wrong with the candidate is part of it."""
+    try:
+        return Answer(number=request.number, outcome=place.measure(request))
+    except _FailedError as failed:
+        return Answer(number=request.number, outcome=failed.failure)
+    except BudgetError as error:
+        failure = Failure(fault=Fault.OUT_OF_MEMORY, reason=str(error))
+        return Answer(number=request.number, outcome=failure)
+    except RefusedError as error:
+        failure = Failure(fault=Fault.LAUNCH, reason=str(error))
+        return Answer(number=request.number, outcome=failure)
+    except CudaError as error:
+        fault = fault_of(error.number)
+        failure = Failure(fault=fault, reason=str(error))
+        fatal = _FIRST_FATAL <= error.number < _LAST_FATAL or fault is Fault.DEVICE_LOST
+        return Answer(number=request.number, outcome=failure, fatal=fatal)
+
+
+def fault_of(number: int) -> Fault:
+    """What the CUDA error says of the candidate."""
+    if number == _OUT_OF_MEMORY:
+        return Fault.OUT_OF_MEMORY
+    if number in _LOST:
+        return Fault.DEVICE_LOST
+    if number == _TIMED_OUT:
+        return Fault.TIMEOUT
+    # 701: too many resources requested. The rest of them are addresses, instructions, assertions.
+    if _FIRST_FATAL <= number < _LAST_FATAL and number != 701:
+        return Fault.ILLEGAL_ACCESS
+    return Fault.LAUNCH
+
+
+def open_device(setup: Setup) -> tuple[Workplace, Greeting]:
+    """The device that `setup` names.
+
+    Raises:
+        CudaError, OSError: it cannot be used.
+    """
+    _load_runtime(setup.runtime)
+    modelled = setup.policy.modelled
+    profiler = Profiler(Path(setup.profiler), setup.ordinal, with_nvml=not modelled)
+    found = profiler.device
+    budget = setup.budget_bytes or int(_SHARE_OF_FREE * profiler.free_bytes())
+    major, minor = found.compute_capability
+    greeting = Greeting(
+        version=VERSION,
+        device=DeviceIdentity(
+            kind=DeviceKind.VGPU if modelled else DeviceKind.CUDA,
+            name=found.name,
+            arch=f"sm_{major}{minor}",
+            sm_count=found.sm_count,
+            clock_mhz=found.clock_mhz,
+            memory_clock_mhz=found.memory_clock_mhz,
+            memory_bytes=found.memory_bytes,
+            driver=found.driver,
+        ),
+        uuid=found.uuid,
+        budget_bytes=budget,
+        reads_clock=profiler.clock_mhz() is not None,
+    )
+    return Workplace(profiler=profiler, setup=setup, budget_bytes=budget), greeting
+
+
+def _load_runtime(path: str) -> None:
+    """CUDA's runtime: one that is in the process or that the linker finds, else the file."""
+    try:
+        ctypes.CDLL(Path(path).name, ctypes.RTLD_GLOBAL)
+    except OSError:
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer every request, until there are no more or one is fatal."""
+
+    def say(message: FromWorker) -> None:
+        answers.write(to_line(FromWorker, message))
+        answers.flush()
+
+    setup = from_line(FromClient, requests.readline())
+    if not isinstance(setup, Setup):
+        raise RecordError(f"the first message is a {type(setup).__name__}, not a Setup")
+    try:
+        place, greeting = open_device(setup)
+    except (CudaError, RefusedError, OSError) as error:
+        say(Refusal(reason=str(error)))
+        return
+    say(greeting)
+    for line in iter(requests.readline, b""):
+        request = from_line(FromClient, line)
+        if not isinstance(request, Request):
+            raise RecordError(f"a {type(request).__name__} where a Request was expected")
+        told = answer(place, request)
+        say(told)
+        if told.fatal:
+            return
+
+
+def main() -> None:
+    """Speak on standard input and output; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    serve(sys.stdin.buffer, answers)
+    answers.flush()
+    # A device after a fault can hang or crash in the runtime's own farewell.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
