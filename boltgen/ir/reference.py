@@ -128,16 +128,46 @@ def error_bound(
     arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
         product = _product(problem, _wide(a), _wide(b))
-        magnitude = _product(problem, np.abs(_wide(a)), np.abs(_wide(b)))
         exact = _evaluate(problem, epilogue, product, arrays)
-        accumulated = around(product, _accumulation_error(problem, magnitude))
-        image = _enclose(epilogue, accumulated, arrays)
-        low = round_unbounded(image.low, problem.out_dtype)
-        high = round_unbounded(image.high, problem.out_dtype)
-        bound = np.maximum(high - exact, exact - low)
+        image = _enclosure(problem, epilogue, product, a=a, b=b, arrays=arrays)
+        bound = np.maximum(image.high - exact, exact - image.low)
         # Infinities and NaN that are certain; `compare` checks them by value.
-        certain = ((low == exact) & (high == exact)) | (np.isnan(exact) & np.isnan(low))
+        certain = ((image.low == exact) & (image.high == exact)) | (
+            np.isnan(exact) & np.isnan(image.low)
+        )
         return np.where(certain, 0.0, np.where(np.isnan(bound), np.inf, bound))
+
+
+def enclosure(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> Interval:
+    """Where each element of a correct kernel's output lies: what `error_bound` is derived from.
+
+    The ends are rounded to the output's type as if its exponent had no upper end. Arguments and
+    errors as in `run`.
+    """
+    arrays = _checked(problem, epilogue, a, b, operands)
+    with np.errstate(all="ignore"):
+        product = _product(problem, _wide(a), _wide(b))
+        return _enclosure(problem, epilogue, product, a=a, b=b, arrays=arrays)
+
+
+def _enclosure(
+    problem: Problem,
+    epilogue: Epilogue,
+    product: Array,
+    *,
+    a: AnyArray,
+    b: AnyArray,
+    arrays: Sequence[Array],
+) -> Interval:
+    magnitude = _product(problem, np.abs(_wide(a)), np.abs(_wide(b)))
+    accumulated = around(product, _accumulation_error(problem, magnitude))
+    image = _enclose(epilogue, accumulated, arrays)
+    return Interval(
+        round_unbounded(image.low, problem.out_dtype),
+        round_unbounded(image.high, problem.out_dtype),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class _Process:
             )
         except OSError as error:
             raise DeviceError(f"{command[0]} cannot be started: {error.strerror}") from error
+        self.number = self._child.pid
         self._selector = selectors.DefaultSelector()
         assert self._child.stdout is not None
         self._selector.register(self._child.stdout, selectors.EVENT_READ)
@@ -158,6 +159,11 @@ class Worker:
         if isinstance(message, Refusal):
             raise DeviceError(f"the device cannot be used: {message.reason}")
         raise DeviceError(f"the worker speaks another version of the protocol than {VERSION}")
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the worker, which leads a process group of that number; None while there is none."""
+        return self._process.number if self._process else None
 
     def measure(self, request: Request, timeout_s: float) -> Outcome:
         """The outcome of a candidate; whatever it does to the worker is part of that.

@@ -110,8 +110,8 @@ class Operands:
     most_sets: int
     most_sets_bytes: int
     sets: list[TensorSet] = field(default_factory=list)
-    _low: int = 0
-    _high: int = 0
+    low: int = 0
+    high: int = 0
     _allocated: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -180,21 +180,21 @@ class Operands:
     def _enclose(self) -> None:
         first = self.sets[0]
         size_bytes = self._output.count * DType.F32.size_bytes
-        self._low, self._high = self._allocate(size_bytes), self._allocate(size_bytes)
+        self.low, self.high = self._allocate(size_bytes), self._allocate(size_bytes)
         nodes = epilogue_nodes(
             self.epilogue,
             [int(operand.pointer or 0) for operand in first.operands],
             [self._batch_elements(load.kind) for load in self.epilogue.loads],
         )
         self.profiler.enclose(
-            _extents(self.problem),
+            extents_of(self.problem),
             nodes,
             Rounding(**asdict(accumulation_rounding(self.problem))),
             self.problem.out_dtype,
             a=first.a,
             b=first.b,
-            low=self._low,
-            high=self._high,
+            low=self.low,
+            high=self.high,
         )
 
     def poison(self) -> None:
@@ -207,8 +207,8 @@ class Operands:
             self.sets[0].d,
             self._output.dtype,
             self._output.count,
-            low=self._low,
-            high=self._high,
+            low=self.low,
+            high=self.high,
         )
 
     def close(self) -> None:
@@ -217,7 +217,8 @@ class Operands:
             self.profiler.release(self._allocated.pop())
 
 
-def _extents(problem: Problem) -> GemmExtents | Conv2dExtents:
+def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:
+    """The sizes of `problem` as the reference takes them."""
     match problem:
         case Conv2d():
             return Conv2dExtents(**conv2d_extents(problem))

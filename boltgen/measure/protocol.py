@@ -119,7 +119,11 @@ def from_line(kind: object, line: bytes) -> object:
         RecordError: it holds none.
     """
     try:
-        form = json.loads(line)
+        form = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {line[:100]!r}") from error
     return decode(kind, form)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON's")

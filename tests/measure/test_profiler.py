@@ -1,0 +1,357 @@
+"""The profiler's C++ against NumPy and the oracle, executed on the virtual GPU."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from boltgen.ir import reference
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.measure.native import CudaError, Profiler, RefusedError, Rounding
+from boltgen.measure.operands import BudgetError, Operands, extents_of, input_tensors
+from tests.cases import EPILOGUES, problem_for
+
+PARAMS = {UnaryOp.LEAKY_RELU: (0.1,), UnaryOp.CLIP: (-0.5, 6.0), UnaryOp.HARDSIGMOID: (0.2, 0.5)}
+SMALL = Gemm(m=5, n=7, k=9)
+
+
+class Device:
+    """Arrays on the device, freed together."""
+
+    def __init__(self, profiler: Profiler) -> None:
+        self.profiler, self._live = profiler, []
+
+    def upload(self, array) -> int:
+        contents = np.ascontiguousarray(array)
+        address = self.empty(contents.nbytes)
+        self.profiler.copy(address, contents.ctypes.data, contents.nbytes)
+        return address
+
+    def empty(self, size_bytes: int) -> int:
+        self._live.append(self.profiler.allocate(size_bytes))
+        return self._live[-1]
+
+    def download(self, address: int, shape, dtype):
+        out = np.empty(shape, dtype)
+        self.profiler.copy(out.ctypes.data, address, out.nbytes)
+        return out
+
+    def close(self) -> None:
+        for address in self._live:
+            self.profiler.release(address)
+
+
+@pytest.fixture
+def device(profiler):
+    made = Device(profiler)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rng(request) -> np.random.Generator:
+    return np.random.default_rng(list(request.node.name.encode()))
+
+
+def enclosed(device, problem, epilogue, arrays):
+    """The device's ends, as arrays of the output's shape."""
+    a, b, *operands = arrays
+    shape = reference.output_shape(problem)
+    size = 4 * int(np.prod(shape))
+    low, high = device.empty(size), device.empty(size)
+    batched = isinstance(problem, BatchedGemm)
+    device.profiler.enclose(
+        extents_of(problem),
+        epilogue_nodes(
+            epilogue,
+            [device.upload(array) for array in operands],
+            [array[0].size if batched and array.ndim > 1 else 0 for array in operands],
+        ),
+        Rounding(**asdict(reference.accumulation_rounding(problem))),
+        problem.out_dtype,
+        a=device.upload(a),
+        b=device.upload(b),
+        low=low,
+        high=high,
+    )
+    return tuple(device.download(address, shape, np.float32) for address in (low, high))
+
+
+def assert_same_ends(problem, got, expected):
+    """Equal, but for the last place of the output's type: FP64 sums differ by their order."""
+    with np.errstate(over="ignore"):
+        expected = expected.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
+    finite = np.isfinite(expected)
+    ulp = 2.0**-10 if problem.out_dtype is DType.F16 else 2.0**-23
+    smallest = 2.0**-24 if problem.out_dtype is DType.F16 else 2.0**-149
+    np.testing.assert_allclose(got[finite], expected[finite], rtol=ulp, atol=smallest)
+
+
+def inputs_of(problem, epilogue, rng):
+    """Arrays as the worker draws them, in the shapes of the oracle."""
+    a_shape, b_shape = reference.input_shapes(problem)
+    output = reference.output_shape(problem)
+    rows = int(np.prod(output[:-1])) // (output[0] if isinstance(problem, BatchedGemm) else 1)
+    spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
+    shapes = [a_shape, b_shape, *(spans[load.kind] for load in epilogue.loads)]
+    return [
+        rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.value)
+        for tensor, shape in zip(input_tensors(problem, epilogue), shapes, strict=True)
+    ]
+
+
+def check(device, problem, epilogue, rng, spoil=None):
+    a, b, *operands = inputs_of(problem, epilogue, rng)
+    if spoil:
+        spoil(a, operands)
+    got = enclosed(device, problem, epilogue, (a, b, *operands))
+    expected = reference.enclosure(problem, epilogue, a, b, operands)
+    ends = (np.broadcast_to(e, got[0].shape) for e in (expected.low, expected.high))
+    for mine, theirs in zip(got, ends, strict=True):
+        assert_same_ends(problem, mine, theirs)
+
+
+def unary(op: UnaryOp, scale: float = 1.0) -> Epilogue:
+    b = EpilogueBuilder()
+    b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *PARAMS.get(op, ()))
+    return b.build()
+
+
+@pytest.mark.parametrize("op", UnaryOp)
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_every_function_is_enclosed_as_the_oracle_does(device, rng, op, scale):
+    check(device, replace(SMALL, out_dtype=DType.F32), unary(op, scale), rng)
+
+
+@pytest.mark.parametrize("op", UnaryOp)
+def test_nan_and_infinity_are_enclosed_as_the_oracle_does(device, rng, op):
+    def spoil(a, _):
+        a[0, 0], a[1, 1], a[2, 2] = np.nan, np.inf, -np.inf
+
+    check(device, SMALL, unary(op), rng, spoil)
+
+
+@pytest.mark.parametrize("op", BinaryOp)
+def test_every_operator_is_enclosed_as_the_oracle_does(device, rng, op):
+    def spoil(a, operands):
+        a[0, 0] = np.nan
+        operands[0][:3] = [0.0, np.inf, np.nan]
+
+    b = EpilogueBuilder()
+    b.binary(op, 0, b.load(LoadKind.ROW))
+    check(device, SMALL, b.build(), rng, spoil)
+
+
+def test_no_function_turns_twice():
+    assert all(len(function.turns) <= 1 for function in FUNCTIONS.values())
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_whole_epilogues(device, rng, name):
+    check(device, Gemm(m=6, n=10, k=12), EPILOGUES[name], rng)
+
+
+@pytest.mark.parametrize(
+    "operation", ["gemm_row", "gemm_column", "batched", "conv", "conv_strided", "conv_analytic"]
+)
+@pytest.mark.parametrize("dtypes", ["f32_f16", "f16_f16", "f32_f32"])
+def test_every_operation(device, rng, operation, dtypes):
+    problem = problem_for(operation, 1, 1, dtypes)
+    if isinstance(problem, Conv2d):
+        problem = replace(problem, k=5)
+    else:
+        problem = replace(problem, m=11, n=13, k=17)
+    check(device, problem, EPILOGUES["residual_before"], rng)
+
+
+@pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
+def test_a_shared_operand_of_a_batch(device, rng, a_batched, b_batched):
+    problem = BatchedGemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
+    check(device, problem, EPILOGUES["columns"], rng)
+
+
+def test_large_sums_overflow_fp16_as_the_oracle_says(device, rng):
+    def spoil(a, _):
+        a *= 2000.0
+
+    check(device, Gemm(m=8, n=8, k=64), unary(UnaryOp.NEGATE, 50.0), rng, spoil)
+    accumulated = Gemm(m=8, n=8, k=64, acc_dtype=DType.F16)
+    check(device, accumulated, Epilogue(), rng, spoil)
+
+
+def test_an_epilogue_that_is_too_long_is_refused(device, rng):
+    b = EpilogueBuilder()
+    x = 0
+    for _ in range(130):
+        x = b.unary(UnaryOp.NEGATE, x)
+    with pytest.raises(RefusedError, match="131 nodes; the reference takes 1 to 128"):
+        check(device, SMALL, b.build(), rng)
+
+
+# --- compare -------------------------------------------------------------------------------------
+
+NAN, INF = np.nan, np.inf
+VERDICTS = [  # got, low, high, right
+    (1.0, 0.5, 1.5, True),
+    (0.5, 0.5, 1.5, True),
+    (2.0, 0.5, 1.5, False),
+    (NAN, 0.5, 1.5, False),
+    (NAN, NAN, NAN, True),
+    (1.0, NAN, NAN, False),
+    (NAN, -INF, INF, True),
+    (7.0, -INF, INF, True),
+    (INF, INF, INF, True),
+    (1.0, INF, INF, False),
+    (INF, 60000.0, 65520.0, True),
+    (INF, 60000.0, 65504.0, False),
+    (-INF, -70000.0, -60000.0, True),
+    (-INF, 60000.0, 70000.0, False),
+    (65504.0, 60000.0, 70000.0, True),
+    (65504.0, 66000.0, 70000.0, False),
+]
+
+
+@pytest.mark.parametrize(("got", "low", "high", "right"), VERDICTS)
+def test_what_is_right(device, got, low, high, right):
+    count = 40
+    output = np.ones(count, np.float16)
+    lows, highs = np.full(count, 0.5, np.float32), np.full(count, 1.5, np.float32)
+    output[17], lows[17], highs[17] = got, low, high
+    verdict = device.profiler.compare(
+        device.upload(output),
+        DType.F16,
+        count,
+        low=device.upload(lows),
+        high=device.upload(highs),
+    )
+    assert verdict.wrong == (not right)
+    if not right:
+        assert verdict.first_wrong == 17
+        assert verdict.not_finite == np.isnan(got)
+        np.testing.assert_equal((verdict.got, verdict.low, verdict.high), (got, low, high))
+
+
+def test_the_first_of_many_wrong_elements_is_named(device, rng):
+    count = 100_000
+    low = device.upload(np.zeros(count, np.float32))
+    high = device.upload(np.ones(count, np.float32))
+    output = rng.uniform(0, 1, count).astype(np.float32)
+    wrong = np.sort(rng.choice(np.arange(300, count), 200, replace=False))
+    output[wrong[::2]], output[wrong[1::2]] = 2.0, NAN
+    verdict = device.profiler.compare(device.upload(output), DType.F32, count, low=low, high=high)
+    assert (verdict.wrong, verdict.not_finite, verdict.first_wrong) == (200, 100, wrong[0])
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def splitmix64(z):
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_random_contents_are_what_they_say(device, dtype):
+    count, seed, low, high = 300_001, 12345, -1.5, 1.5
+    address = device.empty(count * dtype.size_bytes)
+    device.profiler.fill(address, dtype, count, seed=seed, low=low, high=high)
+    got = device.download(address, (count,), dtype.value)
+    with np.errstate(over="ignore"):
+        index = np.arange(1, count + 1, dtype=np.uint64)
+        bits = splitmix64(np.uint64(seed) + index * np.uint64(0x9E3779B97F4A7C15))
+    unit = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    expected = (np.float64(high - low) * unit + np.float64(low)).astype(np.float32)
+    np.testing.assert_array_equal(got, expected.astype(dtype.value))
+    assert abs(float(got.mean(dtype=np.float64))) < 5 * (high - low) / np.sqrt(12 * count)
+    assert not np.any(got == 0) or dtype is DType.F16
+
+
+def test_poison_is_nan(device):
+    address = device.empty(64)
+    device.profiler.poison(address, 64)
+    assert np.isnan(device.download(address, (32,), np.float16)).all()
+    assert np.isnan(device.download(address, (16,), np.float32)).all()
+
+
+def test_a_failed_call_says_which_and_why(device):
+    with pytest.raises(CudaError, match="cudaMalloc") as caught:
+        device.profiler.allocate(1 << 60)
+    assert caught.value.number == 2
+    device.profiler.release(device.profiler.allocate(16))
+
+
+# --- operands ------------------------------------------------------------------------------------
+
+
+def make_operands(profiler, budget_bytes=1 << 20, most_sets=3, epilogue=None, problem=SMALL):
+    return Operands(
+        profiler=profiler,
+        problem=problem,
+        epilogue=epilogue or EPILOGUES["residual_before"],
+        budget_bytes=budget_bytes,
+        most_sets=most_sets,
+        most_sets_bytes=1 << 20,
+    )
+
+
+def test_operands_come_in_copies_of_equal_contents_at_their_own_addresses(profiler, device):
+    operands = make_operands(profiler)
+    try:
+        assert len(operands.sets) == 3
+        everything = [
+            address
+            for one in operands.sets
+            for address in (one.a, one.b, one.d, *(o.pointer for o in one.operands))
+        ]
+        assert len(set(everything)) == len(everything) == 3 * 5
+        first, *copies = (device.download(one.a, (5, 9), np.float16) for one in operands.sets)
+        assert first.any()
+        for copy in copies:
+            np.testing.assert_array_equal(copy, first)
+    finally:
+        operands.close()
+
+
+def test_a_poisoned_output_is_wrong(profiler):
+    operands = make_operands(profiler)
+    try:
+        operands.poison()
+        verdict = operands.judge()
+        assert verdict.wrong == verdict.not_finite == 35
+    finally:
+        operands.close()
+
+
+def test_copies_are_limited_by_the_budget(profiler):
+    set_bytes = 2 * (45 + 63 + 7 + 35 + 35)
+    envelope_bytes = 8 * 35
+    operands = make_operands(profiler, budget_bytes=2 * set_bytes + envelope_bytes + 1)
+    assert len(operands.sets) == 2
+    operands.close()
+    with pytest.raises(BudgetError, match=f"take {set_bytes + envelope_bytes} bytes"):
+        make_operands(profiler, budget_bytes=set_bytes + envelope_bytes - 1)
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_the_check_says_something_of_every_epilogue(profiler, device, name):
+    """Operands are drawn so that almost no element may be just anything."""
+    problem = Gemm(m=32, n=32, k=64)
+    operands = make_operands(profiler, epilogue=EPILOGUES[name], problem=problem)
+    try:
+        low, high = (
+            device.download(address, (32, 32), np.float32)
+            for address in (operands.low, operands.high)
+        )
+    finally:
+        operands.close()
+    assert np.isfinite(low).mean() > 0.99
+    assert np.isfinite(high).mean() > 0.99

@@ -1,0 +1,200 @@
+"""A real worker on the virtual GPU, and candidates that are wrong in every way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from boltgen.build.cache import Cache
+from boltgen.build.link import linked
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.profiler import profiler_library
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, TranslationUnit, device_flags
+from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.errors import DeviceError
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Gemm
+from boltgen.measure.client import Worker
+from boltgen.measure.protocol import Policy, Request, Setup
+from boltgen.measure.worker import fault_of
+from boltgen.settings import settings_from
+from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing
+
+SETTINGS = settings_from()
+SMALL = Gemm(m=20, n=40, k=9)
+# The pretence that times of the virtual GPU were measured: the way of a GPU, with few repeats.
+MEASURED = Policy(
+    least_samples=2, most_samples=3, most_s=5.0, warm_up_us=1.0, cold_start_us=1.0, sample_us=1e6
+)
+
+
+@pytest.fixture(scope="module")
+def tools():
+    return find_toolchain(SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def cache():
+    return Cache(SETTINGS.cache_dir)
+
+
+@pytest.fixture(scope="module")
+def candidates(tools, cache) -> Path:
+    unit = TranslationUnit(
+        kind="example",
+        name="candidates",
+        text=Path(__file__).with_name("candidates.cu").read_text(encoding="utf-8"),
+        suffix=".cu",
+        output="kernel.o",
+        compiler=tools.nvcc.path,
+        flags=("-c", *device_flags("sm_75", DeviceCode.PTX), "-Xcompiler=-fPIC"),
+        include=(tools.templates,),
+        machine_flags=("-ccbin", str(tools.cxx.path)),
+        identity=tools.cuda_identity,
+        environment=tools.environment,
+    )
+    (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
+    return linked(compiled, cache, tools)
+
+
+def start(tools, cache, policy=Policy(modelled=True), budget_bytes=1 << 24, ordinal=0) -> Worker:  # noqa: B008 (frozen)
+    libraries = vgpu_libraries(SETTINGS, cache)
+    return Worker(
+        Setup(
+            ordinal=ordinal,
+            profiler=str(profiler_library(tools, cache)),
+            runtime=str(tools.nvcc.runtime),
+            policy=policy,
+            budget_bytes=budget_bytes,
+        ),
+        environment=vgpu_environment(SETTINGS, libraries, {"device": "sm_80", "threads": "1"}),
+    )
+
+
+@pytest.fixture(scope="module")
+def modelled(tools, cache):
+    worker = start(tools, cache)
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="module")
+def measured(tools, cache):
+    scratch_bytes = 2 * 40 << 20
+    worker = start(tools, cache, MEASURED, budget_bytes=scratch_bytes + (1 << 24))
+    yield worker
+    worker.close()
+
+
+def ask(worker, candidates, symbol, problem=SMALL, timeout_s=60.0):
+    request = Request(library=str(candidates), symbol=symbol, problem=problem, epilogue=Epilogue())
+    return worker.measure(request, timeout_s)
+
+
+def test_the_worker_names_its_device(modelled):
+    found = modelled.greeting
+    assert found.device.kind is DeviceKind.VGPU
+    assert (found.device.arch, found.device.sm_count, found.device.clock_mhz) == (
+        "sm_80",
+        108,
+        1410,
+    )
+    assert found.uuid.startswith("GPU-")
+    assert not found.reads_clock
+
+
+def test_a_right_kernel_has_a_modelled_time(modelled, candidates):
+    timing = ask(modelled, candidates, "right")
+    assert isinstance(timing, Timing)
+    assert timing.median_us > 0
+    assert (timing.repeats, timing.launches) == (1, 1)
+
+
+def test_a_right_kernel_has_a_measured_time_from_samples_in_a_graph(measured, candidates):
+    timing = ask(measured, candidates, "right")
+    assert isinstance(timing, Timing)
+    assert 0 < timing.low_us <= timing.median_us <= timing.high_us
+    assert 2 <= timing.repeats <= 3
+    assert timing.launches > 1
+
+
+WRONG = {
+    "wrong_element": (Fault.WRONG_RESULT, "1 elements of Gemm(m=20, n=40, k=9"),
+    "last_row_missing": (Fault.NOT_FINITE, "40 elements of Gemm(m=20, n=40, k=9"),
+    "not_a_number": (Fault.NOT_FINITE, "of which 1 are NaN; the first is number 44: nan"),
+    "illegal_access": (Fault.ILLEGAL_ACCESS, "out-of-bounds global write"),
+    "crashes": (Fault.CRASH, "SIGABRT"),
+    "refuses": (Fault.LAUNCH, "k is 9; this kernel needs a multiple of 8 elements"),
+    "greedy": (Fault.OUT_OF_MEMORY, "cudaMalloc"),
+    "no_such_symbol": (Fault.LAUNCH, "the kernel cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize("symbol", WRONG)
+def test_a_bad_candidate_fails_by_name_and_the_next_one_is_measured(modelled, candidates, symbol):
+    fault, words = WRONG[symbol]
+    outcome = ask(modelled, candidates, symbol)
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is fault, outcome
+    assert words in outcome.reason
+    assert isinstance(ask(modelled, candidates, "right"), Timing)
+
+
+def test_a_kernel_that_hangs_is_ended(modelled, candidates):
+    outcome = ask(modelled, candidates, "hangs", timeout_s=3.0)
+    assert isinstance(outcome, Failure)
+    assert (outcome.fault, outcome.reason) == (Fault.TIMEOUT, "no answer within 3 s")
+    assert isinstance(ask(modelled, candidates, "right"), Timing)
+
+
+def test_a_kernel_that_is_right_only_once_does_not_win(measured, candidates):
+    outcome = ask(measured, candidates, "right_once")
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.WRONG_RESULT
+
+
+def test_what_a_library_prints_is_no_answer(modelled, candidates):
+    assert isinstance(ask(modelled, candidates, "prints"), Timing)
+
+
+def test_a_problem_that_is_too_large_for_the_budget(modelled, candidates):
+    outcome = ask(modelled, candidates, "right", Gemm(m=1 << 14, n=1 << 14, k=8))
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.OUT_OF_MEMORY
+    assert "the worker may use 16777216" in outcome.reason
+    assert isinstance(ask(modelled, candidates, "right"), Timing)
+
+
+def test_a_device_that_is_not_there(tools, cache):
+    with pytest.raises(DeviceError, match=r"the device cannot be used: cudaSetDevice.*\(101\)"):
+        start(tools, cache, ordinal=7)
+
+
+def test_a_worker_that_is_killed_is_started_again(modelled, candidates):
+    os.kill(modelled.process_id, 9)
+    outcome = ask(modelled, candidates, "right")
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.CRASH
+    assert isinstance(ask(modelled, candidates, "right"), Timing)
+
+
+@pytest.mark.parametrize(
+    ("number", "fault"),
+    [
+        (1, Fault.LAUNCH),  # cudaErrorInvalidValue
+        (2, Fault.OUT_OF_MEMORY),
+        (100, Fault.DEVICE_LOST),  # cudaErrorNoDevice
+        (214, Fault.DEVICE_LOST),  # cudaErrorECCUncorrectable
+        (700, Fault.ILLEGAL_ACCESS),
+        (701, Fault.LAUNCH),  # cudaErrorLaunchOutOfResources
+        (702, Fault.TIMEOUT),
+        (716, Fault.ILLEGAL_ACCESS),  # cudaErrorMisalignedAddress
+        (719, Fault.ILLEGAL_ACCESS),  # cudaErrorLaunchFailure
+        (999, Fault.DEVICE_LOST),
+    ],
+)
+def test_what_cudas_errors_say_of_a_candidate(number, fault):
+    assert fault_of(number) is fault
