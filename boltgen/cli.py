@@ -25,11 +25,13 @@ from boltgen.cli_console import (
     out,
     parse_shape,
 )
+from boltgen.cli_tune import KEPT, tune_command
 from boltgen.cli_vgpu import vgpu_app
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Verdict, examine
 from boltgen.settings import settings_from
+from boltgen.tune.progress import observer_for
 
 app = typer.Typer(
     help="Compile models with CUTLASS kernels inside TVM, and run them on a GPU or without one.",
@@ -39,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(vgpu_app, name="vgpu")
+app.command("tune")(tune_command)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
 
 
@@ -51,6 +54,13 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
     frontend: Frontend = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(help="Measure kernels first, for so long: 120s, 500trials; see `tune`."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Where to measure: cuda, vgpu, or recorded:FILE.")
+    ] = "cuda",
     debug: Debug = False,
 ) -> None:
     """Compile a model to a folder with one deployable library.
@@ -60,8 +70,10 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         boltgen compile resnet50.onnx --arch sm_80 -o resnet50
 
         boltgen compile bert.onnx --shape input_ids=1,128 -o bert --jobs 4
+
+        boltgen compile resnet50.onnx -o resnet50 --tune 120s --device cuda
     """
-    with errors_for_people(debug):
+    with errors_for_people(debug, interrupted=KEPT if tune else "nothing half-written was kept"):
         artifact = boltgen.compile(
             model,
             arch=arch,
@@ -69,7 +81,10 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             jobs=jobs,
             accumulate=accumulate,
             frontend=frontend,
+            tune=tune,
+            device=device,
             reporter=reporter_for(err),
+            observer=observer_for(err),
         )
         artifact.save(output)
         saved = Artifact.load(output)

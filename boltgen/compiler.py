@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.metadata
 import logging
 import shutil
@@ -17,14 +16,13 @@ from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch
-from boltgen.errors import BoltgenError, CacheError, InvalidProblemError
-from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
-from boltgen.ir.dtypes import DType
+from boltgen.errors import CacheError
+from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
-from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
+from boltgen.partitioned import accumulator_named, frontend_named, partition_model
+from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions, tasks_of
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
-from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.metadata import (
     KernelInfo,
     Metadata,
@@ -36,6 +34,10 @@ from boltgen.runtime.metadata import (
 )
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
+from boltgen.stored import stored_costs
+from boltgen.tune.budget import Budget, budget_of
+from boltgen.tune.progress import Observer
+from boltgen.tuner import Tuning, open_task_session
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,9 @@ def compile(
     reuse: bool = True,
     accumulate: str = "float32",
     frontend: str | None = None,
+    tune: str | Budget | None = None,
+    device: str = "cuda",
+    observer: Observer | None = None,
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
@@ -63,7 +68,9 @@ def compile(
     on consumer GPUs and rounds at every step. The artifact lives in a temporary folder until it is
     saved. An ONNX file that was compiled before, for the same arch and by the same versions of
     everything, is taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or
-    "relay"; by default the one that the installed TVM has.
+    "relay"; by default the one that the installed TVM has. Kernels are chosen by what was measured,
+    and by the analytical model where nothing was; with a budget for `tune` ("120s", "500trials")
+    they are measured first, on `device`, as `boltgen.tune` does.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -75,12 +82,18 @@ def compile(
         CompileError: a kernel does not compile.
         CacheError: the cache folder cannot be used.
         BoltgenError: `frontend` is neither.
+        TuningError: `tune` is no budget, or another session has the device.
+        DeviceError: there is no such device to tune on.
+        DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
     """
     settings = settings_from()
     row = arch_named(arch)
-    summed_in = _accumulator(accumulate)
-    which = _frontend(frontend)
+    summed_in = accumulator_named(accumulate)
+    which = frontend_named(frontend)
+    tuning = (
+        None if tune is None else Tuning(budget=budget_of(tune), device=device, observer=observer)
+    )
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
     options = PipelineOptions(
@@ -93,13 +106,18 @@ def compile(
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
-        is_cached = reuse and which == "relax"
-        key = model_key(model, row, fixed, tools, summed_in) if is_cached else None
+        is_cached = reuse and which == "relax" and tuning is None
+        key = None
+        if is_cached:
+            with stored_costs(row, tools, settings) as costs:
+                key = model_key(model, row, fixed, tools, summed_in, measurements=costs.stamp)
         found = cache.find(_KIND, key) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
         return Artifact(found, metadata)
-    artifact = _compile(model, row, fixed, options, which)
+    artifact = _compile(
+        model=model, arch=row, shapes=fixed, options=options, frontend=which, tuning=tuning
+    )
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
@@ -108,50 +126,25 @@ def compile(
     return artifact
 
 
-def _accumulator(name: str) -> DType:
-    try:
-        return DType(name)
-    except ValueError:
-        known = " or ".join(repr(dtype.value) for dtype in DType)
-        raise InvalidProblemError(
-            f"products cannot be accumulated in {name!r}; give {known}"
-        ) from None
-
-
-_FRONTENDS = {"relax": require_relax, "relay": require_relay}
-
-
-def _frontend(name: str | None) -> str:
-    """The frontend that a user names, or that the installed TVM has."""
-    if name is None:
-        found = installed_tvm()
-        return "relay" if found is not None and found.has_relay else "relax"
-    if name not in _FRONTENDS:
-        raise BoltgenError(
-            f"unknown frontend {name!r}; the frontends are {' and '.join(_FRONTENDS)}"
-        )
-    return name
-
-
 def _compile(
+    *,
     model: object,
     arch: Arch,
     shapes: dict[str, tuple[int, ...]],
     options: PipelineOptions,
     frontend: str,
+    tuning: Tuning | None,
 ) -> Artifact:
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
-    with phases.phase("load TVM"):
-        _FRONTENDS[frontend]()
-        provide_cuda_runtime(options.settings, options.reporter)
-        steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
-    with phases.phase("import the model"):
-        imported = steps.Model(model, shapes)
-    with phases.phase("normalise and partition"):
-        imported.annotate()
-        regions, placements = imported.regions, imported.placements
+    imported = partition_model(model, shapes, frontend, options)
+    regions, placements = imported.regions, imported.placements
+    if tuning is not None:
+        with phases.phase("tune"):
+            tasks = tasks_of(regions, options.accumulate)
+            with open_task_session(tasks, arch.name, tuning, options) as session:
+                options = replace(options, device=session.run().device)
     built = build_regions(regions, arch.name, options, imported.convention)
     with phases.phase("TVM build"):
         device_sources = imported.build(built, arch, tools, cache, options)

@@ -24,3 +24,8 @@ def resource_dir(name: str) -> Path:
         f"boltgen's resource folder '{name}' is missing: neither {tried} exists; "
         "the installation is incomplete, reinstall boltgen"
     )
+
+
+def shipped_records() -> tuple[Path, ...]:
+    """The databases of measurements that came with boltgen: `records/*.sqlite` in the package."""
+    return tuple(sorted((_PACKAGE / "records").glob("*.sqlite")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from boltgen.arch import arch_named
@@ -26,7 +26,9 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.tune.select import Decision, Task, select
+from boltgen.stored import stored_costs
+from boltgen.tune.outcome import DeviceIdentity
+from boltgen.tune.select import CostSource, Decision, Task, select
 
 
 @dataclass(slots=True)
@@ -51,7 +53,8 @@ class PipelineOptions:
     """How regions are built.
 
     `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
-    type in which products are summed.
+    type in which products are summed, `device` the one whose measurements come before those of
+    others of its architecture.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -62,6 +65,7 @@ class PipelineOptions:
     toolchain: Toolchain | None = None
     cache: Cache | None = None
     accumulate: DType = DType.F32
+    device: DeviceIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,21 +115,31 @@ class BuiltRegions:
         return self.objects[: len(self.plan.adapters)]
 
 
+def tasks_of(regions: Sequence[Region], accumulate: DType) -> tuple[Task, ...]:
+    """What is to be tuned for `regions`: a task each, as it runs."""
+    return tuple(_task(region.accumulating_in(accumulate)) for region in regions)
+
+
+def _task(region: Region) -> Task:
+    return Task(problem=execution_problem(region.problem), epilogue=region.epilogue)
+
+
 def plan_regions(
-    regions: Sequence[Region], arch: str, convention: Convention = Convention.RELAX
+    regions: Sequence[Region],
+    arch: str,
+    convention: Convention = Convention.RELAX,
+    costs: CostSource | None = None,
 ) -> Plan:
     """Choose a kernel for each region and generate all sources; no compiler is run.
+
+    `costs` are the analytical model's by default.
 
     Raises:
         NoLegalConfigError: no configuration is legal for a region's problem.
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
-    tasks = [
-        Task(problem=execution_problem(region.problem), epilogue=region.epilogue)
-        for region in regions
-    ]
-    decisions = select(tasks, row)
+    decisions = select([_task(region) for region in regions], row, costs)
     launches = tuple(
         AdapterLaunch(
             region=region,
@@ -161,17 +175,19 @@ def build_regions(
         CacheError: the cache folder cannot be used.
     """
     chosen = options or PipelineOptions()
+    if not regions:
+        return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
     with chosen.phases.phase("choose kernels and generate sources"):
         summed = [region.accumulating_in(chosen.accumulate) for region in regions]
-        plan = plan_regions(summed, arch, convention)
+        tools = chosen.toolchain or find_toolchain(chosen.settings)
+        with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
+            plan = plan_regions(summed, arch, convention, costs)
     with chosen.phases.phase("compile kernels"):
-        return build_plan(plan, chosen)
+        return build_plan(plan, replace(chosen, toolchain=tools))
 
 
 def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
     """Compile what was planned, in parallel, through the cache."""
-    if not plan.launches:
-        return BuiltRegions(plan=plan, objects=(), symbols=())
     tools = options.toolchain or find_toolchain(options.settings)
     cache = options.cache or Cache(options.settings.cache_dir)
     units = [

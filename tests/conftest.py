@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 _GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_measurements_of_the_user() -> Iterator[None]:
+    """Kernels are chosen the same for whoever runs the tests; child processes included."""
+    with tempfile.TemporaryDirectory(prefix="boltgen-data-") as folder:
+        os.environ["BOLTGEN_DATA_DIR"] = folder
+        yield
+        del os.environ["BOLTGEN_DATA_DIR"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

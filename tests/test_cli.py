@@ -69,9 +69,10 @@ def test_compile_passes_its_options_on(
     monkeypatch.setattr(boltgen.compiler, "compile", record)
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
+    more += ["--tune", "30s", "--device", "vgpu"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
-    del heard["reporter"]
+    del heard["reporter"], heard["observer"]
     assert heard == {
         "model": Path("m.onnx"),
         "arch": "sm_86",
@@ -79,6 +80,8 @@ def test_compile_passes_its_options_on(
         "jobs": 3,
         "accumulate": "float16",
         "frontend": "relay",
+        "tune": "30s",
+        "device": "vgpu",
     }
     assert (tmp_path / "out" / "model.so").exists()
     assert "1 regions in 1 kernels for sm_80" in result.output

@@ -33,11 +33,14 @@ ALLOWED = {
     "codegen": _CORE | {"paths"},
     "build": _CORE | {"codegen", "settings", "paths"},
     "measure": _CORE | {"tune", "codegen", "build", "settings", "paths"},
-    "pipeline": _PIPELINE,
+    "stored": _PIPELINE,
+    "pipeline": _PIPELINE | {"stored"},
     "frontend": {"ir", "arch", "pipeline"},
     "runtime": _PIPELINE | {"pipeline", "frontend"},
-    "compiler": _PIPELINE | {"pipeline", "frontend", "runtime"},
-    "report": {"runtime"},
+    "partitioned": _PIPELINE | {"pipeline", "frontend", "runtime"},
+    "tuner": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
+    "compiler": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner"},
+    "report": {"ir", "runtime", "tune"},
 }
 # The edges: the public names, the command line, and what is bound to them.
 _UNBOUND = {

@@ -26,11 +26,14 @@ def model_key(
     shapes: dict[str, tuple[int, ...]],
     tools: Toolchain,
     accumulate: DType = DType.F32,
+    *,
+    measurements: str = "",
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
     It covers the file's contents, arch, shapes, accumulator type, boltgen's own code and templates,
-    the compilers, and the packages that import and compile the model.
+    the compilers, the packages that import and compile the model, and the state of the
+    `measurements` that kernels are chosen by.
     """
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
@@ -48,6 +51,7 @@ def model_key(
         arch,
         shapes,
         accumulate,
+        measurements,
         versions,
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
         _own_code(),

@@ -49,3 +49,12 @@ def parse_budget(text: str) -> Budget:
     if unit in {"trial", "trials"} and amount == int(amount):
         return Budget(trials=int(amount))
     raise TuningError(f"budget {text!r} is not like 120s, 2min, 1h or 500trials")
+
+
+def budget_of(given: str | Budget) -> Budget:
+    """A budget as a value or as a text.
+
+    Raises:
+        TuningError: the text is of another form, or zero.
+    """
+    return given if isinstance(given, Budget) else parse_budget(given)

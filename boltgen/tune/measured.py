@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from boltgen.arch import Arch
 from boltgen.errors import DatabaseError
 from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.key import digest
 from boltgen.ir.problem import Problem
 from boltgen.space.legality import violations
 from boltgen.tune.database import Database, Source
@@ -67,6 +68,12 @@ class MeasuredCosts:
                 -each.source.records,
             ),
         )
+
+    @property
+    def stamp(self) -> str:
+        """A text that changes whenever there may be other costs."""
+        stamps = (known.database.stamp(self._arch.name, self._toolchain) for known in self._known)
+        return digest(tuple(stamps))
 
     def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
         """The newest times of the first device that has any for this task."""

@@ -28,7 +28,16 @@ from boltgen.tune.clocks import ClockWatch
 from boltgen.tune.database import Best, Database
 from boltgen.tune.device_lock import device_lock
 from boltgen.tune.field import Launches
-from boltgen.tune.outcome import BLAMELESS, Bench, Failure, Fault, Outcome, Timing, Trial
+from boltgen.tune.outcome import (
+    BLAMELESS,
+    Bench,
+    DeviceIdentity,
+    Failure,
+    Fault,
+    Outcome,
+    Timing,
+    Trial,
+)
 from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
 from boltgen.tune.scheduler import ByWeight, Scheduler
@@ -69,10 +78,15 @@ class TaskResult:
     timed: int
     failures: tuple[Failure, ...]
 
+    @property
+    def total_us(self) -> float | None:
+        """The best time, as often as the model runs the task."""
+        return self.best.timing.median_us * self.task.occurrences if self.best else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """What a session did.
+    """What a session on `device` did.
 
     `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
     the database had before. `stopped` says what
@@ -80,6 +94,7 @@ class SessionReport:
     say.
     """
 
+    device: DeviceIdentity
     results: tuple[TaskResult, ...]
     measured: int
     failed: int
@@ -91,14 +106,8 @@ class SessionReport:
     @property
     def model_us(self) -> float | None:
         """Time of all tasks as often as the model runs them; None if one has no time."""
-        best = [result.best for result in self.results]
-        if not all(best):
-            return None
-        return sum(
-            result.best.timing.median_us * result.task.occurrences
-            for result in self.results
-            if result.best
-        )
+        totals = [result.total_us for result in self.results if result.total_us is not None]
+        return sum(totals) if len(totals) == len(self.results) else None
 
 
 def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -188,6 +197,7 @@ class Session:
     def report(self) -> SessionReport:
         """What is known of the tasks now, and what this session did."""
         return SessionReport(
+            device=self.device,
             results=tuple(self._result(task) for task in self.tasks),
             measured=self._measured,
             failed=self._failed,

@@ -1,0 +1,69 @@
+"""A model as its user has it, imported and carved into regions: what compiling and tuning share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from boltgen.errors import BoltgenError, InvalidProblemError
+from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
+from boltgen.ir.dtypes import DType
+from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.device import provide_cuda_runtime
+
+_FRONTENDS = {"relax": require_relax, "relay": require_relay}
+
+
+def accumulator_named(name: str) -> DType:
+    """The type in which products are summed.
+
+    Raises:
+        InvalidProblemError: `name` is no type that a tensor core sums in.
+    """
+    try:
+        return DType(name)
+    except ValueError:
+        known = " or ".join(repr(dtype.value) for dtype in DType)
+        raise InvalidProblemError(
+            f"products cannot be accumulated in {name!r}; give {known}"
+        ) from None
+
+
+def frontend_named(name: str | None) -> str:
+    """The frontend that a user names, or that the installed TVM has.
+
+    Raises:
+        BoltgenError: there is none of that name.
+    """
+    if name is None:
+        found = installed_tvm()
+        return "relay" if found is not None and found.has_relay else "relax"
+    if name not in _FRONTENDS:
+        raise BoltgenError(
+            f"unknown frontend {name!r}; the frontends are {' and '.join(_FRONTENDS)}"
+        )
+    return name
+
+
+def partition_model(
+    model: object,
+    shapes: Mapping[str, Sequence[int]],
+    frontend: str,
+    options: PipelineOptions,
+) -> Any:
+    """The `Model` of `runtime.relax_model` or `runtime.relay_model`, with its regions carved out.
+
+    Raises:
+        ModelImportError: the model cannot be read or imported.
+        ToolchainError: there is no TVM with that frontend.
+    """
+    with options.phases.phase("load TVM"):
+        _FRONTENDS[frontend]()
+        provide_cuda_runtime(options.settings, options.reporter)
+        steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
+    with options.phases.phase("import the model"):
+        imported = steps.Model(model, {name: tuple(shape) for name, shape in shapes.items()})
+    with options.phases.phase("normalise and partition"):
+        imported.annotate()
+    return imported

@@ -1,0 +1,67 @@
+"""Where the user's measurements are: a database of their own, and those that boltgen ships."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from boltgen.arch import Arch
+from boltgen.build.toolchain import Toolchain
+from boltgen.errors import DatabaseError
+from boltgen.paths import shipped_records
+from boltgen.settings import Settings
+from boltgen.tune.database import FILE_NAME, Database
+from boltgen.tune.measured import MeasuredCosts
+from boltgen.tune.outcome import DeviceIdentity
+from boltgen.tune.select import ModelCosts
+
+_log = logging.getLogger(__name__)
+
+# Choosing kernels does not wait for a writer for long: it can do without.
+_PATIENCE_S = 5.0
+
+
+def database_path(settings: Settings) -> Path:
+    """The user's database; it need not exist."""
+    return settings.data_dir / FILE_NAME
+
+
+def lock_folder(settings: Settings) -> Path:
+    """Where sessions that share a device find each other."""
+    return settings.data_dir / "locks"
+
+
+@contextmanager
+def stored_costs(
+    arch: Arch, tools: Toolchain, settings: Settings, device: DeviceIdentity | None = None
+) -> Iterator[MeasuredCosts]:
+    """Costs from all that was measured with `tools`, on `device` first; else the model's.
+
+    A database that cannot be read is passed over with a warning: the model does without.
+    """
+    paths = [database_path(settings), *shipped_records()]
+    with ExitStack() as stack:
+        databases = []
+        for path in filter(Path.is_file, paths):
+            try:
+                database = Database(path, read_only=not _is_writable(path), timeout_s=_PATIENCE_S)
+            except DatabaseError as error:
+                _log.warning("measurements are not used: %s", error)
+                continue
+            databases.append(stack.enter_context(database))
+        yield MeasuredCosts(
+            databases, arch, kernel_toolchain(tools), device, fallback=ModelCosts(arch)
+        )
+
+
+def _is_writable(path: Path) -> bool:
+    """Whether SQLite can open the file as it likes best, and bring it to the newest schema."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def kernel_toolchain(tools: Toolchain) -> str:
+    """What records of kernels by `tools` name as their toolchain."""
+    return tools.cuda_identity
