@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from boltgen.arch import Arch
+from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import Toolchain
 from boltgen.errors import DatabaseError
 from boltgen.paths import shipped_records
@@ -53,15 +54,10 @@ def stored_costs(
                 continue
             databases.append(stack.enter_context(database))
         yield MeasuredCosts(
-            databases, arch, kernel_toolchain(tools), device, fallback=ModelCosts(arch)
+            databases, arch, toolchain_text(tools), device, fallback=ModelCosts(arch)
         )
 
 
 def _is_writable(path: Path) -> bool:
     """Whether SQLite can open the file as it likes best, and bring it to the newest schema."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-
-
-def kernel_toolchain(tools: Toolchain) -> str:
-    """What records of kernels by `tools` name as their toolchain."""
-    return tools.cuda_identity

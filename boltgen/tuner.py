@@ -13,6 +13,7 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import DeviceError
+from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.partitioned import accumulator_named, frontend_named, partition_model
 from boltgen.pipeline import PipelineOptions, tasks_of
 from boltgen.settings import settings_from
@@ -152,13 +153,31 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
     """The bench that `device` names, for kernels of `arch`.
 
     Raises:
-        DeviceError: there is no such device.
+        DeviceError: there is no such device, or it is of another architecture.
+        ToolchainError: a compiler is missing.
         RecordError: a recorded device's file holds what is no record.
         TuningError: it has no records for `arch`, or those of several devices.
     """
     kind, _, rest = device.partition(":")
-    match kind:
-        case "recorded" if rest:
-            return RecordedBench(Path(rest), arch)
-        case _:
-            raise DeviceError(f"unknown device {device!r} to tune on; give {_DEVICES}")
+    how = BenchOptions(
+        settings=options.settings,
+        tools=options.toolchain,
+        cache=options.cache,
+        jobs=options.jobs,
+        reporter=options.reporter,
+    )
+    if kind == "recorded" and rest:
+        return RecordedBench(Path(rest), arch)
+    if device == "vgpu":
+        return open_vgpu(arch, how)
+    if kind == "cuda" and (not rest or rest.isdigit()):
+        bench = open_cuda(how, ordinal=int(rest or 0))
+        if bench.device.arch != arch:
+            found = bench.device
+            bench.close()
+            raise DeviceError(
+                f"{device} is a {found.name} of {found.arch}, which runs no kernels of {arch} as "
+                f"fast as its own: give --arch {found.arch}"
+            )
+        return bench
+    raise DeviceError(f"unknown device {device!r} to tune on; give {_DEVICES}")

@@ -6,7 +6,7 @@ GPU (`open_vgpu`), whose events give modelled times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +70,7 @@ class WorkerBench:
         """Stop the worker."""
         self.worker.close()
 
-    def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Outcome]]:
+    def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Each trial with its outcome, as they finish: while one is timed others are compiled."""
         queue = _Queue(trials, self.arch)
         made = self.maker.on_shelf(queue.specs)

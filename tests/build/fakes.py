@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from boltgen.build.toolchain import Headers, HostCompiler, Nvcc, Toolchain
+from boltgen.build.toolchain import Headers, HostCompiler, Nvcc, Toolchain, find_templates
 from boltgen.build.unit import TranslationUnit
 
 # The output's name is the last argument of every command line.
@@ -54,7 +54,7 @@ def fake_toolchain(top: Path, body: str = SUCCEED) -> Toolchain:
         cxx=HostCompiler(path=Path("/usr/bin/g++"), version="g++ 12"),
         cutlass=headers,
         tvm_ffi=headers,
-        templates=headers.include,
+        templates=find_templates(),
         environment=(("PATH", os.environ["PATH"]),),
     )
 
