@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import LoadKind
-from boltgen.space.config import Shape
+from boltgen.space.config import Residence, Shape
 from boltgen.space.kernel import ConvIterator
 
 ELEMENT = {DType.F16: "cutlass::half_t", DType.F32: "float"}
@@ -25,6 +25,11 @@ ITERATOR_ALGORITHM = {
     ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
 }
 
+RESIDENCE = {
+    Residence.REGISTERS: "boltgen::Residence::kRegisters",
+    Residence.SHARED_MEMORY: "boltgen::Residence::kSharedMemory",
+}
+
 
 def gemm_shape(shape: Shape) -> str:
     """`cutlass::gemm::GemmShape<128, 128, 32>`."""
@@ -37,8 +42,12 @@ def arch_tag(arch: str) -> str:
     Every arch from sm_80 on has sm_80's tensor-core instructions and asynchronous copies, and the
     2.x API instantiates them under that tag.
     """
-    number = int("".join(c for c in arch if c.isdigit()))
-    return "cutlass::arch::Sm80" if number >= 80 else "cutlass::arch::Sm75"
+    return "cutlass::arch::Sm80" if has_async_copies(arch) else "cutlass::arch::Sm75"
+
+
+def has_async_copies(arch: str) -> bool:
+    """Whether an arch ("sm_86") has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
+    return int("".join(c for c in arch if c.isdigit())) >= 80
 
 
 # Moves need no CUTLASS.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from boltgen.codegen import cpp_names
+from boltgen.codegen.b2b import chain_tiles_name, chain_view, describe_chain_kernel
 from boltgen.codegen.cpp_text import comment_field, comment_lines
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.codegen.render import render
 from boltgen.codegen.views import Conv2dView, GemmView, UnitView
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.key import digest
+from boltgen.space.b2b_kernel import ChainKernelSpec
 from boltgen.space.kernel import Family, KernelSpec
+
+AnyKernelSpec: TypeAlias = KernelSpec | ChainKernelSpec
 
 # The release whose internals the headers in templates/include were checked against.
 CUTLASS_RELEASE = "4.2"
@@ -19,6 +24,8 @@ CUTLASS_RELEASE = "4.2"
 HEADERS = {
     Family.GEMM: ("boltgen/activations.h", "boltgen/gemm.h"),
     Family.CONV2D: ("boltgen/activations.h", "boltgen/conv2d.h"),
+    Family.B2B_GEMM: ("boltgen/activations.h", "boltgen/b2b_gemm.h"),
+    Family.B2B_CONV2D: ("boltgen/activations.h", "boltgen/b2b_conv2d.h"),
 }
 
 
@@ -30,7 +37,7 @@ class KernelSource:
     the family's argument struct in `boltgen/abi.h`.
     """
 
-    spec: KernelSpec
+    spec: AnyKernelSpec
     symbol: str
     workspace_symbol: str
     text: str
@@ -41,16 +48,18 @@ class KernelSource:
         return self.spec.arch
 
 
-def kernel_symbol(spec: KernelSpec) -> str:
+def kernel_symbol(spec: AnyKernelSpec) -> str:
     """The C symbol: what people want to see in a profile, and a digest of the whole spec.
 
     Example: `boltgen_gemm_sm80_128x128x32_64x64_s3_rc888_0123456789`.
     """
+    head = f"boltgen_{spec.family.value}_{spec.arch.replace('_', '')}"
+    if isinstance(spec, ChainKernelSpec):
+        return f"{head}_{chain_tiles_name(spec)}_{digest(spec)[:10]}"
     config = spec.config
     layouts = "nhwc" if spec.family is Family.CONV2D else f"r{spec.b_layout.value[0]}"
     return (
-        f"boltgen_{spec.family.value}_{spec.arch.replace('_', '')}_{config.threadblock}"
-        f"_{config.warp.m}x{config.warp.n}_s{config.stages}"
+        f"{head}_{config.threadblock}_{config.warp.m}x{config.warp.n}_s{config.stages}"
         f"_{layouts}{spec.alignment_a}{spec.alignment_b}{spec.alignment_d}"
         f"_{digest(spec)[:10]}"
     )
@@ -61,7 +70,7 @@ def workspace_symbol(symbol: str) -> str:
     return f"{symbol}_workspace"
 
 
-def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:
+def render_kernel(spec: AnyKernelSpec, note: str = "") -> KernelSource:
     """The `.cu` of one kernel; `note` says in its header comment what it was made for."""
     symbol = kernel_symbol(spec)
     view = UnitView(
@@ -77,8 +86,11 @@ def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:
     )
 
 
-def kernel_body(spec: KernelSpec) -> str:
+def kernel_body(spec: AnyKernelSpec) -> str:
     """The kernel without includes, to stand alone or beside others in a translation unit."""
+    if isinstance(spec, ChainKernelSpec):
+        symbol = kernel_symbol(spec)
+        return render(chain_view(spec, symbol, workspace_symbol(symbol)))
     return render(_conv2d_view(spec) if spec.family is Family.CONV2D else _gemm_view(spec))
 
 
@@ -92,8 +104,10 @@ def nvcc_command(arch: str, source: str) -> str:
     )
 
 
-def describe_kernel(spec: KernelSpec) -> dict[str, str]:
+def describe_kernel(spec: AnyKernelSpec) -> dict[str, str]:
     """What the kernel computes and how, as labelled text for people."""
+    if isinstance(spec, ChainKernelSpec):
+        return describe_chain_kernel(spec)
     tile = spec.config
     iterator = f", {spec.conv_iterator.value} iterators" if spec.conv_iterator else ""
     return {
@@ -122,7 +136,7 @@ def _problem_text(spec: KernelSpec) -> str:
     )
 
 
-def _banner(spec: KernelSpec, symbol: str, note: str) -> tuple[str, ...]:
+def _banner(spec: AnyKernelSpec, symbol: str, note: str) -> tuple[str, ...]:
     described = describe_kernel(spec)
     described["CUTLASS"] = f"2.x API, checked with {CUTLASS_RELEASE}"
     described["Spec"] = digest(spec)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boltgen.codegen.cpp_text import comment_field, comment_lines
-from boltgen.codegen.kernel import HEADERS, describe_kernel, kernel_body, kernel_symbol
+from boltgen.codegen.kernel import (
+    HEADERS,
+    AnyKernelSpec,
+    describe_kernel,
+    kernel_body,
+    kernel_symbol,
+)
 from boltgen.codegen.render import render
 from boltgen.codegen.views import UnitView
-from boltgen.space.kernel import Family, KernelSpec
+from boltgen.space.kernel import Family
 
 
-def render_library(specs: Sequence[KernelSpec]) -> str:
+def render_library(specs: Sequence[AnyKernelSpec]) -> str:
     """One `.cu` with all kernels of `specs`; a spec that is repeated is rendered once."""
     distinct = list(dict.fromkeys(specs))
     families = [family for family in Family if any(s.family is family for s in distinct)]

@@ -71,6 +71,49 @@ class Conv2dView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChainLayerView:
+    """A layer of a back-to-back kernel: `name` is its namespace, `type_name` its type."""
+
+    name: str
+    type_name: str
+    epilogue: EpilogueCode
+    threadblock: str
+    warp: str
+    stages: int
+    layout_b: str
+    alignment_b: int
+    alignment_d: int
+    element_accumulator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainView:
+    """One back-to-back kernel; `layers` are `first` and `inner`.
+
+    `iterator_algorithm` is None where the first layer is a matrix product.
+    """
+
+    TEMPLATE: ClassVar[str] = "b2b.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    layers: tuple[ChainLayerView, ...]
+    first: ChainLayerView
+    inner: tuple[ChainLayerView, ...]
+    layer_types: str
+    element_in: str
+    element_d: str
+    alignment_a: int
+    instruction: str
+    arch_tag: str
+    has_async_copies: str
+    residence: str
+    args_type: str
+    run_function: str
+    iterator_algorithm: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveView:
     """One move: the header's class and its element types."""
 
@@ -122,4 +165,4 @@ class AdapterView:
     regions: tuple[AdapterRegion, ...]
 
 
-View: TypeAlias = UnitView | GemmView | Conv2dView | MoveView | AdapterView
+View: TypeAlias = UnitView | GemmView | Conv2dView | ChainView | MoveView | AdapterView

@@ -125,49 +125,64 @@ def error_bound(
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.
     """
-    arrays = _checked(problem, epilogue, a, b, operands)
-    with np.errstate(all="ignore"):
-        product = _product(problem, _wide(a), _wide(b))
-        exact = _evaluate(problem, epilogue, product, arrays)
-        image = _enclosure(problem, epilogue, product, a=a, b=b, arrays=arrays)
-        bound = np.maximum(image.high - exact, exact - image.low)
+    return enclosure(problem, epilogue, a, b, operands).bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosure:
+    """The exact result, and where each element of a correct kernel's output lies.
+
+    The ends are rounded to the output's type as if its exponent had no upper end.
+    """
+
+    exact: Array
+    low: Array
+    high: Array
+
+    @property
+    def bound(self) -> Array:
+        """Elementwise bound on |output - exact|."""
+        with np.errstate(invalid="ignore"):
+            bound = np.maximum(self.high - self.exact, self.exact - self.low)
         # Infinities and NaN that are certain; `compare` checks them by value.
-        certain = ((image.low == exact) & (image.high == exact)) | (
-            np.isnan(exact) & np.isnan(image.low)
-        )
+        same = (self.low == self.exact) & (self.high == self.exact)
+        certain = same | (np.isnan(self.exact) & np.isnan(self.low))
         return np.where(certain, 0.0, np.where(np.isnan(bound), np.inf, bound))
 
 
 def enclosure(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
-) -> Interval:
-    """Where each element of a correct kernel's output lies: what `error_bound` is derived from.
+    problem: Problem,
+    epilogue: Epilogue,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+    *,
+    a_error: Array | None = None,
+) -> Enclosure:
+    """What `run` and `error_bound` say, together; arguments as in `run`.
 
-    The ends are rounded to the output's type as if its exponent had no upper end. Arguments and
-    errors as in `run`.
+    `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
+    where that may be anything. Without it A is exact.
     """
     arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
         product = _product(problem, _wide(a), _wide(b))
-        return _enclosure(problem, epilogue, product, a=a, b=b, arrays=arrays)
-
-
-def _enclosure(
-    problem: Problem,
-    epilogue: Epilogue,
-    product: Array,
-    *,
-    a: AnyArray,
-    b: AnyArray,
-    arrays: Sequence[Array],
-) -> Interval:
-    magnitude = _product(problem, np.abs(_wide(a)), np.abs(_wide(b)))
-    accumulated = around(product, _accumulation_error(problem, magnitude))
-    image = _enclose(epilogue, accumulated, arrays)
-    return Interval(
-        round_unbounded(image.low, problem.out_dtype),
-        round_unbounded(image.high, problem.out_dtype),
-    )
+        size = np.abs(_wide(a)) + (0.0 if a_error is None else a_error)
+        magnitude = _product(problem, size, np.abs(_wide(b)))
+        accumulated = around(product, _accumulation_error(problem, magnitude))
+        if a_error is not None:
+            carried = _product(problem, a_error, np.abs(_wide(b)))
+            anything = ~np.isfinite(carried)
+            accumulated = Interval(
+                np.where(anything, -np.inf, accumulated.low - carried),
+                np.where(anything, np.inf, accumulated.high + carried),
+            )
+        image = _enclose(epilogue, accumulated, arrays)
+        return Enclosure(
+            exact=_evaluate(problem, epilogue, product, arrays),
+            low=round_unbounded(image.low, problem.out_dtype),
+            high=round_unbounded(image.high, problem.out_dtype),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

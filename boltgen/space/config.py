@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,3 +50,62 @@ class Cutlass2Config:
         return (
             f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}_z{self.swizzle}{split}"
         )
+
+
+class Residence(Enum):
+    """Where a back-to-back kernel keeps what lies between two layers."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LayerTile:
+    """The tiles of one layer of a back-to-back kernel.
+
+    `n` and `k` are the threadblock's columns and its step along K; `stages` those of the pipeline
+    that brings the operands from global memory.
+    """
+
+    n: int
+    k: int
+    warp_m: int
+    warp_n: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.n}x{self.k}w{self.warp_m}x{self.warp_n}s{self.stages}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class B2bConfig:
+    """One back-to-back kernel: `threadblock_m` rows of every layer, all of each layer's columns."""
+
+    threadblock_m: int
+    layers: tuple[LayerTile, ...]
+    instruction: Shape
+    residence: Residence
+
+    def of_layer(self, layer: int) -> Cutlass2Config:
+        """The tiles of one layer, as those of a kernel of its own."""
+        tile = self.layers[layer]
+        return Cutlass2Config(
+            threadblock=Shape(self.threadblock_m, tile.n, tile.k),
+            warp=Shape(tile.warp_m, tile.warp_n, tile.k),
+            instruction=self.instruction,
+            stages=tile.stages,
+        )
+
+    @property
+    def warps(self) -> int:
+        """Warps per threadblock; a legal configuration has as many in every layer."""
+        return self.of_layer(0).warps
+
+    @property
+    def threads(self) -> int:
+        """Threads per threadblock."""
+        return 32 * self.warps
+
+    def __str__(self) -> str:
+        layers = "_".join(map(str, self.layers))
+        return f"{self.threadblock_m}_{layers}_{self.residence.value}"

@@ -20,6 +20,8 @@ class Family(Enum):
 
     GEMM = "gemm"  # also batched, and pointwise convolutions
     CONV2D = "conv2d"
+    B2B_GEMM = "b2b_gemm"  # also batched, and chains that begin with a pointwise convolution
+    B2B_CONV2D = "b2b_conv2d"
 
 
 class ConvIterator(Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -14,16 +15,20 @@ from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.codegen.kernel import KernelSource
+from boltgen.codegen.kernel import AnyKernelSpec, KernelSource
 from boltgen.codegen.library import render_library
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
+from boltgen.space.b2b_kernel import ChainKernelSpec
 from boltgen.space.kernel import KernelSpec
 from tests.cases import all_cases
+from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 
 # About half a minute of nvcc each, a third of it for CUTLASS's headers.
 _KERNELS_PER_LIBRARY = 24
+
+Spec = TypeVar("Spec", KernelSpec, ChainKernelSpec)
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +50,17 @@ def kernels(
     return build_libraries(list(specs), folder)
 
 
-def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpec, KernelLibrary]:
+@pytest.fixture(scope="session")
+def chain_kernels(
+    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+) -> dict[ChainKernelSpec, KernelLibrary]:
+    """The library of every kernel in `tests/chain_cases.py`."""
+    folder = tmp_path_factory.mktemp("chains")
+    specs = dict.fromkeys(case.spec for case in all_chain_cases())
+    return build_libraries(list(specs), folder)
+
+
+def build_libraries(specs: Sequence[Spec], folder: Path) -> dict[Spec, KernelLibrary]:
     """Compile the kernels to PTX, in libraries by arch, through the user's cache."""
     settings = settings_from()
     tools = find_toolchain(settings)
@@ -55,14 +70,14 @@ def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpe
         for i, group in enumerate(groups)
     ]
     objects = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=settings.jobs))
-    libraries: dict[KernelSpec, KernelLibrary] = {}
+    libraries: dict[Spec, KernelLibrary] = {}
     for i, (group, compiled) in enumerate(zip(groups, objects, strict=True)):
         path = link_shared([compiled.path], folder / f"libkernels_{i}.so", tools)
         libraries |= dict.fromkeys(group, KernelLibrary(path))
     return libraries
 
 
-def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
+def _groups(specs: Sequence[Spec]) -> Iterator[tuple[Spec, ...]]:
     by_arch = sorted(specs, key=lambda spec: (spec.arch, spec.family.value))
     for _, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
         remaining = list(same_arch)
@@ -71,7 +86,7 @@ def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
             del remaining[:_KERNELS_PER_LIBRARY]
 
 
-def _library_source(specs: Sequence[KernelSpec], name: str) -> KernelSource:
+def _library_source(specs: Sequence[AnyKernelSpec], name: str) -> KernelSource:
     return KernelSource(
         spec=specs[0],
         symbol=name,

@@ -144,18 +144,18 @@ def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
     return [(*ahead, *plain[load.kind]) for load in case.spec.epilogue.loads]
 
 
-def _poison(shape: Sequence[int], dtype: Any) -> Array:
+def poison(shape: Sequence[int], dtype: Any) -> Array:
     array = np.empty(shape, dtype)
     array.view(np.uint8)[...] = _POISON_BYTE
     return array
 
 
-def _padded(matrix: Array) -> Array:
+def padded(matrix: Array) -> Array:
     """`matrix` with NaN behind every row."""
     rows, columns = matrix.shape[-2:]
-    padded = _poison((*matrix.shape[:-2], rows, columns + _PADDING), matrix.dtype)
-    padded[..., :columns] = matrix
-    return padded
+    result = poison((*matrix.shape[:-2], rows, columns + _PADDING), matrix.dtype)
+    result[..., :columns] = matrix
+    return result
 
 
 class Launch:
@@ -185,7 +185,7 @@ class Launch:
         args.split_k = self._case.split_k
         needed = self._library.workspace_bytes(self._symbol, args)
         if needed:
-            args.workspace = self._cuda.upload(_poison((needed,), np.uint8))
+            args.workspace = self._cuda.upload(poison((needed,), np.uint8))
             args.workspace_bytes = needed
         self._library.launch(self._symbol, args)
         self._cuda.synchronise()
@@ -193,7 +193,7 @@ class Launch:
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
         vector = 1 if kind is LoadKind.COLUMN else self._case.spec.alignment_d
         if kind is LoadKind.TENSOR and not isinstance(self._case.problem, Conv2d):
-            array = _padded(array)
+            array = padded(array)
         stride = array[0].size if batched else 0
         ld = array.shape[-1] if kind is LoadKind.TENSOR else 0
         return Operand(self._upload(array, vector), ld, stride)
@@ -205,8 +205,8 @@ class Launch:
     def _run_gemm(self, problem: Problem, inputs: Inputs) -> Array:
         assert isinstance(problem, Gemm | BatchedGemm)
         spec = self._case.spec
-        a, b = _padded(inputs.a), _padded(inputs.b)
-        d = _padded(_poison(output_shape(problem), spec.out_dtype.value))
+        a, b = padded(inputs.a), padded(inputs.b)
+        d = padded(poison(output_shape(problem), spec.out_dtype.value))
         args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
         args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
         if isinstance(problem, BatchedGemm):
@@ -227,7 +227,7 @@ class Launch:
 
     def _run_conv2d(self, problem: Conv2d, inputs: Inputs) -> Array:
         spec = self._case.spec
-        d = _poison(output_shape(problem), spec.out_dtype.value)
+        d = poison(output_shape(problem), spec.out_dtype.value)
         args = Conv2dArgs(**conv2d_extents(problem))
         args.a = self._upload(inputs.a, spec.alignment_a)
         args.b = self._upload(inputs.b, spec.alignment_b)

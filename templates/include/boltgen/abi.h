@@ -2,8 +2,10 @@
  *
  * A kernel with the symbol S exports
  *
- *     int S(boltgen_gemm_args const* args, boltgen_status* status);      (or another family's
- * struct) size_t S_workspace(boltgen_gemm_args const* args);
+ *     int S(boltgen_gemm_args const* args, boltgen_status* status);
+ *     size_t S_workspace(boltgen_gemm_args const* args);
+ *
+ * with the arguments of its family, each of which has a struct below.
  *
  * S enqueues the kernel on args->stream and returns status->code. It neither allocates nor
  * synchronises. S_workspace returns the bytes that S needs at args->workspace for these sizes.
@@ -119,6 +121,67 @@ typedef struct boltgen_move_args {
   void* target;
   void* stream;
 } boltgen_move_args;
+
+/* The most layers that one kernel may chain. */
+#define BOLTGEN_MAX_LAYERS 8
+
+/* A layer of a chain: D = epilogue(A x B), where A is the D of the layer before it.
+ *
+ * B: (k, n), with k the columns of A; stored like that of a GEMM, and a convolution's filter as
+ * (n, k) with ldb = k. Operands span the layer's own D.
+ */
+typedef struct boltgen_chain_layer {
+  int32_t n;
+  void const* b;
+  int64_t ldb;
+  int64_t batch_stride_b;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+} boltgen_chain_layer;
+
+/* A chain of GEMMs, `batch` times. A: (m, k) row-major, D: (m, n of the last layer) row-major. */
+typedef struct boltgen_gemm_chain_args {
+  int32_t m;
+  int32_t k;
+  int32_t batch;
+  void const* a;
+  void* d;
+  int64_t lda;
+  int64_t ldd;
+  int64_t batch_stride_a;
+  int64_t batch_stride_d;
+  boltgen_chain_layer layers[BOLTGEN_MAX_LAYERS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_gemm_chain_args;
+
+/* A convolution, then 1x1 convolutions of stride 1 without padding.
+ *
+ * A: (n, h, w, c). B of the first layer: (layers[0].n, r, s, c). D: (n, p, q, n of the last layer).
+ * All packed.
+ */
+typedef struct boltgen_conv2d_chain_args {
+  int32_t n;
+  int32_t h;
+  int32_t w;
+  int32_t c;
+  int32_t r;
+  int32_t s;
+  int32_t p;
+  int32_t q;
+  int32_t pad_h; /* at the top */
+  int32_t pad_w; /* at the left */
+  int32_t stride_h;
+  int32_t stride_w;
+  int32_t dilation_h;
+  int32_t dilation_w;
+  void const* a;
+  void* d;
+  boltgen_chain_layer layers[BOLTGEN_MAX_LAYERS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_conv2d_chain_args;
 
 #ifdef __cplusplus
 }

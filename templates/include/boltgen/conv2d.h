@@ -91,9 +91,9 @@ inline void check_conv2d_tensor(ArgumentCheck& check, char const* name, int64_t 
   check.at_most(name, outer * mid * inner * channels * int64_t(element_bytes), INT32_MAX);
 }
 
-template <typename Kernel>
-void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
-  using cutlass::conv::IteratorAlgorithm;
+/// Extents, and what the iterators can address.
+inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args const& args,
+                                  cutlass::conv::IteratorAlgorithm algorithm) {
   struct {
     char const* name;
     int value;
@@ -117,16 +117,19 @@ void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
   check.at_least("pad_h", args.pad_h, 0);
   check.at_least("pad_w", args.pad_w, 0);
   check.at_most("split_k", args.split_k, 65535);
-  if (Kernel::kIteratorAlgorithm == IteratorAlgorithm::kOptimized) {
+  if (algorithm == cutlass::conv::IteratorAlgorithm::kOptimized) {
     // One predicate bit for each filter row and column. Source: cutlass/conv/threadblock/
     // conv2d_fprop_activation_tile_access_iterator_optimized.h, can_implement.
     check.at_most("r (optimised iterator)", args.r, 32);
     check.at_most("s (optimised iterator)", args.s, 32);
   }
-  check_conv2d_tensor(check, "bytes of A", args.n, args.h, args.w, args.c,
-                      sizeof(typename Kernel::ElementA));
-  check_conv2d_tensor(check, "bytes of B", args.k, args.r, args.s, args.c,
-                      sizeof(typename Kernel::ElementB));
+  check_conv2d_tensor(check, "bytes of A", args.n, args.h, args.w, args.c, sizeof(cutlass::half_t));
+  check_conv2d_tensor(check, "bytes of B", args.k, args.r, args.s, args.c, sizeof(cutlass::half_t));
+}
+
+template <typename Kernel>
+void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
+  check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));
   check.multiple("c (of A)", args.c, Kernel::kAlignmentA);

@@ -1,0 +1,154 @@
+"""Every chain, and every back-to-back config, that kernel tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
+from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
+from tests.cases import DTYPES, EPILOGUES
+
+_SM80 = Shape(16, 8, 16)
+_SM75 = Shape(16, 8, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCase:
+    """A back-to-back kernel and a chain that it must compute.
+
+    `batched_operands` tells whether the epilogues' operands differ between products of a batch.
+    """
+
+    name: str
+    spec: ChainKernelSpec
+    chain: Chain
+    batched_operands: bool = False
+
+
+def tile(n: int, k: int, warp: tuple[int, int], stages: int) -> LayerTile:
+    """One layer's tiles."""
+    return LayerTile(n=n, k=k, warp_m=warp[0], warp_n=warp[1], stages=stages)
+
+
+def _config(m: int, residence: Residence, *layers: LayerTile, sm75: bool = False) -> B2bConfig:
+    return B2bConfig(
+        threadblock_m=m,
+        layers=layers,
+        instruction=_SM75 if sm75 else _SM80,
+        residence=residence,
+    )
+
+
+_RF, _SMEM = Residence.REGISTERS, Residence.SHARED_MEMORY
+
+# By what they exercise.
+B2B_CONFIGS: Mapping[str, tuple[str, B2bConfig]] = {
+    "rf": ("sm_80", _config(64, _RF, tile(64, 32, (16, 64), 3), tile(64, 32, (16, 64), 3))),
+    "smem": ("sm_80", _config(64, _SMEM, tile(64, 32, (32, 32), 3), tile(128, 64, (32, 64), 2))),
+    "sm75_rf": (
+        "sm_75",
+        _config(64, _RF, tile(64, 32, (16, 64), 2), tile(64, 64, (16, 64), 2), sm75=True),
+    ),
+    "sm75_smem": (
+        "sm_75",
+        _config(64, _SMEM, tile(64, 32, (32, 32), 2), tile(128, 32, (32, 64), 2), sm75=True),
+    ),
+}
+
+
+def gemm_chain(
+    m: int,
+    k: int,
+    columns: tuple[int, ...],
+    epilogues: tuple[str, ...],
+    *,
+    b_layout: Layout = Layout.COLUMN,
+    dtypes: str = "f32_f16",
+    batch: int = 0,
+    **batching: bool,
+) -> GemmChain:
+    """A chain of `len(columns)` products; `batch` 0 for plain ones."""
+    layers = []
+    for index, (n, epilogue) in enumerate(zip(columns, epilogues, strict=True)):
+        acc_dtype, out_dtype = DTYPES[dtypes]
+        types: dict[str, Any] = {
+            "acc_dtype": acc_dtype,
+            "out_dtype": out_dtype if index + 1 == len(columns) else DType.F16,
+            "b_layout": b_layout,
+        }
+        depth = columns[index - 1] if index else k
+        if batch:
+            shared = dict(batching, a_batched=True) if index else batching
+            problem: Any = BatchedGemm(batch=batch, m=m, n=n, k=depth, **types, **shared)
+        else:
+            problem = Gemm(m=m, n=n, k=depth, **types)
+        layers.append(ChainLayer(problem=problem, epilogue=EPILOGUES[epilogue]))
+    return GemmChain(layers=tuple(layers))
+
+
+def conv_chain(
+    first: Conv2d, columns: tuple[int, ...], epilogues: tuple[str, ...], dtypes: str = "f32_f16"
+) -> Conv2dChain:
+    """`first`, then 1x1 convolutions with those channels."""
+    acc_dtype, out_dtype = DTYPES[dtypes]
+    problems = [first]
+    for index, k in enumerate(columns, 1):
+        before = problems[-1]
+        problems.append(
+            Conv2d(
+                n=before.n,
+                h=before.p,
+                w=before.q,
+                c=before.k,
+                k=k,
+                r=1,
+                s=1,
+                acc_dtype=acc_dtype,
+                out_dtype=out_dtype if index == len(columns) else DType.F16,
+            )
+        )
+    layers = (
+        ChainLayer(problem=problem, epilogue=EPILOGUES[epilogue])
+        for problem, epilogue in zip(problems, epilogues, strict=True)
+    )
+    return Conv2dChain(layers=tuple(layers))
+
+
+def chain_case(
+    name: str, config: str, chain: Chain, *, batched_operands: bool = False
+) -> ChainCase:
+    """A chain in a named config."""
+    arch, tiles = B2B_CONFIGS[config]
+    return ChainCase(
+        name=f"{config}-{name}",
+        spec=chain_kernel_spec(chain, tiles, arch),
+        chain=chain,
+        batched_operands=batched_operands,
+    )
+
+
+_BIAS_RELU = ("bias_relu", "bias_relu")
+_CONV = Conv2d(n=2, h=9, w=11, c=40, k=56, r=3, s=3, stride=(2, 1), padding=(0, 1, 3, 2))
+
+
+def all_chain_cases() -> list[ChainCase]:
+    """Every chain case; their names differ."""
+    row = Layout.ROW
+    return [
+        case
+        for config in B2B_CONFIGS
+        for case in (
+            chain_case("whole", config, gemm_chain(150, 104, (64, 64), _BIAS_RELU)),
+            chain_case("ragged", config, gemm_chain(150, 100, (44, 52), _BIAS_RELU)),
+            chain_case("row", config, gemm_chain(150, 104, (40, 56), _BIAS_RELU, b_layout=row)),
+            chain_case(
+                "operands", config, gemm_chain(70, 72, (40, 56), ("two_tensors", "per_channel"))
+            ),
+            chain_case("conv", config, conv_chain(_CONV, (48,), _BIAS_RELU)),
+        )
+    ]
