@@ -80,18 +80,19 @@ def kernel_violations(
     traits: KernelTraits, config: Cutlass2Config, arch: Arch
 ) -> tuple[Violation, ...]:
     """The rules that concern the compiled kernel, whatever the extents."""
-    structural = tuple(_tile_violations(config, arch))
+    structural = tuple(tile_violations(config, arch))
     if structural:
         return structural
     return (
-        *_pipeline_violations(traits, config, arch),
+        *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
-        *_main_loop_violations(traits, config),
-        *_epilogue_violations(traits, config),
+        *main_loop_violations(traits, config),
+        *epilogue_violations(traits, config),
     )
 
 
-def _tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+    """Threadblock, warp and instruction must divide each other."""
     tile, warp, instruction = config.threadblock, config.warp, config.instruction
     if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
         known = ", ".join("x".join(map(str, shape)) for shape in arch.mma_shapes)
@@ -130,9 +131,10 @@ def _tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
         )
 
 
-def _pipeline_violations(
+def pipeline_violations(
     traits: KernelTraits, config: Cutlass2Config, arch: Arch
 ) -> Iterator[Violation]:
+    """Warps, stages and how operands are copied."""
     if config.warps not in (1, 2, 4, 8):
         yield Violation(
             name="warps",
@@ -195,7 +197,8 @@ def _capacity_violations(
         )
 
 
-def _main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """What CUTLASS's mainloop cannot copy whole, or cannot guard."""
     tile = config.threadblock
     b_by_rows = traits.b_layout is Layout.ROW
     tiles = (
@@ -263,7 +266,8 @@ def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> 
     )
 
 
-def _epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """What the output's thread map cannot store."""
     if not _epilogue_covers(traits.out_dtype, traits.alignment_d, config):
         yield Violation(
             name="epilogue_thread_map",

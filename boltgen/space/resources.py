@@ -13,7 +13,7 @@ _REGISTER_BYTES = 4
 _ROW_PADDING_BYTES = 32
 # Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
 # GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
-_BOOKKEEPING_REGISTERS = 40
+BOOKKEEPING_REGISTERS = 40
 
 
 def main_loop_bytes(config: Cutlass2Config) -> int:
@@ -56,4 +56,4 @@ def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
     staged = 0
     if config.stages == 2:
         staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * max(config.threads, 1))
-    return accumulators + fragments + staged + _BOOKKEEPING_REGISTERS
+    return accumulators + fragments + staged + BOOKKEEPING_REGISTERS

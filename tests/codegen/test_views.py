@@ -15,13 +15,18 @@ VIEWS = typing.get_args(View)
 
 
 def _variables(template: str) -> set[str]:
-    """Undeclared variables of a template and of those that it includes."""
+    """Undeclared variables of a template and of those that it includes, less what `with` binds."""
     source = (resource_dir("templates") / template).read_text()
     tree = environment().parse(source)
     included = jinja2.meta.find_referenced_templates(tree)
-    return jinja2.meta.find_undeclared_variables(tree).union(
-        *(_variables(name) for name in included if name is not None)
-    )
+    bound = {
+        target.name
+        for scope in tree.find_all(jinja2.nodes.With)
+        for target in scope.targets
+        if isinstance(target, jinja2.nodes.Name)
+    }
+    inner = set().union(*(_variables(name) for name in included if name is not None))
+    return jinja2.meta.find_undeclared_variables(tree) | (inner - bound)
 
 
 @pytest.mark.parametrize("view", VIEWS)
