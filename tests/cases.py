@@ -107,6 +107,7 @@ def _tanh_erf(b: EpilogueBuilder) -> int:
 
 EPILOGUES: Mapping[str, Epilogue] = {
     "identity": Epilogue(),
+    "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
     "bias_gelu_erf": _bias_then(UnaryOp.GELU_ERF),
     "bias_gelu_tanh": _bias_then(UnaryOp.GELU_TANH),

@@ -119,6 +119,37 @@ def conv_chain(
     return Conv2dChain(layers=tuple(layers))
 
 
+_BIAS_RELU = ("bias_relu", "bias_relu")
+
+# Table 1 of Bolt: M, N0, K0, N1 of two GEMMs, each with ReLU.
+_PAPER_GEMMS = ((2464, 1, 4, 4), (16384, 64, 256, 16), (32768, 128, 576, 64), (128320, 32, 96, 96))
+# Table 2: image, channels in and out, stride of a 3x3 convolution with padding 1; then a 1x1, each
+# with bias and ReLU.
+_PAPER_CONVS = (
+    (224, 3, 48, 2),
+    (112, 48, 48, 2),
+    (56, 48, 48, 1),
+    (224, 3, 64, 2),
+    (112, 64, 64, 2),
+    (56, 64, 64, 1),
+)
+
+
+def paper_chains(most_rows: int | None = None, batch: int = 32) -> dict[str, Chain]:
+    """The chains of Bolt's tables 1 and 2, by name; `most_rows` cuts M and the batch."""
+    chains: dict[str, Chain] = {}
+    for m, n0, k0, n1 in _PAPER_GEMMS:
+        rows = min(m, most_rows or m)
+        chains[f"gemm-{m}x{n0}x{k0}x{n1}"] = gemm_chain(rows, k0, (n0, n1), ("relu", "relu"))
+    for h, c, k, stride in _PAPER_CONVS:
+        images = max(1, min(batch, (most_rows or batch * h * h) // (h // stride) ** 2))
+        first = Conv2d(
+            n=images, h=h, w=h, c=c, k=k, r=3, s=3, stride=(stride, stride), padding=(1, 1, 1, 1)
+        )
+        chains[f"conv-{h}-{c}-{k}-s{stride}"] = conv_chain(first, (k,), _BIAS_RELU)
+    return chains
+
+
 def chain_case(
     name: str, config: str, chain: Chain, *, batched_operands: bool = False
 ) -> ChainCase:
@@ -132,7 +163,6 @@ def chain_case(
     )
 
 
-_BIAS_RELU = ("bias_relu", "bias_relu")
 _CONV = Conv2d(n=2, h=9, w=11, c=40, k=56, r=3, s=3, stride=(2, 1), padding=(0, 1, 3, 2))
 
 

@@ -214,7 +214,27 @@ def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
                 reason="every warp copies whole rows of 16-byte vectors; "
                 "cutlass/transform/pitch_linear_thread_map.h, PitchLinearWarpRakedThreadMap",
             )
+    yield from _ldmatrix_violations(traits, config)
     yield from _predicate_violations(traits, config)
+
+
+def _ldmatrix_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    # Four 8x8 matrices at once, of which an instruction's K has one or two side by side.
+    fetch = 4 * 8 * 8 // config.instruction.k
+    b_by_rows = traits.b_layout is Layout.ROW
+    for operand, extent, k_major in (
+        ("A", config.warp.m, True),
+        ("B", config.warp.n, not b_by_rows),
+    ):
+        # Where memory is contiguous along K, a lower tile is fetched in fewer matrices.
+        if extent % fetch and not (k_major and extent < fetch):
+            yield Violation(
+                name="ldmatrix_extent",
+                message=f"a warp's {extent} rows or columns of {operand} are no multiple of the "
+                f"{fetch} that ldmatrix fetches for {config.instruction}",
+                reason="the rest would not be loaded; "
+                "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h, LdsmIterations",
+            )
 
 
 # Four words of four predicates a byte.

@@ -41,6 +41,7 @@ def names(problem, config, arch=SM80):
         (GEMM, {"warp": Shape(8, 64, 32)}, "instruction_divides_warp"),
         (GEMM, {"threadblock": Shape(128, 128, 16), "warp": Shape(64, 64, 16)}, "threadblock_k"),
         (GEMM, {"warp": Shape(16, 16, 32)}, "warps"),
+        (GEMM, {"instruction": Shape(16, 8, 8), "warp": Shape(64, 16, 32)}, "ldmatrix_extent"),
         (GEMM, {"stages": 6}, "stages"),
         (GEMM, {"threadblock": Shape(256, 128, 64), "warp": Shape(64, 64, 64), "stages": 4},
          "shared_memory"),
