@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,45 +15,10 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.measure.abi import Operand, conv2d_extents
+from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from tests.chain_cases import ChainCase
-from tests.kernels.launch import Array, Cuda, KernelLibrary, Operand, padded, poison
-
-
-class ChainLayerArgs(ctypes.Structure):
-    _fields_ = (
-        ("n", ctypes.c_int32),
-        ("b", ctypes.c_void_p),
-        ("ldb", ctypes.c_int64),
-        ("batch_stride_b", ctypes.c_int64),
-        ("operands", Operand * 7),
-    )
-
-
-_TAIL = (
-    ("layers", ChainLayerArgs * 8),
-    ("workspace", ctypes.c_void_p),
-    ("workspace_bytes", ctypes.c_size_t),
-    ("stream", ctypes.c_void_p),
-)
-
-
-class GemmChainArgs(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("m", "k", "batch")),
-        *((name, ctypes.c_void_p) for name in "ad"),
-        *((name, ctypes.c_int64) for name in ("lda", "ldd", "batch_stride_a", "batch_stride_d")),
-        *_TAIL,
-    )
-
-
-class Conv2dChainArgs(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in "nhwcrspq"),
-        *((name, ctypes.c_int32) for name in ("pad_h", "pad_w", "stride_h", "stride_w")),
-        *((name, ctypes.c_int32) for name in ("dilation_h", "dilation_w")),
-        *((name, ctypes.c_void_p) for name in "ad"),
-        *_TAIL,
-    )
+from tests.kernels.launch import Array, Cuda, KernelLibrary, padded, poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +112,9 @@ class ChainLaunch:
     def _conv2d(self, a: Array) -> Conv2dChainArgs:
         chain = self._case.chain
         assert isinstance(chain, Conv2dChain)
-        problem = chain.convolution(0)
-        args = Conv2dChainArgs(**{name: getattr(problem, name) for name in "nhwcrspq"})
-        args.pad_h, args.pad_w = problem.padding[:2]
-        args.stride_h, args.stride_w = problem.stride
-        args.dilation_h, args.dilation_w = problem.dilation
+        # Its own K is the columns of layer 0.
+        extents = conv2d_extents(chain.convolution(0))
+        args = Conv2dChainArgs(**{name: extents[name] for name in extents if name != "k"})
         args.a = self._upload(a, self._case.spec.alignment_a)
         return args
 
