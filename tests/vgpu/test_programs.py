@@ -29,8 +29,8 @@ QUICK_EXAMPLES = (
 )
 
 
-def link(name: str, runtime: Path, output: Path) -> Path:
-    """A program of `SOURCES`, linked to the given CUDA runtime."""
+def link(name: str, runtime: Path, output: Path, *flags: str) -> Path:
+    """A program of `SOURCES`, compiled with `flags` too and linked to the given CUDA runtime."""
     settings = settings_from()
     tools = find_toolchain(settings)
     unit = TranslationUnit(
@@ -43,6 +43,7 @@ def link(name: str, runtime: Path, output: Path) -> Path:
         flags=(
             *("-c", "-std=c++17", "-O2", "--no-compress"),
             *device_code_flag("sm_75", DeviceCode.PTX),
+            *flags,
         ),
         include=(),
         machine_flags=("-ccbin", str(tools.cxx.path)),
@@ -69,9 +70,34 @@ def test_streams_events_graphs_and_threads(
     library_folder: Path, tmp_path: Path, runtime: str
 ) -> None:
     program = link("graphs", library_folder / runtime, tmp_path)
-    environment = {"LD_LIBRARY_PATH": str(library_folder), "BOLTGEN_VGPU": "device=sm_75"}
-    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stdout + done.stderr
+    assert printed(program, library_folder, "device=sm_75") == "passed\n"
+
+
+def printed(program: Path, library_folder: Path, options: str, *arguments: str) -> str:
+    """What a program that ends well says."""
+    environment = {"LD_LIBRARY_PATH": str(library_folder), "BOLTGEN_VGPU": options}
+    done = subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_graphs_built_of_nodes(library_folder: Path, tmp_path: Path) -> None:
+    program = link("built_graphs", library_folder / "libcudart.so.13", tmp_path)
+    assert printed(program, library_folder, "device=sm_75") == "passed\n"
+    assert printed(program, library_folder, "device=sm_75,seed=3,check=all") == "passed\n"
+    # In the order of their making, nodes with a missing dependency look right.
+    assert printed(program, library_folder, "device=sm_75", "x") == "32 of 32 right\n"
+    right = printed(program, library_folder, "device=sm_75,seed=1", "x").split()[0]
+    assert 0 < int(right) < 32
+
+
+@pytest.mark.parametrize("runtime", ["libcudart.so.12", "libcudart.so.13"])
+def test_the_default_stream_of_a_thread(library_folder: Path, tmp_path: Path, runtime: str) -> None:
+    flags = ("--default-stream", "per-thread")
+    program = link("per_thread", library_folder / runtime, tmp_path, *flags)
+    assert printed(program, library_folder, "device=sm_75") == "passed\n"
 
 
 def said(program: Path, library_folder: Path, what: str) -> dict[str, tuple[str, str]]:

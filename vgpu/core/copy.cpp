@@ -3,8 +3,9 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <utility>
 
-#include "core/graph.h"
+#include "core/capture.h"
 #include "core/host_memory.h"
 #include "core/memory.h"
 #include "core/stream.h"
@@ -93,15 +94,54 @@ Code check(const Copy2d& c) {
 
 }  // namespace
 
+Code set_direction(int direction, Copy2d* copy) {
+  if (direction < 0 || direction > 4) {
+    return fail(Code::kInvalidMemcpyDirection,
+                "a copy's direction " + std::to_string(direction) + " is not defined");
+  }
+  if (direction == 4) return Code::kSuccess;
+  copy->to_side = direction & 1 ? Side::kDevice : Side::kHost;
+  copy->from_side = direction & 2 ? Side::kDevice : Side::kHost;
+  return Code::kSuccess;
+}
+
+Code copy_work(std::vector<Copy2d> slices, Work* work) {
+  for (const Copy2d& slice : slices) {
+    if (const Code code = check(slice); code != Code::kSuccess) return code;
+  }
+  work->kind = kCopyNode;
+  work->made_of = slices;
+  work->run = [slices = std::move(slices)] {
+    for (const Copy2d& slice : slices) {
+      if (const Code code = perform(slice); code != Code::kSuccess) return code;
+    }
+    return Code::kSuccess;
+  };
+  return Code::kSuccess;
+}
+
+Code fill_work(const Fill2d& fill, Work* work) {
+  if (fill.element != 1 && fill.element != 2 && fill.element != 4) {
+    return fail(Code::kInvalidValue,
+                "memset of elements of " + std::to_string(fill.element) + " bytes");
+  }
+  const Code code = check_pitch(fill.pitch, fill.width * fill.element, fill.height, "memset");
+  work->kind = kFillNode;
+  work->made_of = fill;
+  work->run = [fill] { return perform(fill); };
+  return code;
+}
+
 Code copy_async(const Copy2d& copy, void* stream) {
-  if (const Code code = check(copy); code != Code::kSuccess) return code;
-  return submit(stream, kCopyNode, [copy] { return perform(copy); });
+  Work work;
+  const Code code = copy_work({copy}, &work);
+  return code == Code::kSuccess ? submit(stream, std::move(work)) : code;
 }
 
 Code fill_async(const Fill2d& fill, void* stream) {
-  const Code code = check_pitch(fill.pitch, fill.width * fill.element, fill.height, "memset");
-  if (code != Code::kSuccess) return code;
-  return submit(stream, kFillNode, [fill] { return perform(fill); });
+  Work work;
+  const Code code = fill_work(fill, &work);
+  return code == Code::kSuccess ? submit(stream, std::move(work)) : code;
 }
 
 Code copy_now(const Copy2d& copy) {

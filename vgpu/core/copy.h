@@ -1,6 +1,8 @@
 // Copies and fills that the host asks for.
 #pragma once
 
+#include <vector>
+
 #include "core/error.h"
 #include "exec/types.h"
 
@@ -34,6 +36,13 @@ struct Fill2d {
   u64 height;
 };
 
+// The sides that a direction names, CUDA's number (cudaMemcpyKind): 0 host to host, 1 host to
+// device, 2 device to host, 3 device to device, 4 whatever the pointers say.
+Code set_direction(int direction, Copy2d* copy);
+// What a node of a graph does, after the checks that need no device.
+struct Work;
+Code copy_work(std::vector<Copy2d> slices, Work* work);
+Code fill_work(const Fill2d& fill, Work* work);
 // In stream order, or into the graph that the stream is capturing.
 Code copy_async(const Copy2d& copy, void* stream);
 Code fill_async(const Fill2d& fill, void* stream);

@@ -68,6 +68,10 @@ const std::map<int, Text> kTexts = {
     {908,
      {"cudaErrorStreamCaptureWrongThread",
       "attempt to terminate a thread-local capture sequence from another thread"}},
+    {910,
+     {"cudaErrorGraphExecUpdateFailure",
+      "the graph update was not performed because it included changes which violated constraints "
+      "specific to instantiated graph update"}},
 };
 
 struct State {

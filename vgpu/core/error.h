@@ -46,6 +46,7 @@ enum class Code : int {
   kCaptureImplicit = 906,
   kCapturedEvent = 907,
   kCaptureWrongThread = 908,
+  kGraphUpdateFailure = 910,
 };
 
 // Records the message for this code, and returns the code.

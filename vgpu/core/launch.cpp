@@ -286,6 +286,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     std::memset(workspace, 0, kWorkspaceBytes);
   }
   const Options& o = options();
+  if (o.checks & kInitcheck) notice_host_writes();
   if (o.checks & kRacecheck) watch_accesses();
   const auto index = allocations();
   LaunchState state = {};

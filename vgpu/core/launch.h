@@ -27,9 +27,15 @@ Code check_launch(Kernel& kernel, const LaunchShape& shape);
 Code pack_arguments(Kernel& kernel, void** arguments, std::vector<u8>* buffer);
 
 // A launch into a stream: at once, or as a node of the graph that the stream is capturing.
-Code enqueue(void* stream, Kernel& kernel, const LaunchShape& shape, void** arguments);
-Code enqueue_packed(void* stream, Kernel& kernel, const LaunchShape& shape, const void* buffer,
-                    u64 bytes);
+// `function` is what the caller knows the kernel by.
+Code enqueue(void* stream, const void* function, Kernel& kernel, const LaunchShape& shape,
+             void** arguments);
+Code enqueue_packed(void* stream, const void* function, Kernel& kernel, const LaunchShape& shape,
+                    const void* buffer, u64 bytes);
+// The same as work of a graph's node. The arguments are copied now.
+struct Work;
+Code kernel_work(const void* function, Kernel& kernel, const LaunchShape& shape, void** arguments,
+                 Work* work);
 
 struct KernelResources {
   u32 static_shared = 0;

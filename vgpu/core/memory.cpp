@@ -16,6 +16,9 @@ namespace {
 
 constexpr u64 kQuarantineBytes = 64ull << 20;
 constexpr u64 kAlignment = 512;  // cudaMalloc promises 256
+// What fresh pinned and managed memory holds under initcheck: no program stores these by chance,
+// and as FP16, BF16, FP32 and FP64 each is NaN.
+constexpr u64 kUntouched = 0x7ffdffc17ffbffe5ull;
 
 struct Block {
   Allocation allocation;
@@ -38,11 +41,11 @@ class Heap {
         0) {
       return no_memory(bytes);
     }
-    std::memset(base, options().zero_fresh ? 0 : 0xff, bytes);
-    Allocation& a = insert(base, bytes, kind, true, false);
+    Block& block = insert(base, bytes, kind, true, false);
     // calloc gets untouched pages: memory that no kernel reads costs nothing.
-    if (kind == MemoryKind::kDevice && (options().checks & kInitcheck))
-      a.written = static_cast<u8*>(std::calloc(bytes, 1));
+    if (kind != MemoryKind::kModule && (options().checks & kInitcheck))
+      block.allocation.written = static_cast<u8*>(std::calloc(bytes, 1));
+    make_fresh(block);
     used_ += bytes;
     *out = base;
     return Code::kSuccess;
@@ -86,12 +89,30 @@ class Heap {
     return Code::kSuccess;
   }
 
-  void set_live(const void* base, bool live) {
+  void set_free(const void* base) {
     const std::lock_guard lock(mutex_);
     auto it = blocks_.find(reinterpret_cast<u64>(base));
     if (it == blocks_.end()) return;
-    it->second.allocation.freed = !live;
+    it->second.allocation.freed = true;
     snapshot_.reset();
+  }
+
+  Code revive(const void* base) {
+    const std::lock_guard lock(mutex_);
+    auto it = blocks_.find(reinterpret_cast<u64>(base));
+    if (it == blocks_.end() || !it->second.allocation.freed) {
+      return fail(Code::kInvalidValue,
+                  "a graph is launched again before the memory that it allocated is freed");
+    }
+    it->second.allocation.freed = false;
+    make_fresh(it->second);
+    snapshot_.reset();
+    return Code::kSuccess;
+  }
+
+  void notice_host_writes() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [base, block] : blocks_) notice_host_writes(block);
   }
 
   void add_range(const void* base, u64 bytes, bool read_only) {
@@ -122,17 +143,31 @@ class Heap {
     const std::lock_guard lock(mutex_);
     for (auto& [base, block] : blocks_) {
       Allocation& a = block.allocation;
-      if (a.accesses || a.freed || block.kind != MemoryKind::kDevice) continue;
+      if (a.accesses || a.freed || !block.owned || block.kind == MemoryKind::kModule) continue;
       a.accesses = static_cast<u64*>(std::calloc((a.bytes + 3) / 4 * 3, sizeof(u64)));
       snapshot_.reset();
     }
+  }
+
+  void release_all() {
+    std::vector<std::pair<void*, MemoryKind>> held;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [base, block] : blocks_) {
+        const bool programs = family(block.kind) == MemoryKind::kDevice ||
+                              (block.kind == MemoryKind::kHost && block.owned);
+        if (programs && !block.allocation.freed)
+          held.push_back({reinterpret_cast<void*>(base), block.kind});
+      }
+    }
+    for (const auto& [base, kind] : held) release(base, kind);
   }
 
   std::vector<Allocation> live() {
     const std::lock_guard lock(mutex_);
     std::vector<Allocation> found;
     for (const auto& [base, block] : blocks_) {
-      if (block.kind == MemoryKind::kDevice && !block.allocation.freed)
+      if (family(block.kind) == MemoryKind::kDevice && !block.allocation.freed)
         found.push_back(block.allocation);
     }
     return found;
@@ -153,16 +188,43 @@ class Heap {
     return used_;
   }
 
+  static void notice_host_writes(const Block& block) {
+    const Allocation& a = block.allocation;
+    if (!a.written || a.freed || !is_mapped(block)) return;
+    for (u64 at = 0; at < a.bytes; at += sizeof(kUntouched)) {
+      const u64 bytes = std::min<u64>(sizeof(kUntouched), a.bytes - at);
+      if (std::memcmp(reinterpret_cast<const void*>(a.base + at), &kUntouched, bytes) == 0)
+        continue;
+      for (u64 k = at; k < at + bytes; ++k) a.written[k] = std::max<u8>(a.written[k], 1);
+    }
+  }
+  // The host may store there without a call.
+  static bool is_mapped(const Block& block) {
+    return block.kind == MemoryKind::kHost || block.kind == MemoryKind::kManaged;
+  }
+
  private:
   // Managed memory is freed by the call for device memory.
   static MemoryKind family(MemoryKind kind) {
     return kind == MemoryKind::kManaged ? MemoryKind::kDevice : kind;
   }
-  Allocation& insert(void* base, u64 bytes, MemoryKind kind, bool owned, bool read_only) {
+  Block& insert(void* base, u64 bytes, MemoryKind kind, bool owned, bool read_only) {
     const u64 key = reinterpret_cast<u64>(base);
     blocks_[key] = {{key, bytes, ++last_id_, false, read_only, nullptr, nullptr}, kind, owned};
     snapshot_.reset();
-    return blocks_[key].allocation;
+    return blocks_[key];
+  }
+  static void make_fresh(Block& block) {
+    const Allocation& a = block.allocation;
+    if (a.written) std::memset(a.written, 0, a.bytes);
+    if (a.written && is_mapped(block)) {
+      for (u64 at = 0; at < a.bytes; at += sizeof(kUntouched)) {
+        std::memcpy(reinterpret_cast<void*>(a.base + at), &kUntouched,
+                    std::min<u64>(sizeof(kUntouched), a.bytes - at));
+      }
+      return;
+    }
+    std::memset(reinterpret_cast<void*>(a.base), options().zero_fresh ? 0 : 0xff, a.bytes);
   }
   Code no_memory(u64 bytes) {
     return fail(Code::kOutOfMemory, "no room for " + std::to_string(bytes) + " bytes beside the " +
@@ -207,12 +269,19 @@ void report_leaks() {
 
 }  // namespace
 
+void reset_memory() {
+  report_leaks();
+  heap().release_all();
+}
+
 Code allocate(u64 bytes, MemoryKind kind, void** out) { return heap().allocate(bytes, kind, out); }
 Code release(void* base, MemoryKind kind) { return heap().release(base, kind); }
 void register_memory_range(const void* base, u64 bytes, bool read_only) {
   heap().add_range(base, bytes, read_only);
 }
-void set_live(const void* base, bool live) { heap().set_live(base, live); }
+void set_free(const void* base) { heap().set_free(base); }
+Code revive(const void* base) { return heap().revive(base); }
+void notice_host_writes() { heap().notice_host_writes(); }
 void unregister_memory_range(const void* base) { heap().remove_range(base); }
 std::shared_ptr<const AllocationIndex> allocations() { return heap().snapshot(); }
 u64 allocated_bytes() { return heap().used(); }
@@ -229,6 +298,7 @@ u8* written_behind(const void* address, u64 bytes) {
   const Block* b = heap().holder(at);
   if (!b || !b->allocation.written || at + bytes > b->allocation.base + b->allocation.bytes)
     return nullptr;
+  Heap::notice_host_writes(*b);
   return b->allocation.written + (at - b->allocation.base);
 }
 
@@ -274,14 +344,16 @@ void follow_fill(const void* to, u64 bytes) {
 }
 
 void follow_copy(const void* to, const void* from, u64 bytes) {
-  const u8* source = written_behind(from, bytes);
+  u8* source = written_behind(from, bytes);
   u8* target = written_behind(to, bytes);
-  if (source && target) {
+  if (!source && !target) return;
+  const bool to_host = !is_device_memory(to) || kind_of(to) == MemoryKind::kHost;
+  if (source && to_host) report_undefined(source, bytes);
+  if (!target) return;
+  if (source && !to_host) {
     std::memmove(target, source, bytes);
-  } else if (target) {
+  } else {
     std::memset(target, 1, bytes);
-  } else if (source && !is_device_memory(to)) {
-    report_undefined(source, bytes);
   }
 }
 

@@ -27,13 +27,17 @@ void unregister_memory_range(const void* base);
 // Freed blocks are kept for a while, so that a use of one is recognised.
 Code release(void* base, MemoryKind kind);
 
-// Whether a graph's memory is allocated, without giving it up.
-void set_live(const void* base, bool live);
+// A graph's memory keeps its place: it is free between launches, and fresh when it is allocated.
+void set_free(const void* base);
+Code revive(const void* base);
 
 // The table as it is now; a launch keeps its own reference.
 std::shared_ptr<const AllocationIndex> allocations();
 
-// For initcheck: the host has filled, or copied, these bytes. What was never written stays so at
+// For initcheck. The host stores to pinned and managed memory unseen: what no longer holds what
+// fresh memory was filled with, it has written. To be called before a kernel reads there.
+void notice_host_writes();
+// The host has filled, or copied, these bytes. What was never written stays so at
 // the other end; when the host gets what was computed from it, that is a finding.
 void follow_fill(const void* to, u64 bytes);
 void follow_copy(const void* to, const void* from, u64 bytes);
@@ -41,6 +45,9 @@ void follow_copy(const void* to, const void* from, u64 bytes);
 u8 remember_undefined(const Finding& finding);
 // From now on all device memory remembers who accessed it, for racecheck.
 void watch_accesses();
+
+// cudaDeviceReset: memcheck reports leaks, and what the program allocated is free.
+void reset_memory();
 
 // What was allocated by cudaMalloc and its like and has not been freed.
 std::vector<Allocation> live_allocations();

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/graph.h"
+#include "core/capture.h"
 
 namespace vgpu {
 namespace {
@@ -45,7 +45,6 @@ Handles<Event>& events() {
 }
 
 void* const kLegacy = reinterpret_cast<void*>(1);
-void* const kPerThread = reinterpret_cast<void*>(2);
 
 Code find_event(void* handle, Event** out) {
   *out = handle ? events().find(handle) : nullptr;
@@ -80,7 +79,7 @@ Code create_stream(unsigned flags, int priority, void** out) {
 }
 
 Code destroy_stream(void* handle) {
-  if (is_legacy(handle) || handle == kPerThread)
+  if (is_legacy(handle) || handle == kPerThreadStream)
     return fail(Code::kInvalidHandle, "a default stream cannot be destroyed");
   Stream* s = nullptr;
   if (const Code code = find_stream(handle, &s); code != Code::kSuccess) return code;
@@ -97,7 +96,7 @@ Code destroy_stream(void* handle) {
 Code find_stream(void* handle, Stream** out) {
   static Stream* const legacy = new Stream{0, 0, 1, nullptr, {}};
   static thread_local Stream own{0, 0, 2, nullptr, {}};
-  *out = is_legacy(handle) ? legacy : handle == kPerThread ? &own : streams().find(handle);
+  *out = is_legacy(handle) ? legacy : handle == kPerThreadStream ? &own : streams().find(handle);
   if (*out) return Code::kSuccess;
   return fail(Code::kInvalidHandle, "the stream handle is none that is alive");
 }
@@ -199,7 +198,7 @@ Code synchronize_device() {
   return code == Code::kSuccess ? sticky_error() : code;
 }
 
-Code submit(void* stream, int kind, std::function<Code()> work) {
+Code submit(void* stream, Work work) {
   Stream* s = nullptr;
   if (const Code code = sticky_error(); code != Code::kSuccess) return code;
   if (const Code code = find_stream(stream, &s); code != Code::kSuccess) return code;
@@ -208,11 +207,11 @@ Code submit(void* stream, int kind, std::function<Code()> work) {
     bool capturing = false;
     if (const Code code = admit(stream, *s, &capturing); code != Code::kSuccess) return code;
     if (capturing) {
-      add_node(*s, kind, std::move(work));
+      add_captured(*s, std::move(work));
       return Code::kSuccess;
     }
   }
-  return work();
+  return work.run();
 }
 
 }  // namespace vgpu

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <set>
 
@@ -29,6 +28,9 @@ struct Event {
   std::set<size_t> frontier;
 };
 
+// The calling thread's own default stream (cudaStreamPerThread).
+inline void* const kPerThreadStream = reinterpret_cast<void*>(2);
+
 inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking
 inline constexpr unsigned kDisableTiming = 2;  // cudaEventDisableTiming
 
@@ -49,8 +51,8 @@ Code synchronize_stream(void* stream);
 Code synchronize_event(void* event);
 Code synchronize_device();
 
-// Does the work now, or adds it to the graph that the stream is capturing. `kind` is CUDA's number
-// for the node's kind (cudaGraphNodeType).
-Code submit(void* stream, int kind, std::function<Code()> work);
+// Does the work now, or adds it to the graph that the stream is capturing.
+struct Work;
+Code submit(void* stream, Work work);
 
 }  // namespace vgpu

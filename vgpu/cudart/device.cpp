@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/attributes.h"
+#include "core/memory.h"
 #include "core/options.h"
 #include "core/stream.h"
 #include "cudart/types.h"
@@ -12,6 +13,7 @@
 using namespace vgpu;
 using vgpu::cudart::alive;
 using vgpu::cudart::done;
+using vgpu::cudart::refuse_null;
 
 namespace vgpu::cudart {
 namespace {
@@ -23,13 +25,13 @@ cudaError_t done(Code code) {
   return static_cast<cudaError_t>(code);
 }
 
+cudaError_t refuse_null(const char* call) {
+  return done(fail(Code::kInvalidValue, std::string(call) + ": a pointer is null"));
+}
+
 }  // namespace vgpu::cudart
 
 namespace {
-
-Code nowhere(const char* call) {
-  return fail(Code::kInvalidValue, std::string(call) + ": the result has nowhere to go (null)");
-}
 
 constexpr int kLimits = 7;  // cudaLimitStackSize to cudaLimitPersistingL2CacheSize
 std::atomic<size_t> limits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
@@ -64,12 +66,12 @@ const char* cudaGetErrorName(cudaError_t code) { return error_name(code); }
 // --- devices -----------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  if (!count) return done(nowhere("cudaGetDeviceCount"));
+  if (!count) return refuse_null("cudaGetDeviceCount");
   *count = 1;
   return 0;
 }
 cudaError_t cudaGetDevice(int* device) {
-  if (!device) return done(nowhere("cudaGetDevice"));
+  if (!device) return refuse_null("cudaGetDevice");
   *device = 0;
   return 0;
 }
@@ -83,15 +85,16 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
 cudaError_t cudaDeviceSynchronize() { return done(synchronize_device()); }
 cudaError_t cudaDeviceReset() {
   clear_sticky_error();
+  reset_memory();
   return 0;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
-  if (!value) return done(nowhere("cudaDeviceGetAttribute"));
+  if (!value) return refuse_null("cudaDeviceGetAttribute");
   const Code code = only_device(device);
   return done(code != Code::kSuccess ? code : device_attribute(attribute, value));
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-  if (!p) return done(nowhere("cudaGetDeviceProperties"));
+  if (!p) return refuse_null("cudaGetDeviceProperties");
   if (const Code code = only_device(device); code != Code::kSuccess) return done(code);
   const DeviceModel& d = *options().device;
   const auto attribute = [](int which) {

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "core/capture.h"
 #include "core/copy.h"
-#include "core/graph.h"
 #include "core/options.h"
 #include "cudart/types.h"
 
@@ -22,25 +22,12 @@ cudaError_t allocate_for(void** out, size_t bytes, MemoryKind kind) {
   return done(allocate(bytes, kind, out));
 }
 
-// The sides that a copy direction names: 0 host to host, 1 host to device, 2 device to host, 3
-// device to device, 4 whatever the pointers say.
-Code sides(int direction, Copy2d* copy) {
-  if (direction < 0 || direction > 4) {
-    return fail(Code::kInvalidMemcpyDirection,
-                "a copy's direction " + std::to_string(direction) + " is not defined");
-  }
-  if (direction == 4) return Code::kSuccess;
-  copy->to_side = direction & 1 ? Side::kDevice : Side::kHost;
-  copy->from_side = direction & 2 ? Side::kDevice : Side::kHost;
-  return Code::kSuccess;
-}
-
 cudaError_t copy(Copy2d copy, int direction) {
-  const Code code = sides(direction, &copy);
+  const Code code = set_direction(direction, &copy);
   return done(code == Code::kSuccess ? copy_now(copy) : code);
 }
 cudaError_t copy(Copy2d copy, int direction, void* stream) {
-  const Code code = sides(direction, &copy);
+  const Code code = set_direction(direction, &copy);
   return done(code == Code::kSuccess ? copy_async(copy, stream) : code);
 }
 

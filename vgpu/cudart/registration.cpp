@@ -97,7 +97,7 @@ Code launch_host(const void* function, const LaunchShape& shape, void** argument
   if (alive() != Code::kSuccess) return alive();
   Kernel* kernel = nullptr;
   if (const Code code = find_kernel(function, &kernel); code != Code::kSuccess) return code;
-  return enqueue(stream, *kernel, shape, arguments);
+  return enqueue(stream, function, *kernel, shape, arguments);
 }
 
 }  // namespace vgpu::cudart
@@ -182,10 +182,6 @@ cudaError_t cudaGetKernel(const void** kernel, const void* host) {
 cudaError_t __cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
                                void** arguments, size_t shared, void* stream) {
   return done(launch_host(kernel, shape_of(grid, block, shared), arguments, stream));
-}
-cudaError_t __cudaLaunchKernel_ptsz(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block,
-                                    void** arguments, size_t shared, void* stream) {
-  return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 cudaError_t cudaLaunchKernel(const void* kernel, vgpu_dim3 grid, vgpu_dim3 block, void** arguments,
                              size_t shared, void* stream) {

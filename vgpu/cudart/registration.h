@@ -7,6 +7,7 @@
 namespace vgpu::cudart {
 
 Code find_kernel(const void* host, Kernel** out);
+LaunchShape shape_of(vgpu_dim3 grid, vgpu_dim3 block, size_t shared);
 Code find_variable(const void* host, void** address, u64* bytes);
 
 }  // namespace vgpu::cudart

@@ -1,7 +1,7 @@
-// Streams, events, capture and graphs.
+// Streams, events and capture.
 #include "core/stream.h"
 
-#include "core/graph.h"
+#include "core/capture.h"
 #include "cudart/types.h"
 
 using namespace vgpu;
@@ -63,10 +63,7 @@ cudaError_t cudaStreamAddCallback(void* stream, void (*callback)(void*, cudaErro
 }
 cudaError_t cudaLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (!function) return done(fail(Code::kInvalidValue, "a stream's host function is null"));
-  return done(submit(stream, kHostNode, [function, data] {
-    function(data);
-    return Code::kSuccess;
-  }));
+  return done(submit(stream, host_work({function, data})));
 }
 
 // --- events ------------------------------------------------------------------------------------
@@ -126,33 +123,6 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
     return done(fail(Code::kInvalidValue, "a capture mode is null or not defined"));
   *mode = exchange_capture_mode(*mode);
   return 0;
-}
-
-// --- graphs ------------------------------------------------------------------------------------
-
-cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
-  return done(instantiate(graph, flags, executable));
-}
-cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph,
-                                          unsigned long long flags) {
-  return done(instantiate(graph, flags, executable));
-}
-cudaError_t cudaGraphUpload(void*, void* stream) {
-  Stream* s = nullptr;
-  return done(find_stream(stream, &s));
-}
-cudaError_t cudaGraphLaunch(void* executable, void* stream) {
-  return done(launch_graph(executable, stream));
-}
-cudaError_t cudaGraphDestroy(void* graph) { return done(destroy_graph(graph, false)); }
-cudaError_t cudaGraphExecDestroy(void* executable) { return done(destroy_graph(executable, true)); }
-cudaError_t cudaGraphGetNodes(void* graph, void** nodes, size_t* count) {
-  if (!count) return done(fail(Code::kInvalidValue, "cudaGraphGetNodes: the count is null"));
-  return done(list_nodes(graph, nodes, count));
-}
-cudaError_t cudaGraphNodeGetType(void* node, int* kind) {
-  if (!kind) return done(fail(Code::kInvalidValue, "cudaGraphNodeGetType: the result is null"));
-  return done(node_kind(node, kind));
 }
 
 }  // extern "C"

@@ -129,6 +129,8 @@ inline constexpr int kClusterDimension = 4;  // cudaLaunchAttributeClusterDimens
 
 // Remembers a failure for cudaGetLastError, which belongs to the calling thread.
 cudaError_t done(Code code);
+// A call got a null pointer where it needs one.
+cudaError_t refuse_null(const char* call);
 // The error that makes every later call fail, or success.
 inline Code alive() { return sticky_error(); }
 

@@ -1,8 +1,8 @@
 // The CUDA driver: memory.
 #include "core/memory.h"
 
+#include "core/capture.h"
 #include "core/copy.h"
-#include "core/graph.h"
 #include "core/options.h"
 #include "driver/driver.h"
 

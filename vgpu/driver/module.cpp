@@ -59,7 +59,7 @@ CUresult launch_function(void* function, const LaunchShape& shape, void* stream,
   Kernel* kernel = nullptr;
   if (const Code code = find_function(function, "cuLaunchKernel", &kernel); code != Code::kSuccess)
     return result(code);
-  if (!extra) return result(enqueue(stream, *kernel, shape, arguments));
+  if (!extra) return result(enqueue(stream, function, *kernel, shape, arguments));
   const void* buffer = nullptr;
   size_t bytes = 0;
   for (; *extra != kEnd; extra += 2) {
@@ -68,7 +68,7 @@ CUresult launch_function(void* function, const LaunchShape& shape, void* stream,
   }
   if (!buffer)
     return result(fail(Code::kInvalidValue, "cuLaunchKernel: extra names no parameter buffer"));
-  return result(enqueue_packed(stream, *kernel, shape, buffer, bytes));
+  return result(enqueue_packed(stream, function, *kernel, shape, buffer, bytes));
 }
 
 }  // namespace

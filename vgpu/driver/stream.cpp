@@ -1,7 +1,7 @@
 // The CUDA driver: streams, events, capture and graphs.
 #include "core/stream.h"
 
-#include "core/graph.h"
+#include "core/capture.h"
 #include "driver/driver.h"
 
 using namespace vgpu;
@@ -23,10 +23,7 @@ CUresult cuStreamWaitEvent(void* stream, void* event, unsigned) {
 }
 CUresult cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (!function) return result(fail(Code::kInvalidValue, "a stream's host function is null"));
-  return result(submit(stream, kHostNode, [function, data] {
-    function(data);
-    return Code::kSuccess;
-  }));
+  return result(submit(stream, host_work({function, data})));
 }
 
 CUresult cuEventCreate(void** event, unsigned flags) { return result(create_event(flags, event)); }
@@ -67,7 +64,10 @@ CUresult cuGraphDestroy(void* graph) { return result(destroy_graph(graph, false)
 CUresult cuGraphExecDestroy(void* executable) { return result(destroy_graph(executable, true)); }
 CUresult cuGraphGetNodes(void* graph, void** nodes, size_t* count) {
   if (!count) return result(fail(Code::kInvalidValue, "cuGraphGetNodes: the count is null"));
-  return result(list_nodes(graph, nodes, count));
+  std::vector<Handle> found;
+  const Code code = list_nodes(graph, false, &found);
+  if (code == Code::kSuccess) give(found, nodes, count);
+  return result(code);
 }
 
 }  // extern "C"

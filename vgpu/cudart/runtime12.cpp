@@ -1,5 +1,5 @@
-// cudaDeviceProp as CUDA 12 lays it out (driver_types.h of 12.x), in libcudart.so.12 only. CUDA 13
-// took the fields away that are marked; its layout is the one in types.h.
+// What differs in CUDA 12, in libcudart.so.12 only: cudaDeviceProp (driver_types.h of 12.x; CUDA 13
+// took the fields away that are marked), and graphs without data of edges.
 #include <cstring>
 
 #include "cudart/types.h"
@@ -134,3 +134,43 @@ extern "C" cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 12080;
   return 0;
 }
+
+// --- graphs: CUDA 12.3 added second versions with data of edges
+// -----------------------------------
+
+extern "C" {
+
+struct cudaGraphNodeParams;
+cudaError_t cudaGraphAddNode_v2(void** node, void* graph, void* const* after, const void* edges,
+                                size_t count, cudaGraphNodeParams* parameters);
+cudaError_t cudaGraphAddDependencies_v2(void* graph, void* const* from, void* const* to,
+                                        const void* edges, size_t count);
+cudaError_t cudaGraphRemoveDependencies_v2(void* graph, void* const* from, void* const* to,
+                                           const void* edges, size_t count);
+cudaError_t cudaGraphGetEdges_v2(void* graph, void** from, void** to, void* edges, size_t* count);
+cudaError_t cudaGraphNodeGetDependencies_v2(void* node, void** nodes, void* edges, size_t* count);
+cudaError_t cudaGraphNodeGetDependentNodes_v2(void* node, void** nodes, void* edges, size_t* count);
+
+cudaError_t cudaGraphAddNode(void** node, void* graph, void* const* after, size_t count,
+                             cudaGraphNodeParams* parameters) {
+  return cudaGraphAddNode_v2(node, graph, after, nullptr, count, parameters);
+}
+cudaError_t cudaGraphAddDependencies(void* graph, void* const* from, void* const* to,
+                                     size_t count) {
+  return cudaGraphAddDependencies_v2(graph, from, to, nullptr, count);
+}
+cudaError_t cudaGraphRemoveDependencies(void* graph, void* const* from, void* const* to,
+                                        size_t count) {
+  return cudaGraphRemoveDependencies_v2(graph, from, to, nullptr, count);
+}
+cudaError_t cudaGraphGetEdges(void* graph, void** from, void** to, size_t* count) {
+  return cudaGraphGetEdges_v2(graph, from, to, nullptr, count);
+}
+cudaError_t cudaGraphNodeGetDependencies(void* node, void** nodes, size_t* count) {
+  return cudaGraphNodeGetDependencies_v2(node, nodes, nullptr, count);
+}
+cudaError_t cudaGraphNodeGetDependentNodes(void* node, void** nodes, size_t* count) {
+  return cudaGraphNodeGetDependentNodes_v2(node, nodes, nullptr, count);
+}
+
+}  // extern "C"
