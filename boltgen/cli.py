@@ -25,6 +25,7 @@ from boltgen.cli_console import (
     out,
     parse_shape,
 )
+from boltgen.cli_library import library_app
 from boltgen.cli_tune import KEPT, tune_command
 from boltgen.cli_vgpu import vgpu_app
 from boltgen.runtime.arrays import read_arrays, write_arrays
@@ -40,6 +41,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.add_typer(library_app, name="library")
 app.add_typer(vgpu_app, name="vgpu")
 app.command("tune")(tune_command)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]

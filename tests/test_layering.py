@@ -48,6 +48,7 @@ _UNBOUND = {
     "cli",
     "cli_console",
     "cli_db",
+    "cli_library",
     "cli_tune",
     "cli_vgpu",
     "__main__",

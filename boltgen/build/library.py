@@ -31,13 +31,15 @@ from boltgen.codegen.kernel import HEADERS, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
 from boltgen.ir.key import digest
-from boltgen.space.kernel import KernelSpec
+from boltgen.space.kernel import Family, KernelSpec
 
 _log = logging.getLogger(__name__)
 
 KIND = "library"
 OUTPUT = "kernels.so"
 _ABOUT_VERSION = 1
+# What ships; the virtual GPU runs the PTX of it.
+_CODE = DeviceCode.SASS_AND_PTX
 
 # Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
 # unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
@@ -60,10 +62,14 @@ class About:
 
     version: int
     arch: str
-    code: str
     toolchain: str
     flags: tuple[str, ...]
     kernels: tuple[LibraryKernel, ...]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Of its kernels; one, unless it was not made by a library build."""
+        return tuple(sorted({kernel.family for kernel in self.kernels}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,12 @@ class StoredUnit:
     key: str
     folder: Path
     about: About
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its shared library; 0 where it is missing."""
+        path = self.folder / OUTPUT
+        return path.stat().st_size if path.is_file() else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +97,15 @@ class LibraryBuild:
 
 
 @lru_cache(maxsize=65536)
-def kernel_key(spec: KernelSpec, tools: Toolchain, code: DeviceCode) -> str:
+def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
     """The identity of a kernel's device code: text, headers, flags, compilers.
 
     The same kernel has the same key in every unit.
     """
-    includes = "\n".join(f'#include "{name}"' for name in HEADERS[spec.family])
     return digest(
         kernel_body(spec),
-        _headers_digest(includes, tools.templates),
-        device_flags(spec.arch, code),
+        _headers_digest(_includes(HEADERS[spec.family]), tools.templates),
+        device_flags(spec.arch, _CODE),
         tools.device_identity,
     )
 
@@ -104,19 +115,24 @@ def _headers_digest(includes: str, folder: Path) -> str:
     return included_digest(includes, folder)
 
 
-def toolchain_text(tools: Toolchain) -> str:
-    """What kernels are made with, as records name it: compilers, CUTLASS, boltgen's headers."""
-    names = sorted({name for headers in HEADERS.values() for name in headers})
-    includes = "\n".join(f'#include "{name}"' for name in names)
+def toolchain_text(tools: Toolchain, families: Iterable[Family] = tuple(Family)) -> str:
+    """What kernels of `families` are made with, as records and units name it: compilers, CUTLASS,
+    boltgen's headers.
+    """
+    includes = _includes(header for family in families for header in HEADERS[family])
     return f"{tools.device_identity}; headers {_headers_digest(includes, tools.templates)}"
 
 
-def unit_of(specs: Sequence[KernelSpec], tools: Toolchain, code: DeviceCode) -> TranslationUnit:
+def _includes(names: Iterable[str]) -> str:
+    return "\n".join(f'#include "{name}"' for name in sorted(set(names)))
+
+
+def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
     """The translation unit that holds the kernels of `specs`, all of one arch."""
     (arch,) = {spec.arch for spec in specs}
     kernels = tuple(
         LibraryKernel(
-            key=kernel_key(spec, tools, code),
+            key=kernel_key(spec, tools),
             symbol=kernel_symbol(spec),
             family=spec.family.value,
             config=str(spec.config),
@@ -124,17 +140,16 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain, code: DeviceCode) -> 
         for spec in specs
     )
     name = f"{arch}_{specs[0].family.value}_{specs[0].config}_and_{len(specs) - 1}_more"
-    unit = library_unit(name, render_library(specs), arch, code, "", tools)
+    unit = library_unit(name, render_library(specs), arch, _CODE, "", tools)
     about = About(
         version=_ABOUT_VERSION,
         arch=arch,
-        code=code.value,
         toolchain=unit.identity,
         flags=unit.flags,
         kernels=kernels,
     )
     return library_unit(
-        name, unit.text, arch, code, json.dumps(asdict(about), indent=1) + "\n", tools
+        name, unit.text, arch, _CODE, json.dumps(asdict(about), indent=1) + "\n", tools
     )
 
 
@@ -151,7 +166,6 @@ def build_library(
     cache: Cache,
     *,
     jobs: int,
-    code: DeviceCode = DeviceCode.SASS_AND_PTX,
     reporter: Reporter | None = None,
 ) -> LibraryBuild:
     """Compile what is missing of the kernels in `groups`; no unit holds kernels of two groups.
@@ -163,7 +177,7 @@ def build_library(
         ToolchainError: a compiler cannot be started.
     """
     parts = [part for group in groups for part in chunks(group)]
-    units = [unit_of(part, tools, code) for part in parts]
+    units = [unit_of(part, tools) for part in parts]
     outcomes = compile_all(units, cache, jobs=jobs, reporter=reporter, title="kernel library")
     failed = {o.unit.key: o for o in outcomes if isinstance(o, CompileFailure)}
     broken = [
@@ -171,7 +185,7 @@ def build_library(
         for part, unit in zip(parts, units, strict=True)
         if unit.key in failed
     ]
-    alone = [unit_of([spec], tools, code) for part, _ in broken if len(part) > 1 for spec in part]
+    alone = [unit_of([spec], tools) for part, _ in broken if len(part) > 1 for spec in part]
     retried = compile_all(alone, cache, jobs=jobs, reporter=reporter, title="kernels one by one")
     good = [o for o in (*outcomes, *retried) if not isinstance(o, CompileFailure)]
     return LibraryBuild(
@@ -218,7 +232,6 @@ def read_about(text: str) -> About:
         return About(
             version=version,
             arch=str(form["arch"]),
-            code=str(form["code"]),
             toolchain=str(form["toolchain"]),
             flags=tuple(map(str, form["flags"])),
             kernels=kernels,

@@ -18,7 +18,6 @@ from boltgen.build.library import toolchain_text
 from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import DeviceCode
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import DeviceError, UnknownArchError
@@ -185,7 +184,6 @@ def open_cuda(options: BenchOptions | None = None, *, ordinal: int = 0) -> Worke
         policy=Policy(),
         ordinal=ordinal,
         environment=None,
-        codes=(DeviceCode.SASS_AND_PTX,),
         budget_bytes=chosen.budget_bytes,
         timeout_s=chosen.timeout_s or _CUDA_TIMEOUT_S,
     )
@@ -214,8 +212,6 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         policy=Policy(modelled=True),
         ordinal=0,
         environment=vgpu_environment(chosen.settings, libraries, {"device": model}),
-        # PTX is all that it runs, and three times as fast to compile.
-        codes=(DeviceCode.PTX, DeviceCode.SASS_AND_PTX),
         budget_bytes=chosen.budget_bytes or _VGPU_BUDGET_BYTES,
         timeout_s=chosen.timeout_s or _VGPU_TIMEOUT_S,
     )
@@ -228,7 +224,6 @@ def _open(
     policy: Policy,
     ordinal: int,
     environment: Mapping[str, str] | None,
-    codes: tuple[DeviceCode, ...],
     budget_bytes: int | None,
     timeout_s: float,
 ) -> WorkerBench:
@@ -247,7 +242,7 @@ def _open(
     )
     return WorkerBench(
         worker=worker,
-        maker=KernelMaker(tools=tools, cache=cache, codes=codes),
+        maker=KernelMaker(tools=tools, cache=cache),
         jobs=options.jobs or options.settings.jobs,
         arch=arch or worker.greeting.device.arch,
         timeout_s=timeout_s,

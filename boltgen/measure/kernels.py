@@ -20,7 +20,7 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.library import Shelf, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompileFailure, DeviceCode, kernel_unit
+from boltgen.build.unit import CompileFailure, kernel_unit
 from boltgen.codegen.kernel import render_kernel
 from boltgen.space.kernel import KernelSpec
 from boltgen.tune.outcome import Failure, Fault
@@ -31,22 +31,16 @@ Made: TypeAlias = Path | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMaker:
-    """Where kernels come from; `codes` are what the device runs, what to compile first."""
+    """Where kernels come from."""
 
     tools: Toolchain
     cache: Cache
-    codes: tuple[DeviceCode, ...]
 
     def on_shelf(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Path]:
         """Those of the kernels that a library holds."""
         shelf = Shelf(self.cache)
-        found = {}
-        for spec in specs:
-            paths = (shelf.find(kernel_key(spec, self.tools, code)) for code in self.codes)
-            path = next((path for path in paths if path), None)
-            if path:
-                found[spec] = path
-        return found
+        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in specs}
+        return {spec: path for spec, path in found.items() if path}
 
     def start(
         self, specs: Sequence[KernelSpec], pool: ThreadPoolExecutor, children: Children
@@ -58,15 +52,13 @@ class KernelMaker:
         return started
 
     def _make(self, specs: tuple[KernelSpec, ...], children: Children) -> Made:
-        code = self.codes[0]
         if specs[0].epilogue.is_identity:
-            outcome = compile_unit(unit_of(specs, self.tools, code), self.cache, children)
+            outcome = compile_unit(unit_of(specs, self.tools), self.cache, children)
             if isinstance(outcome, CompileFailure):
                 return _failure(outcome)
             return outcome.path
-        outcome = compile_unit(
-            kernel_unit(render_kernel(specs[0]), self.tools, code), self.cache, children
-        )
+        unit = kernel_unit(render_kernel(specs[0]), self.tools)
+        outcome = compile_unit(unit, self.cache, children)
         if isinstance(outcome, CompileFailure):
             return _failure(outcome)
         return linked(outcome, self.cache, self.tools)

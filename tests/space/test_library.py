@@ -1,0 +1,71 @@
+"""Which kernels a library holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.enumerate import kernel_configs
+from boltgen.space.kernel import Family, kernel_spec
+from boltgen.space.legality import kernel_traits, kernel_violations
+from boltgen.space.library import Level, level_configs, library_specs
+
+ROW = Gemm(m=1024, n=1024, k=1024)
+COLUMN = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
+CONV = Conv2d(n=1, h=56, w=56, c=64, k=64, r=3, s=3)
+
+
+@pytest.mark.parametrize("arch", ARCHES.values(), ids=ARCHES)
+@pytest.mark.parametrize("problem", [ROW, COLUMN, CONV], ids=["row", "column", "conv"])
+def test_levels_hold_a_dozen_forty_and_all(arch, problem):
+    traits = kernel_traits(problem)
+    quick, standard, full = (level_configs(traits, arch, level) for level in Level)
+    assert 10 <= len(quick) <= 16
+    assert 30 <= len(standard) <= 45
+    assert set(full) == set(kernel_configs(traits, arch))
+    assert full[: len(standard)] == standard[: len(full)]
+    assert standard[: len(quick)] == quick
+    for configs in (quick, standard, full):
+        assert len(set(configs)) == len(configs)
+    assert not any(kernel_violations(traits, config, arch) for config in full)
+    assert all((config.swizzle, config.split_k) == (1, 1) for config in full)
+
+
+def test_a_small_level_has_every_tile_and_the_next_every_depth():
+    traits, arch = kernel_traits(COLUMN), ARCHES["sm_80"]
+    tiles = {(c.threadblock.m, c.threadblock.n) for c in kernel_configs(traits, arch)}
+    quick = level_configs(traits, arch, Level.QUICK)
+    assert {(c.threadblock.m, c.threadblock.n) for c in quick} == tiles
+    standard = level_configs(traits, arch, Level.STANDARD)
+    depths = {(c.threadblock.m, c.threadblock.n, c.threadblock.k) for c in standard}
+    assert depths == {(m, n, k) for m, n in tiles for k in (32, 64)}
+
+
+def test_the_kernels_are_those_that_problems_ask_for():
+    arch = ARCHES["sm_80"]
+    groups = library_specs(arch, list(Family), Level.FULL)
+    held = {spec for group in groups for spec in group}
+    assert len(held) == sum(map(len, groups))
+    for problem in (ROW, COLUMN, CONV):
+        for config in kernel_configs(kernel_traits(problem), arch):
+            assert kernel_spec(problem, spec_epilogue(held), config, "sm_80") in held
+
+
+def spec_epilogue(held):
+    (epilogue,) = {spec.epilogue for spec in held}
+    assert epilogue.is_identity
+    return epilogue
+
+
+def test_a_larger_library_is_a_smaller_one_and_more():
+    arch = ARCHES["sm_80"]
+    quick, standard, full = (library_specs(arch, [Family.GEMM], level) for level in Level)
+    assert set(quick) < set(standard) < set(full)
+
+
+def test_one_family_and_other_alignments():
+    groups = library_specs(ARCHES["sm_86"], [Family.CONV2D], Level.QUICK, alignments=(8, 4))
+    assert {spec.family for group in groups for spec in group} == {Family.CONV2D}
+    assert {spec.alignment_a for group in groups for spec in group} == {8, 4}
