@@ -25,6 +25,7 @@ from boltgen.cli_console import (
     out,
     parse_shape,
 )
+from boltgen.cli_db import db_app
 from boltgen.cli_library import library_app
 from boltgen.cli_tune import KEPT, tune_command
 from boltgen.cli_vgpu import vgpu_app
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.add_typer(library_app, name="library")
 app.add_typer(vgpu_app, name="vgpu")
+app.add_typer(db_app, name="db")
 app.command("tune")(tune_command)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.ir.problem import describe
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.runtime.metadata import Metadata
-from boltgen.tune.outcome import DeviceKind
+from boltgen.tune.database import Source
+from boltgen.tune.outcome import DeviceKind, Timing
+from boltgen.tune.records import Record
 from boltgen.tune.session import SessionReport
 
 
@@ -41,6 +45,11 @@ def phases(metadata: Metadata) -> Table:
     return table
 
 
+_KINDS = {
+    DeviceKind.CUDA: "measured",
+    DeviceKind.VGPU: "modelled",
+    DeviceKind.RECORDED: "replayed",
+}
 _TIMES = {
     DeviceKind.CUDA: "times measured on {name} ({arch})",
     DeviceKind.VGPU: "times modelled by the virtual GPU as {name} ({arch}), not measured",
@@ -50,13 +59,13 @@ _TIMES = {
 
 def tuned(session: SessionReport) -> Table:
     """Each task with the fastest launch that is known, those with most of the time first."""
-    table = Table("problem", "epilogue", "times", "best configuration", "us", "tried", "failed")
+    table = Table("problem", "epilogue", "runs", "best configuration", "us", "tried", "failed")
     results = sorted(session.results, key=lambda result: -(result.total_us or 0.0))
     for result in results:
         best = result.best
         why = result.failures[0].reason if result.failures else "not reached within the budget"
         table.add_row(
-            Text(describe(result.task.problem), overflow="fold"),
+            Text(_short(result.task.problem), overflow="fold"),
             Text(result.task.epilogue.describe(), overflow="fold"),
             str(result.task.occurrences),
             Text(str(best.config) if best else f"none: {why}", overflow="fold"),
@@ -65,6 +74,18 @@ def tuned(session: SessionReport) -> Table:
             str(len(result.failures)),
         )
     return table
+
+
+def _short(problem: Problem) -> str:
+    """Enough of a problem for people to know it by."""
+    match problem:
+        case Gemm(m=m, n=n, k=k):
+            return f"gemm {m}x{n}x{k}"
+        case BatchedGemm(batch=batch, m=m, n=n, k=k):
+            return f"{batch} x gemm {m}x{n}x{k}"
+        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, stride=stride):
+            stride_text = "" if stride == (1, 1) else f", stride {stride[0]}x{stride[1]}"
+            return f"conv {n}x{h}x{w}x{c} to {k}, {r}x{s}{stride_text}"
 
 
 def tuning_summary(session: SessionReport) -> str:
@@ -81,3 +102,37 @@ def tuning_summary(session: SessionReport) -> str:
     if session.drift:
         lines.append(session.drift)
     return "\n".join(lines)
+
+
+def sources(found: Sequence[Source], own_toolchain: str | None) -> Table:
+    """Each device and toolchain in a database; whether kernels are chosen by its records here."""
+    table = Table("device", "arch", "times are", "driver", "toolchain", "records", "used here")
+    for source in found:
+        device = source.device
+        table.add_row(
+            Text(device.name, overflow="fold"),
+            device.arch,
+            _KINDS[device.kind],
+            device.driver,
+            Text(source.toolchain, overflow="fold"),
+            str(source.records),
+            "yes" if source.toolchain == own_toolchain else "no: another toolchain",
+        )
+    return table
+
+
+def records(found: Iterable[Record]) -> Table:
+    """Measurements, one a line."""
+    table = Table("problem", "epilogue", "configuration", "us", "device", "measured")
+    for record in found:
+        outcome = record.outcome
+        result = f"{outcome.median_us:.2f}" if isinstance(outcome, Timing) else outcome.fault.value
+        table.add_row(
+            Text(_short(record.trial.problem), overflow="fold"),
+            Text(record.trial.epilogue.describe(), overflow="fold"),
+            Text(str(record.trial.config), overflow="fold"),
+            result,
+            Text(f"{record.device.name} ({_KINDS[record.device.kind]})", overflow="fold"),
+            record.measured_at.strftime("%Y-%m-%d %H:%M"),
+        )
+    return table

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from boltgen.arch import Arch
 from boltgen.build.library import toolchain_text
-from boltgen.build.toolchain import Toolchain
-from boltgen.errors import DatabaseError
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.errors import DatabaseError, ToolchainError
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
 from boltgen.tune.database import FILE_NAME, Database
@@ -35,6 +35,14 @@ def lock_folder(settings: Settings) -> Path:
     return settings.data_dir / "locks"
 
 
+def own_toolchain(settings: Settings) -> str | None:
+    """What records of kernels compiled here name as their toolchain; None without a compiler."""
+    try:
+        return toolchain_text(find_toolchain(settings))
+    except ToolchainError:
+        return None
+
+
 @contextmanager
 def stored_costs(
     arch: Arch, tools: Toolchain, settings: Settings, device: DeviceIdentity | None = None
@@ -48,7 +56,12 @@ def stored_costs(
         databases = []
         for path in filter(Path.is_file, paths):
             try:
-                database = Database(path, read_only=not _is_writable(path), timeout_s=_PATIENCE_S)
+                database = Database(
+                    path,
+                    read_only=not _is_writable(path),
+                    examine=False,
+                    timeout_s=_PATIENCE_S,
+                )
             except DatabaseError as error:
                 _log.warning("measurements are not used: %s", error)
                 continue

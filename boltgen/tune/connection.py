@@ -64,10 +64,12 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return "malformed" in str(error) or "not a database" in str(error)
 
 
-def open_file(path: Path, *, read_only: bool, timeout_s: float) -> Opened:
+def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -> Opened:
     """Open `path`; unless `read_only`, create it or bring it to this version's schema first.
 
     A damaged file is not repaired and not deleted: it is set aside, and a new one takes its place.
+    With `examine` all of the file is looked at, two seconds for a million records; else damage may
+    be met later.
 
     Raises:
         DatabaseError: it is locked for longer than `timeout_s`, read-only, of a newer schema, not
@@ -81,7 +83,7 @@ def open_file(path: Path, *, read_only: bool, timeout_s: float) -> Opened:
         with FileLock(path.with_name(path.name + ".lock"), mode=0o600):
             aside = None
             connection = _connect(path, timeout_s)
-            if _is_damaged(connection):
+            if _is_damaged(connection, examine):
                 connection.close()
                 aside = _set_aside(path)
                 connection = _connect(path, timeout_s)
@@ -116,9 +118,12 @@ def _connect_read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(f"{location}?immutable=1", isolation_level=None, uri=True)
 
 
-def _is_damaged(connection: sqlite3.Connection) -> bool:
+def _is_damaged(connection: sqlite3.Connection, examine: bool) -> bool:
     try:
-        return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
+        if examine:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
+        belongs_to_boltgen(connection)  # reads the header and the list of tables
+        return False
     except sqlite3.DatabaseError as error:
         if _is_damage(error):
             return True

@@ -25,8 +25,17 @@ FILE_NAME = "records.sqlite"
 # Rows of the small tables whose numbers a connection remembers.
 _MOST_REMEMBERED = 100_000
 _JOINED = (
-    "FROM record JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
+    "JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
     "JOIN kernel ON kernel.id = record.kernel"
+)
+# Beside max() or min(), SQLite takes the other columns from the row that has it.
+_NEWEST = (
+    "(SELECT task, bench, config, outcome, median_us, kernel, max(measured_at_us) AS "
+    "measured_at_us FROM record GROUP BY task, bench, config)"
+)
+_BEST = (
+    "(SELECT task, bench, config, outcome, min(median_us) AS median_us, kernel, measured_at_us "
+    f"FROM {_NEWEST} WHERE median_us NOT NULL GROUP BY task, bench)"
 )
 
 
@@ -50,17 +59,25 @@ class Best:
 class Database:
     """The database in the file `path`, which is created with its folder unless `read_only`.
 
-    A file that SQLite finds damaged is moved aside, to `set_aside`, and a new one begun. An object
-    belongs to one thread. `timeout_s` is how long to wait for a lock.
+    A file that SQLite finds damaged is moved aside, to `set_aside`, and a new one begun; with
+    `examine` all of it is looked at for that. An object belongs to one thread. `timeout_s` is how
+    long to wait for a lock.
 
     Raises:
         DatabaseError: the file cannot be opened; every method also raises it where the file is
             locked for too long, becomes damaged, or the disk is full.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        examine: bool = True,
+        timeout_s: float = 60.0,
+    ) -> None:
         self.path = path
-        opened = open_file(path, read_only=read_only, timeout_s=timeout_s)
+        opened = open_file(path, read_only=read_only, examine=examine, timeout_s=timeout_s)
         self.set_aside = opened.set_aside
         self._connection = opened.connection
         self._numbers: dict[tuple[str, object], int] = {}
@@ -139,6 +156,14 @@ class Database:
             for device, tools, count in rows
         )
 
+    @property
+    def size_bytes(self) -> int:
+        """What the database takes of the disk, apart from what is being written."""
+        with database_errors(self.path):
+            pragmas = [f"PRAGMA {name}" for name in ("page_count", "page_size")]
+            pages, page_bytes = (self._connection.execute(p).fetchone()[0] for p in pragmas)
+        return int(pages * page_bytes)
+
     def stamp(self, arch: str, toolchain: str) -> str:
         """A text that changes whenever records for `arch` by `toolchain` come or go."""
         with database_errors(self.path):
@@ -149,13 +174,17 @@ class Database:
             ).fetchall()
         return digest(tuple(stamp for (stamp,) in rows))
 
-    def records(self, query: Query | None = None) -> Iterator[Record]:
-        """All records that `query` asks for, those of one problem and bench together."""
+    def records(self, query: Query | None = None, *, best: bool = False) -> Iterator[Record]:
+        """All records that `query` asks for, those of one problem and bench together.
+
+        With `best`, of each problem, epilogue and bench only the fastest of the newest.
+        """
         chosen = query or Query()
+        relation = f"{_BEST} AS record" if best else "record"
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT problem, epilogue, config, device, toolchain, kernel.digest, "
-                f"measured_at_us, outcome {_JOINED} WHERE {chosen.on_record} "
+                f"measured_at_us, outcome FROM {relation} {_JOINED} WHERE {chosen.on_record} "
                 "ORDER BY record.task, record.bench, record.config, measured_at_us",
                 chosen.values,
             )
@@ -178,7 +207,7 @@ class Database:
         with self._transaction():
             counts = dict(
                 self._connection.execute(
-                    f"SELECT record.bench, -count(*) {_JOINED} WHERE {query.on_record} "
+                    f"SELECT record.bench, -count(*) FROM record {_JOINED} WHERE {query.on_record} "
                     "GROUP BY record.bench",
                     query.values,
                 ).fetchall()
@@ -186,7 +215,7 @@ class Database:
             self._connection.execute(
                 "DELETE FROM record WHERE (task, bench, config, measured_at_us, outcome) IN "
                 "(SELECT record.task, record.bench, record.config, measured_at_us, outcome "
-                f"{_JOINED} WHERE {query.on_record})",
+                f"FROM record {_JOINED} WHERE {query.on_record})",
                 query.values,
             )
             self._count(counts)
@@ -284,7 +313,6 @@ class Database:
     ) -> list[tuple[int, float | None, str]]:
         """(config's number, median or None, outcome) of the newest record of each config."""
         with database_errors(self.path):
-            # Beside max(), SQLite takes the other columns from the row that has the maximum.
             rows = self._connection.execute(
                 "SELECT config, median_us, outcome, max(measured_at_us) FROM record WHERE "
                 "task = (SELECT id FROM task WHERE digest = ?) AND "

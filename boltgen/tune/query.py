@@ -16,7 +16,8 @@ class Query:
     """Conditions that all must hold; None asks nothing.
 
     `device` is a part of the device's name, `toolchain` the whole text, `operation` the problem's
-    class ("Gemm"), `before` an instant, `failures` whether to want failures or times only.
+    class ("Gemm"), `before` an instant, in UTC where it names no zone, `failures` whether to want
+    failures only or times only.
     """
 
     arch: str | None = None
@@ -61,5 +62,11 @@ class Query:
             "device": self.device,
             "toolchain": self.toolchain,
             "operation": self.operation,
-            "before": (self.before - EPOCH) // MICROSECOND if self.before else None,
+            "before": _microseconds(self.before) if self.before else None,
         }
+
+
+def _microseconds(moment: datetime) -> int:
+    return (
+        (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)) - EPOCH
+    ) // MICROSECOND

@@ -14,9 +14,9 @@ from boltgen.ir.problem import Problem
 class TaskState:
     """How far a task has come.
 
-    `weight` is how often the model runs it; `history_us` has its best time after each grant of
-    trials, None before the first success; the gradient of that is what Ansor's scheduler follows
-    (Zheng et al., section 6). `expected_us` is the analytical model's time of the task.
+    `weight` is how often the model runs it, `expected_us` the analytical model's time of it.
+    `history_us` has its best time before each batch of its trials and now, None before the first
+    success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
     """
 
     problem: Problem
@@ -29,15 +29,19 @@ class TaskState:
 
 
 class Scheduler(Protocol):
-    """Grants trials to tasks, one grant at a time."""
+    """Grants trials to tasks, one at a time.
+
+    What is granted until the session has a batch is measured together: until then only `trials`
+    of the state changes.
+    """
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
-        """The task to grant trials to; None if all are exhausted."""
+        """The task to grant a trial to; None if all are exhausted."""
         ...
 
 
 class ByWeight:
-    """Trials in proportion to a task's share of the model's time; the first grant goes to all.
+    """Trials in proportion to a task's share of the model's time; everyone has one first.
 
     A task's share is `weight` times its best time so far, or its expected time before that.
     """

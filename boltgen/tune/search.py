@@ -34,7 +34,7 @@ class Search:
         self._exhausted = False
 
     def propose(self, count: int) -> list[Trial]:
-        """At most `count` trials whose outcome is not known; counts as one grant."""
+        """At most `count` trials whose outcome is not known; counts as a grant."""
         self._history_us.append(best_us(self._known))
         trials: list[Trial] = []
         while len(trials) < count and not self._exhausted:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from boltgen.tune.outcome import (
 )
 from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
-from boltgen.tune.scheduler import ByWeight, Scheduler
+from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tune.search import Search, best_us, times_us
 from boltgen.tune.select import Task
 from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
@@ -49,9 +50,6 @@ from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFa
 # The share of the budget that round one may take before round two has begun; what either leaves
 # over goes to the other. A choice.
 _FIELD_SHARE = 0.7
-# Trials granted to a task at once: a small budget still has one for every task in round two.
-_FIELD_GRANT = 4
-_FINAL_GRANT = 1
 # Trials handed to the bench at once: enough for compilers to be busy while the device is.
 _BATCH = 64
 
@@ -234,8 +232,8 @@ class Session:
         share = _FIELD_SHARE
         while True:
             before = self._measured
-            yield from self._round(field_searches, share, _FIELD_GRANT)
-            yield from self._round(self._final_searches(), 1.0, _FINAL_GRANT)
+            yield from self._round(field_searches, share)
+            yield from self._round(self._final_searches(), 1.0)
             if self._is_over(1.0) or self._measured == before:
                 return
             share = 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
@@ -283,26 +281,36 @@ class Session:
             launches.predicted_us(searched.candidates[0], task.epilogue),
         )
 
-    def _round(
-        self, searches: list[Search], share: float, grant: int
-    ) -> Iterator[tuple[Trial, Outcome]]:
+    def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""
         while not self._is_over(share):
-            batch = self._batch(searches, grant, min(_BATCH, self._trials_left(share)))
+            batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
             if not batch:
                 return
             yield from self._measure(batch, share)
 
-    def _batch(self, searches: list[Search], grant: int, most: int) -> dict[Trial, Search]:
+    def _batch(self, searches: list[Search], most: int) -> dict[Trial, Search]:
+        """At most so many new trials: every search's first one, then every search's second."""
         batch: dict[Trial, Search] = {}
         while len(batch) < most:
-            chosen = self._options.scheduler.next_task([search.state for search in searches])
+            grants = self._grants([search.state for search in searches], most - len(batch))
+            if not grants:
+                break
+            proposed = [(searches[i], searches[i].propose(count)) for i, count in grants.items()]
+            for turn in range(max(grants.values())):
+                batch |= {trials[turn]: s for s, trials in proposed if turn < len(trials)}
+        return batch
+
+    def _grants(self, states: list[TaskState], most: int) -> dict[int, int]:
+        """How many of the next `most` trials the scheduler gives to each search."""
+        grants: Counter[int] = Counter()
+        for _ in range(most):
+            chosen = self._options.scheduler.next_task(states)
             if chosen is None:
                 break
-            search = searches[chosen]
-            for trial in search.propose(min(grant, most - len(batch))):
-                batch[trial] = search
-        return batch
+            grants[chosen] += 1
+            states[chosen] = replace(states[chosen], trials=states[chosen].trials + 1)
+        return grants
 
     def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
         with closing(self._bench.run(list(batch))) as outcomes:

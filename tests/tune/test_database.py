@@ -116,6 +116,13 @@ def test_a_query_asks_for_records(path: Path) -> None:
         assert found(Query(failures=False)) == {0, 2, 3}
         assert found(Query(before=NOON + timedelta(seconds=60))) == {0, 2, 3}
         assert found(Query(toolchain="another")) == set()
+        best = list(database.records(Query(kind=DeviceKind.CUDA), best=True))
+        assert {all_of_them.index(each) for each in best} == {0, 2}
+        database.add([record(15.0, config=FAST, after_s=61), record(99.0, after_s=61)])
+        best = list(database.records(Query(operation="Gemm", arch="sm_80"), best=True))
+        assert best == [record(15.0, config=FAST, after_s=61)]
+        assert database.prune(Query(operation="Gemm", arch="sm_80", failures=False)) == 3
+        assert database.add([record(20.0)]) == 1
         assert database.prune(Query(failures=True)) == 1
         assert found(Query()) == {0, 2, 3}
         assert {source.device.name: source.records for source in database.sources()} == {

@@ -1,0 +1,215 @@
+"""The commands `boltgen db ...`."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from boltgen import report
+from boltgen.cli_console import Debug, errors_for_people, out
+from boltgen.settings import settings_from
+from boltgen.stored import database_path, own_toolchain
+from boltgen.tune.database import Database
+from boltgen.tune.exchange import read_records, write_records
+from boltgen.tune.outcome import DeviceKind
+from boltgen.tune.query import Query
+
+db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
+
+Where = Annotated[
+    Path | None, typer.Option("--database", help="By default the one in the user's data folder.")
+]
+OfArch = Annotated[str | None, typer.Option("--arch", help="Of this architecture: sm_80.")]
+OfKind = Annotated[
+    DeviceKind | None, typer.Option("--kind", help="Measured, modelled or replayed times.")
+]
+OfDevice = Annotated[
+    str | None, typer.Option("--device", help="Of devices with this in their name: A100.")
+]
+OfToolchain = Annotated[
+    str | None, typer.Option("--toolchain", help="By this toolchain, as `db stats` prints it.")
+]
+OfOperation = Annotated[
+    str | None, typer.Option("--operation", help="Gemm, BatchedGemm or Conv2d.")
+]
+Before = Annotated[
+    datetime | None, typer.Option("--before", help="Measured before this day, or instant, in UTC.")
+]
+Failures = Annotated[
+    bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
+]
+
+
+def _open(where: Path | None) -> Database:
+    database = Database(where or database_path(settings_from()))
+    if database.set_aside:
+        out.print(
+            Text(
+                f"{database.path} was damaged and is now {database.set_aside}; a new one is begun"
+            ),
+            soft_wrap=True,
+        )
+    return database
+
+
+@db_app.command()
+def stats(database: Where = None, debug: Debug = False) -> None:
+    """Show which devices and toolchains have how many records.
+
+    Example:
+
+        boltgen db stats
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        out.print(report.sources(opened.sources(), own_toolchain(settings_from())))
+        out.print(Text(f"{opened.path}, {opened.size_bytes / 1e6:.1f} MB"), soft_wrap=True)
+
+
+@db_app.command()
+def query(  # noqa: PLR0917 (typer's options are arguments)
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many.")] = 50,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Show records.
+
+    Examples:
+
+        boltgen db query --best --arch sm_80
+
+        boltgen db query --failures --operation Conv2d
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        asked = Query(
+            arch=arch,
+            kind=kind,
+            device=device,
+            toolchain=toolchain,
+            operation=operation,
+            before=before,
+            failures=failures,
+        )
+        found = itertools.islice(opened.records(asked, best=best), limit)
+        out.print(report.records(found))
+
+
+@db_app.command("export")
+def export_command(  # noqa: PLR0917
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="records.jsonl or records.jsonl.gz")],
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Write records to a file, a line of JSON each; compressed where the name ends so.
+
+    Example:
+
+        boltgen db export a100.jsonl.gz --device A100
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        asked = Query(
+            arch=arch,
+            kind=kind,
+            device=device,
+            toolchain=toolchain,
+            operation=operation,
+            before=before,
+            failures=failures,
+        )
+        count = write_records(file, opened.records(asked))
+        out.print(Text(f"{count} records written to {file}"), soft_wrap=True)
+
+
+@db_app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `export` wrote.")],
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Add the records of files; a file with a line that is no record adds nothing.
+
+    Records of other devices, drivers and toolchains are kept apart from yours.
+
+    Example:
+
+        boltgen db import a100.jsonl.gz
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        for file in files:
+            count = opened.add(read_records(file))
+            out.print(Text(f"{count} new records from {file}"), soft_wrap=True)
+
+
+@db_app.command()
+def merge(
+    others: Annotated[list[Path], typer.Argument(metavar="DATABASE...", help="Other databases.")],
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Add the records of other databases, which stay as they are.
+
+    Example:
+
+        boltgen db merge /mnt/colleague/boltgen/records.sqlite
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        for path in others:
+            with Database(path, read_only=True) as other:
+                count = opened.add(other.records())
+            out.print(Text(f"{count} new records from {path}"), soft_wrap=True)
+
+
+@db_app.command()
+def prune(  # noqa: PLR0917
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Forget records: all that the options describe, of which there must be one.
+
+    Forgotten trials are measured again by the next session.
+
+    Examples:
+
+        boltgen db prune --failures
+
+        boltgen db prune --before 2026-01-01
+    """
+    asked = Query(
+        arch=arch,
+        kind=kind,
+        device=device,
+        toolchain=toolchain,
+        operation=operation,
+        before=before,
+        failures=failures,
+    )
+    if asked == Query():
+        raise typer.BadParameter("say which records to forget, by at least one option")
+    with errors_for_people(debug), _open(database) as opened:
+        out.print(f"{opened.prune(asked)} records forgotten")
