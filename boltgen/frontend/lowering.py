@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from boltgen.frontend.anchor import ANCHORS, match_anchor
@@ -18,12 +18,14 @@ def label(graph: Graph, members: tuple[int, ...]) -> str:
 
 
 def lower_graph(
-    graph: Graph, symbol: str, positions: Mapping[int, int], parameter_count: int
+    graph: Graph, symbol: str, leaves: Sequence[object], parameters: Sequence[object]
 ) -> Region | Rejected:
     """The region of a graph of one matrix product or convolution and its tail.
 
-    `positions` maps the graph's leaves to the places of the parameters that they are.
+    `leaves` has what each of the graph's expressions stands for; some of them are `parameters`.
     """
+    places = {parameter: place for place, parameter in enumerate(parameters)}
+    positions = {index: places[leaf] for index, leaf in enumerate(leaves) if leaf in places}
     anchors = [index for index, expr in enumerate(graph.exprs) if expr.op in ANCHORS]
     if len(anchors) != 1:
         return Rejected(
@@ -48,7 +50,7 @@ def lower_graph(
         label=name,
         problem=replace(anchor.problem, out_dtype=DType(graph[tail.output].dtype)),
         epilogue=tail.epilogue,
-        parameter_count=parameter_count,
+        parameter_count=len(parameters),
         a=positions[anchor.a],
         b=positions[anchor.b],
         operands=tuple(

@@ -21,9 +21,5 @@ def lower(function: relax.Function) -> Region | Rejected:
     The function's attribute "global_symbol" becomes the region's symbol.
     """
     translation = translate(function)
-    places = {param: position for position, param in enumerate(function.params)}
-    positions = {
-        index: places[leaf] for index, leaf in enumerate(translation.leaves) if leaf in places
-    }
     symbol = str(function.attrs["global_symbol"])
-    return lower_graph(translation.graph, symbol, positions, len(function.params))
+    return lower_graph(translation.graph, symbol, translation.leaves, function.params)

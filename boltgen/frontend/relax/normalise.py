@@ -22,7 +22,13 @@ from boltgen.frontend.normalise.values import Store, Value
 from boltgen.frontend.normalise.walk import as_written, rewrite
 from boltgen.frontend.relax.attributes import attributes
 from boltgen.frontend.relax.dialect import RelaxDialect
-from boltgen.frontend.relax.translate import dtype_of, operator_name, scalar_of, shape_of
+from boltgen.frontend.relax.translate import (
+    dtype_of,
+    operator_name,
+    scalar_of,
+    shape_of,
+    static_shape,
+)
 
 
 def normalise(module: tvm.IRModule, *, allow_nonfinite: bool = False) -> tvm.IRModule:
@@ -146,7 +152,7 @@ class _Rewrite:
             return tuple(
                 self._wrap(self._dialect.emit(ir.TupleGetItem(expr, part))) for part in parts
             )
-        return self._store.of_expr(expr, _static(expr.ty), dtype_of(expr.ty))
+        return self._store.of_expr(expr, static_shape(expr.ty), dtype_of(expr.ty))
 
     def _item(self, expr: ir.Expr) -> Item:
         if expr in self._items:
@@ -201,16 +207,12 @@ class _Rewrite:
             original=call,
             attrs=attributes(name, call),
             args=tuple(self._item(arg) for arg in call.args),
-            shape=_static(type_),
+            shape=static_shape(type_),
             dtype=dtype_of(type_),
             single_use=single_use,
             store=self._store,
             allow_nonfinite=self._allow_nonfinite,
         )
-
-
-def _static(type_: object) -> tuple[int, ...]:
-    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))
 
 
 def _to_array(constant: ir.GenericConst) -> Array:

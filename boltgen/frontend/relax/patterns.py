@@ -1,56 +1,29 @@
 """Carves regions out of a Relax module: one function per region, as TVM's RunCodegen expects.
 
-Fixed patterns cannot enumerate every elementwise graph, so this pass takes the place of
-FuseOpsByPattern: the walk decides what a region is, and the pass moves it into a function with the
+This takes the place of FuseOpsByPattern: a region's operators move into a function with the
 attributes "Codegen" and "global_symbol". What is left behind is one call per region.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import tvm
 from tvm import ir, relax
 
-from boltgen.errors import InvalidProblemError
-from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import Tail, grow
-from boltgen.frontend.graph import OPAQUE, Graph
+from boltgen.frontend.carving import (
+    CODEGEN,
+    Found,
+    Symbols,
+    find_regions,
+    in_order,
+    offloaded,
+    stays,
+)
+from boltgen.frontend.graph import Graph
 from boltgen.frontend.relax.lower import lower
-from boltgen.frontend.relax.translate import Translation, shape_of, translate
-from boltgen.ir.region import Placement, Region, Rejected
-
-CODEGEN = "boltgen"
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A region of a function, before it has a function of its own."""
-
-    anchor: Anchor
-    tail: Tail
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Operators to move, those absorbed by the anchor's layouts first."""
-        return (*self.anchor.absorbed, *self.tail.members)
-
-
-def _find(graph: Graph) -> list[_Found]:
-    claimed: set[int] = set()
-    found = []
-    for index, expr in enumerate(graph.exprs):
-        if expr.op not in ANCHORS:
-            continue
-        anchor = match_anchor(graph, index)
-        if isinstance(anchor, Rejected):
-            continue
-        tail = grow(graph, anchor, claimed)
-        claimed.update(tail.members)
-        found.append(_Found(anchor, tail))
-    return found
+from boltgen.frontend.relax.translate import Translation, static_shape, translate
+from boltgen.ir.region import Placement, Region
 
 
 def is_region(function: object) -> bool:
@@ -72,20 +45,8 @@ class _Carver:
     """Builds the new module; one region at a time."""
 
     def __init__(self, module: tvm.IRModule) -> None:
-        self._module = module
-        self._taken = {gvar.name_hint for gvar in module.get_global_vars()}
-        self._count = 0
+        self._symbols = Symbols(gvar.name_hint for gvar in module.get_global_vars())
         self.functions: dict[ir.GlobalVar, relax.Function] = {}
-
-    def _symbol(self, graph: Graph, found: _Found) -> str:
-        """A name of our own: nothing of the model's text reaches C++ or the file system."""
-        operator = re.sub(r"[^a-z0-9]", "_", graph[found.anchor.index].op.removeprefix("nn."))
-        while True:
-            symbol = f"boltgen_{self._count}_{operator}"
-            self._count += 1
-            if symbol not in self._taken:
-                self._taken.add(symbol)
-                return symbol
 
     def carve(self, function: relax.Function) -> relax.Function:
         """`function` with a call in the place of each region."""
@@ -93,7 +54,7 @@ class _Carver:
         graph = translation.graph
         calls: dict[relax.Var, ir.Call] = {}
         moved: set[relax.Var] = set()
-        for found in _find(graph):
+        for found in find_regions(graph):
             call = self._region(translation, graph, found, function)
             calls[translation.leaves[found.tail.output]] = call
             moved.update(translation.leaves[member] for member in found.tail.members)
@@ -115,7 +76,7 @@ class _Carver:
         )
 
     def _region(
-        self, translation: Translation, graph: Graph, found: _Found, function: relax.Function
+        self, translation: Translation, graph: Graph, found: Found, function: relax.Function
     ) -> ir.Call:
         """Adds the region's function; returns the call of it."""
         bindings = {
@@ -139,7 +100,7 @@ class _Carver:
             params.append(param)
             return param
 
-        for member in found.members:
+        for member in (*found.anchor.absorbed, *found.tail.members):
             var = translation.leaves[member]
             value = bindings[var]
             call = ir.Call(value.op, [local(arg) for arg in value.args], value.attrs, value.ty_args)
@@ -148,7 +109,7 @@ class _Carver:
             renamed[var] = kind(f"v{len(body)}", var.ty)
             body.append(relax.VarBinding(renamed[var], call))
         result = renamed[translation.leaves[found.tail.output]]
-        symbol = self._symbol(graph, found)
+        symbol = self._symbols.fresh(graph, found)
         region = relax.Function(
             params,
             relax.SeqExpr([relax.DataflowBlock(body)], result),
@@ -196,23 +157,7 @@ def lower_all(functions: Iterable[relax.Function]) -> tuple[Region, ...]:
     Raises:
         InvalidProblemError: one cannot be lowered; the message has its operators and the reason.
     """
-    lowered = []
-    for function in functions:
-        region = lower(function)
-        if isinstance(region, Rejected):
-            raise InvalidProblemError(
-                f"region {function.attrs['global_symbol']} ({region.operator}): {region.reason}"
-            )
-        lowered.append(region)
-    return tuple(sorted(lowered, key=lambda region: _number(region.symbol)))
-
-
-def _number(symbol: str) -> tuple[int, str]:
-    found = re.match(r"boltgen_(\d+)_", symbol)
-    return (int(found[1]) if found else -1, symbol)
-
-
-_NOT_AN_ANCHOR = "not a matrix product or convolution"
+    return in_order((str(f.attrs["global_symbol"]), lower(f)) for f in functions)
 
 
 def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
@@ -235,24 +180,14 @@ def _placements(function: relax.Function, by_symbol: dict[str, Region]) -> list[
         if isinstance(binding.value, (ir.Call, relax.If))
     }
     placed = []
-    for index, (expr, leaf) in enumerate(zip(graph.exprs, translation.leaves, strict=True)):
+    for index, leaf in enumerate(translation.leaves):
         if leaf not in calls:
             continue
         callee = calls[leaf].op if isinstance(calls[leaf], ir.Call) else None
         region = by_symbol.get(callee.name_hint) if isinstance(callee, ir.GlobalVar) else None
-        shape = tuple(e for e in shape_of(leaf.ty) or () if isinstance(e, int))
+        shape = static_shape(leaf.ty)
         if region is not None:
-            placed.append(
-                Placement(operator=region.label, shape=shape, region=region.symbol, reason="")
-            )
-            continue
-        name = expr.op.removeprefix("nn.")
-        reason = _NOT_AN_ANCHOR
-        if expr.op in ANCHORS:
-            rejected = match_anchor(graph, index)
-            reason = rejected.reason if isinstance(rejected, Rejected) else reason
-        elif expr.op == OPAQUE:
-            name = "if" if callee is None else str(callee)
-            reason = "boltgen does not look into branches and calls"
-        placed.append(Placement(operator=name, shape=shape, region=None, reason=reason))
+            placed.append(offloaded(region, shape))
+        else:
+            placed.append(stays(graph, index, shape, "if" if callee is None else str(callee)))
     return placed

@@ -29,6 +29,11 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
     )
 
 
+def static_shape(type_: object) -> tuple[int, ...]:
+    """The dimensions of a tensor type that are known."""
+    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))
+
+
 def scalar_of(expr: object) -> float | None:
     """The value of a constant of one element, None for anything else."""
     if not isinstance(expr, ir.GenericConst):

@@ -22,12 +22,13 @@ from boltgen.frontend.relay.attributes import RULE_NAMES, UnknownForm, attribute
 from boltgen.frontend.relay.dialect import RelayDialect
 from boltgen.frontend.relay.translate import (
     dtype_of,
-    in_order,
+    expressions,
     is_dataflow,
     is_product,
     operator_name,
     scalar_of,
     shape_of,
+    static_shape,
     transposes,
 )
 
@@ -65,7 +66,7 @@ def _is_rewritable(function: relay.Function) -> bool:
     return all(
         _is_static(expr.checked_type)
         and (not isinstance(expr, relay.Call) or isinstance(expr.op, ir.Op))
-        for expr in (*function.params, *in_order(function))
+        for expr in (*function.params, *expressions(function))
     )
 
 
@@ -78,7 +79,7 @@ class _Rewrite:
         self._dialect = RelayDialect()
         self._store = Store(self._dialect)
         self._items: dict[relay.Expr, Item] = {}
-        self._exprs: Sequence[relay.Expr] = in_order(function)
+        self._exprs: Sequence[relay.Expr] = expressions(function)
         self._uses = self._count_uses()
 
     def _count_uses(self) -> Counter[relay.Expr]:
@@ -136,7 +137,7 @@ class _Rewrite:
             fields = enumerate(type_.fields)
             return tuple(self._wrap(relay.TupleGetItem(expr, i), field) for i, field in fields)
         self._dialect.know(expr, dtype_of(type_))
-        return self._store.of_expr(expr, _static(type_), dtype_of(type_))
+        return self._store.of_expr(expr, static_shape(type_), dtype_of(type_))
 
     def _call(self, call: relay.Call) -> Item:
         name = RULE_NAMES.get(call.op.name, call.op.name)
@@ -203,7 +204,7 @@ class _Rewrite:
             original=call,
             attrs=attrs,
             args=args,
-            shape=_static(type_),
+            shape=static_shape(type_),
             dtype=dtype_of(type_),
             single_use=self._uses[call] == 1,
             store=self._store,
@@ -213,7 +214,3 @@ class _Rewrite:
 
 def _operands(expr: relay.Expr, name: str) -> Sequence[relay.Expr] | None:
     return expr.args if operator_name(expr) == name else None
-
-
-def _static(type_: object) -> tuple[int, ...]:
-    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))

@@ -1,68 +1,48 @@
 """Carves regions out of a Relay module: one function per region, as `relay.build` expects.
 
-Fixed patterns cannot enumerate every elementwise graph, so this takes the place of MergeComposite,
-AnnotateTarget and PartitionGraph: the walk decides what a region is, and its operators move into a
-function with the attribute "Compiler". What is left behind is one call per region.
+This takes the place of MergeComposite, AnnotateTarget and PartitionGraph: a region's operators move
+into a function with the attribute "Compiler". What is left behind is one call per region.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import ir, relay
 
-from boltgen.errors import InvalidProblemError
-from boltgen.frontend.anchor import ANCHORS, CONV2D, Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import Tail, grow
-from boltgen.frontend.graph import OPAQUE, Graph
+from boltgen.frontend.anchor import CONV2D
+from boltgen.frontend.carving import (
+    CODEGEN,
+    NO_GRAPH,
+    Found,
+    Symbols,
+    find_regions,
+    in_order,
+    offloaded,
+    stays,
+)
+from boltgen.frontend.graph import Graph
 from boltgen.frontend.relay.lower import lower
 from boltgen.frontend.relay.translate import (
     Leaf,
     Translation,
     Transposed,
-    in_order,
+    expressions,
     is_dataflow,
     is_product,
-    shape_of,
+    static_shape,
     translate,
     transposes,
 )
-from boltgen.ir.region import Placement, Region, Rejected
-
-COMPILER = "boltgen"
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A region of a function, before it has a function of its own."""
-
-    anchor: Anchor
-    tail: Tail
-
-
-def _find(graph: Graph) -> list[_Found]:
-    claimed: set[int] = set()
-    found = []
-    for index, expr in enumerate(graph.exprs):
-        if expr.op not in ANCHORS:
-            continue
-        anchor = match_anchor(graph, index)
-        if isinstance(anchor, Rejected):
-            continue
-        tail = grow(graph, anchor, claimed)
-        claimed.update(tail.members)
-        found.append(_Found(anchor, tail))
-    return found
+from boltgen.ir.region import Placement, Region
 
 
 def is_region(function: object) -> bool:
     """Whether a module's function is a region of ours."""
-    return _attribute(function, "Compiler") == COMPILER
+    return _attribute(function, "Compiler") == CODEGEN
 
 
 def _attribute(function: object, name: str) -> str | None:
@@ -83,19 +63,8 @@ class _Carver:
     """Builds the new module; one region at a time."""
 
     def __init__(self, module: tvm.IRModule) -> None:
-        self._taken = {gvar.name_hint for gvar in module.get_global_vars()}
-        self._count = 0
+        self._symbols = Symbols(gvar.name_hint for gvar in module.get_global_vars())
         self.functions: dict[ir.GlobalVar, relay.Function] = {}
-
-    def _symbol(self, graph: Graph, found: _Found) -> str:
-        """A name of our own: nothing of the model's text reaches C++ or the file system."""
-        operator = re.sub(r"[^a-z0-9]", "_", graph[found.anchor.index].op.removeprefix("nn."))
-        while True:
-            symbol = f"boltgen_{self._count}_{operator}"
-            self._count += 1
-            if symbol not in self._taken:
-                self._taken.add(symbol)
-                return symbol
 
     def carve(self, function: relay.Function) -> relay.Function:
         """`function` with a call in the place of each region."""
@@ -103,11 +72,11 @@ class _Carver:
             return function
         translation = translate(function)
         graph = translation.graph
-        regions = {translation.leaves[found.tail.output]: found for found in _find(graph)}
+        regions = {translation.leaves[found.tail.output]: found for found in find_regions(graph)}
         if not regions:
             return function
         renewed: dict[Any, relay.Expr] = {}
-        for expr in in_order(function):
+        for expr in expressions(function):
             if expr in regions:
                 renewed[expr] = self._call(translation, graph, regions[expr], renewed)
             else:
@@ -121,11 +90,11 @@ class _Carver:
         )
 
     def _call(
-        self, translation: Translation, graph: Graph, found: _Found, renewed: dict[Any, relay.Expr]
+        self, translation: Translation, graph: Graph, found: Found, renewed: dict[Any, relay.Expr]
     ) -> relay.Call:
         """Adds the region's function; returns the call of it, on the caller's new expressions."""
         body = _RegionBody(translation, graph, found)
-        symbol = self._symbol(graph, found)
+        symbol = self._symbols.fresh(graph, found)
         function = body.function(symbol)
         gvar = ir.GlobalVar(symbol)
         self.functions[gvar] = function
@@ -166,7 +135,7 @@ def _with_parts(expr: relay.Expr, renewed: dict[Any, relay.Expr]) -> relay.Expr:
 class _RegionBody:
     """A region's operators, over parameters of their own."""
 
-    def __init__(self, translation: Translation, graph: Graph, found: _Found) -> None:
+    def __init__(self, translation: Translation, graph: Graph, found: Found) -> None:
         self._translation = translation
         self._graph = graph
         self._found = found
@@ -183,7 +152,7 @@ class _RegionBody:
         for name, value in (
             ("Primitive", tvm.tir.IntImm("int32", 1)),
             ("Inline", tvm.tir.IntImm("int32", 1)),
-            ("Compiler", COMPILER),
+            ("Compiler", CODEGEN),
             ("global_symbol", tvm.runtime.String(symbol)),
         ):
             made = made.with_attr(name, value)
@@ -275,24 +244,7 @@ def lower_all(functions: Iterable[relay.Function]) -> tuple[Region, ...]:
     Raises:
         InvalidProblemError: one cannot be lowered; the message has its operators and the reason.
     """
-    lowered = []
-    for function in functions:
-        region = lower(function)
-        if isinstance(region, Rejected):
-            raise InvalidProblemError(
-                f"region {function.attrs['global_symbol']} ({region.operator}): {region.reason}"
-            )
-        lowered.append(region)
-    return tuple(sorted(lowered, key=lambda region: _number(region.symbol)))
-
-
-def _number(symbol: str) -> tuple[int, str]:
-    found = re.match(r"boltgen_(\d+)_", symbol)
-    return (int(found[1]) if found else -1, symbol)
-
-
-_NOT_AN_ANCHOR = "not a matrix product or convolution"
-_NO_GRAPH = "boltgen does not look into branches and calls"
+    return in_order((str(f.attrs["global_symbol"]), lower(f)) for f in functions)
 
 
 def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
@@ -307,26 +259,17 @@ def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
 
 def _placements(function: relay.Function, by_symbol: dict[str, Region]) -> list[Placement]:
     if not is_dataflow(function):
-        return [Placement(operator="function", shape=(), region=None, reason=_NO_GRAPH)]
+        return [Placement(operator="function", shape=(), region=None, reason=NO_GRAPH)]
     translation = translate(function)
     graph = translation.graph
     placed = []
-    for index, (expr, leaf) in enumerate(zip(graph.exprs, translation.leaves, strict=True)):
+    for index, leaf in enumerate(translation.leaves):
         if not isinstance(leaf, relay.Call):
             continue
-        shape = tuple(e for e in shape_of(leaf.checked_type) or () if isinstance(e, int))
+        shape = static_shape(leaf.checked_type)
         callee = leaf.op.name_hint if isinstance(leaf.op, ir.GlobalVar) else ""
         if callee in by_symbol:
-            region = by_symbol[callee]
-            placed.append(
-                Placement(operator=region.label, shape=shape, region=region.symbol, reason="")
-            )
-            continue
-        name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
-        if expr.op in ANCHORS:
-            rejected = match_anchor(graph, index)
-            reason = rejected.reason if isinstance(rejected, Rejected) else reason
-        elif expr.op == OPAQUE:
-            name, reason = callee or "call", _NO_GRAPH
-        placed.append(Placement(operator=name, shape=shape, region=None, reason=reason))
+            placed.append(offloaded(by_symbol[callee], shape))
+        else:
+            placed.append(stays(graph, index, shape, callee or "call"))
     return placed

@@ -46,6 +46,11 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
     )
 
 
+def static_shape(type_: object) -> tuple[int, ...]:
+    """The dimensions of a tensor type that are known."""
+    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))
+
+
 def scalar_of(expr: object) -> float | None:
     """The value of a constant of one element, None for anything else."""
     if not isinstance(expr, relay.Constant):
@@ -232,7 +237,7 @@ def is_dataflow(function: relay.Function) -> bool:
     return all(found)
 
 
-def in_order(function: relay.Function) -> list[relay.Expr]:
+def expressions(function: relay.Function) -> list[relay.Expr]:
     """The expressions of a function's body, each after what it reads; operators left out."""
     exprs: list[relay.Expr] = []
     relay.analysis.post_order_visit(function.body, exprs.append)
@@ -245,7 +250,7 @@ def translate(function: relay.Function) -> Translation:
     for param in function.params:
         type_ = param.checked_type
         into.add(param, Expr(op=INPUT, shape=shape_of(type_), dtype=dtype_of(type_)))
-    for expr in in_order(function):
+    for expr in expressions(function):
         if expr in into.indices:
             continue
         if isinstance(expr, relay.Call):
