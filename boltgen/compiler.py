@@ -145,7 +145,7 @@ def _compile(
             tasks = tasks_of(regions, options.accumulate)
             with open_task_session(tasks, arch.name, tuning, options) as session:
                 options = replace(options, device=session.run().device)
-    built = build_regions(regions, arch.name, options, imported.convention)
+    built = build_regions(regions, arch.name, options, imported.frontend.convention)
     with phases.phase("TVM build"):
         device_sources = imported.build(built, arch, tools, cache, options)
     folder = _TemporaryFolder(tempfile.TemporaryDirectory(prefix="boltgen-"))

@@ -19,8 +19,7 @@ import numpy as np
 
 from boltgen.errors import ArtifactError, InputError
 from boltgen.runtime.metadata import FILE_NAME, Metadata, TensorInfo, read_metadata
-from boltgen.runtime.relay_session import RelaySession
-from boltgen.runtime.session import Session
+from boltgen.runtime.session import RelaxSession, RelaySession, Session
 
 LIBRARY = "model.so"
 SOURCES = "sources"
@@ -40,7 +39,7 @@ class Artifact:
         self.folder = folder
         self.metadata = metadata
         self._keep = keep
-        self._sessions: dict[str, Session | RelaySession] = {}
+        self._sessions: dict[str, Session] = {}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Artifact:
@@ -111,7 +110,7 @@ class Artifact:
         check_inputs(self.metadata.inputs, inputs)
         session = self._sessions.get(device)
         if session is None:
-            kind = RelaySession if self.metadata.frontend == "relay" else Session
+            kind = RelaySession if self.metadata.frontend == "relay" else RelaxSession
             session = kind(self.folder / LIBRARY, self.metadata, device)
             self._sessions[device] = session
         return session.run([np.ascontiguousarray(inputs[i.name]) for i in self.metadata.inputs])

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend import relax
-from boltgen.frontend.imported import TensorSpec
-from boltgen.ir.region import Convention, Placement, Region
+from boltgen.ir.region import Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
-from boltgen.runtime import link
+from boltgen.runtime import link, model
 
 
-class Model:
-    """An imported model; `annotate` comes next, then `regions`, then `build`.
+class Model(model.Model):
+    """A Relax module, then an executable of TVM's virtual machine."""
 
-    Raises:
-        ModelImportError: the model cannot be read or imported.
-    """
+    frontend = model.Frontend(
+        convention=Convention.RELAX,
+        import_model=relax.import_model,
+        annotate=relax.annotate,
+        regions=relax.regions,
+        placements=relax.placements,
+    )
 
-    convention = Convention.RELAX
-
-    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        imported = relax.import_model(source, shapes=shapes)
-        self.inputs: tuple[TensorSpec, ...] = imported.inputs
-        self.outputs: tuple[TensorSpec, ...] = imported.outputs
-        self._module = imported.module
-
-    def annotate(self) -> None:
-        """Normalise the model and carve its regions out."""
-        self._module = relax.annotate(self._module)
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The regions that were carved out."""
-        return relax.regions(self._module)
-
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """Where each operator runs."""
-        return relax.placements(self._module)
-
-    def build(
+    def build(  # noqa: D102 (inherited)
         self,
         built: BuiltRegions,
         arch: Arch,
@@ -52,20 +32,10 @@ class Model:
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        """Build the rest with TVM; the CUDA sources that it generated.
-
-        Raises:
-            CompileError: nvcc refuses what TVM generated.
-        """
         del options
         module = relax.attach(self._module, built.objects, built.symbols)
         self._executable, sources = link.build_library(module, arch, tools, cache)
-        return [source.path for source in sources]
+        return sources
 
-    def export(self, output: Path, tools: Toolchain) -> Path:
-        """Write the one shared library.
-
-        Raises:
-            ToolchainError: the linker fails.
-        """
+    def export(self, output: Path, tools: Toolchain) -> Path:  # noqa: D102 (inherited)
         return link.export_library(self._executable, output, tools)

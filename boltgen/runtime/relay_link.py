@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,11 @@ from tvm.target import Target
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
-from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import CompiledObject, fatbin_unit
 from boltgen.errors import ToolchainError
 from boltgen.frontend.relay.versions import cuda_compile_callback
+from boltgen.runtime.cuda_compiler import CALLBACK, CudaCompiler, compile_cuda
 from boltgen.settings import settings_from
-
-_CALLBACK = "tvm_callback_cuda_compile"
 
 
 def cuda_target(arch: Arch) -> Target:
@@ -46,17 +42,15 @@ def install_cuda_compiler() -> None:
             )
         settings = settings_from()
         tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
-        return _compile(code, str(arch), tools, cache).path.read_bytes()
+        name = arch_named(str(arch)).name
+        return compile_cuda(_accepted(code), name, tools, cache).path.read_bytes()
 
-    tvm.register_func(_CALLBACK, cuda_compile_callback(compile_text), override=True)
+    tvm.register_func(CALLBACK, cuda_compile_callback(compile_text), override=True)
 
 
-def _compile(code: str, arch: str, tools: Toolchain, cache: Cache) -> CompiledObject:
-    # TVM's prelude defines `htanh`, which CUDA's headers also do since 12.8.
-    text = re.sub(r"\bhtanh\b", "tvm_htanh", code)
-    unit = fatbin_unit("tvm_kernels", text, arch_named(arch).name, tools)
-    (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
-    return compiled
+def _accepted(code: str) -> str:
+    """`code` as CUDA 12.8 and later take it: `htanh`, which TVM defines, is in their headers."""
+    return re.sub(r"\bhtanh\b", "tvm_htanh", code)
 
 
 def build_library(
@@ -67,41 +61,15 @@ def build_library(
     Raises:
         CompileError: nvcc refuses what TVM generated.
     """
-    sources: list[Path] = []
-    failures: list[Exception] = []
-
-    def compile_text(code: str, _target: object) -> bytes:
-        try:
-            compiled = _compile(code, arch.name, tools, cache)
-        except Exception as error:
-            failures.append(error)  # TVM's FFI passes on the message, not the exception
-            raise
-        sources.append(compiled.source)
-        return compiled.path.read_bytes()
-
+    compiler = CudaCompiler(arch, tools, cache)
+    callback = cuda_compile_callback(lambda code, _target: compiler.compile(_accepted(code)))
     with (
-        _callback(cuda_compile_callback(compile_text)),
+        compiler.installed(callback, tvm.get_global_func, tvm.register_func),
         # Not the root context, in which TVM downloads schedules of its own accord.
         autotvm.apply_history_best([]),
         tvm.transform.PassContext(opt_level=3),
     ):
-        try:
-            return relay.build(module, target=cuda_target(arch)), sources
-        except Exception:
-            if failures:
-                raise failures[0] from None
-            raise
-
-
-@contextmanager
-def _callback(function: Any) -> Iterator[None]:
-    previous = tvm.get_global_func(_CALLBACK, allow_missing=True)
-    tvm.register_func(_CALLBACK, function, override=True)
-    try:
-        yield
-    finally:
-        if previous is not None:
-            tvm.register_func(_CALLBACK, previous, override=True)
+        return relay.build(module, target=cuda_target(arch)), compiler.sources
 
 
 def export_library(built: Any, output: str | Path, tools: Toolchain | None = None) -> Path:

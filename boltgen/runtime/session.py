@@ -2,66 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
+import numpy.typing as npt
 
 from boltgen.errors import ArtifactError, BoltgenError, DeviceError
-from boltgen.frontend.relay.versions import require_relax
+from boltgen.frontend.relay.versions import require_relax, require_relay
 from boltgen.runtime.device import DeviceKind, activate
 from boltgen.runtime.metadata import Metadata
 
+Array: TypeAlias = npt.NDArray[Any]
 
-class Session:
-    """The model's virtual machine with its weights on the device.
+
+class Session(ABC):
+    """A model's library, loaded by TVM, with its weights on the device.
 
     Raises:
-        ToolchainError: the installed TVM is not one with Relax.
+        ToolchainError: the installed TVM is none that runs the library.
         DeviceError: the device is not there or cannot run code for the model's arch.
         ArtifactError: TVM refuses the library.
     """
 
+    # Checks that the installed TVM is one of those that the library is for.
+    require: ClassVar[Callable[[], object]]
+
     def __init__(self, library: Path, metadata: Metadata, device: str) -> None:
-        require_relax()
+        type(self).require()
         self._active = activate(device, arch=metadata.arch)
         self._metadata = metadata
         import tvm  # noqa: PLC0415
-        from tvm import relax  # noqa: PLC0415
 
-        self._tvm = tvm
         self._device = tvm.cuda(0)
         if not self._device.exist:
             raise DeviceError(f"TVM sees no device 0 on {device!r}{self._fault()}")
         if self._active.kind is DeviceKind.CUDA:
             check_capability(metadata.arch, self._device.compute_version)
         try:
-            self._machine = relax.VirtualMachine(
-                tvm.runtime.load_module(str(library)), self._device
-            )
-            self._entry = self._machine[metadata.entry]
+            self._load(tvm.runtime.load_module(str(library)))
         except Exception as error:
             raise ArtifactError(
                 f"{library} cannot be loaded: {last_line(error)}{self._fault()}"
             ) from error
 
-    def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    @abstractmethod
+    def _load(self, module: Any) -> None:
+        """Make what runs the loaded library."""
+
+    @abstractmethod
+    def _call(self, arrays: Sequence[Array]) -> list[Any]:
+        """The outputs, tensors of TVM's on the device, for inputs in the model's order."""
+
+    def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
         """The outputs for inputs in the model's order.
 
         Raises:
             DeviceError: the device reports a fault.
         """
+        before = self._fault()
         try:
-            arguments = [self._tvm.runtime.tensor(array, self._device) for array in arrays]
-            result = self._entry(*arguments)
+            outputs = self._call(arrays)
             self._device.sync()
-            found = [result] if hasattr(result, "numpy") else list(result)
-            values = [tensor.numpy() for tensor in found]
+            values = [tensor.numpy() for tensor in outputs]
         except BoltgenError:
             raise
         except Exception as error:
             raise DeviceError(f"the run failed: {last_line(error)}{self._fault()}") from error
+        if (fault := self._fault()) != before:
+            raise DeviceError(f"the run failed{fault}")
         names = [info.name for info in self._metadata.outputs]
         return dict(zip(names, values, strict=True))
 
@@ -69,6 +79,40 @@ class Session:
         """What the virtual GPU says of its last fault, as the end of a message."""
         said = self._active.last_error()
         return f":\n{said}" if said else ""
+
+
+class RelaxSession(Session):
+    """TVM's virtual machine."""
+
+    require = require_relax
+
+    def _load(self, module: Any) -> None:
+        from tvm import relax, runtime  # noqa: PLC0415
+
+        self._tensor = runtime.tensor
+        self._entry = relax.VirtualMachine(module, self._device)[self._metadata.entry]
+
+    def _call(self, arrays: Sequence[Array]) -> list[Any]:
+        result = self._entry(*(self._tensor(array, self._device) for array in arrays))
+        return [result] if hasattr(result, "numpy") else list(result)
+
+
+class RelaySession(Session):
+    """TVM's graph executor."""
+
+    require = require_relay
+
+    def _load(self, module: Any) -> None:
+        from tvm.contrib import graph_executor  # noqa: PLC0415
+
+        self._executor = graph_executor.GraphModule(module["default"](self._device))
+
+    def _call(self, arrays: Sequence[Array]) -> list[Any]:
+        for position, array in enumerate(arrays):
+            self._executor.set_input(position, array)
+        self._executor.run()
+        count = self._executor.get_num_outputs()
+        return [self._executor.get_output(position) for position in range(count)]
 
 
 def check_capability(arch: str, capability: str) -> None:

@@ -9,10 +9,10 @@ import tvm
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.imported import ImportedModel, describe, first_line, require_main
 from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
-from boltgen.frontend.relax.translate import dtype_of, shape_of
+from boltgen.frontend.relax.translate import shape_of, tensor_type
 from boltgen.frontend.weights import check_weight
 
 
@@ -81,10 +81,9 @@ def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Imp
         module = from_exported_program(
             program, keep_params_as_input=False, unwrap_unit_return_tuple=True
         )
-    except Exception as error:  # TVM's converters raise whatever they please
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except Exception as error:
         raise ModelImportError(
-            f"TVM cannot import the torch.export program: {first_line}"
+            f"TVM cannot import the torch.export program: {first_line(error)}"
         ) from error
     signature = program.graph_signature
     module = _fix_shapes(module, list(signature.user_inputs), shapes)
@@ -92,13 +91,9 @@ def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Imp
 
 
 def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
-    names = [gvar.name_hint for gvar in module.get_global_vars()]
-    if "main" not in names or not isinstance(module["main"], relax.Function):
-        raise ModelImportError(
-            f"the module has no Relax function 'main'; it has {', '.join(sorted(names)) or 'none'}"
-        )
+    require_main(module, relax.Function, "Relax")
     inputs = [param.name for param in module["main"].params]
-    return _describe(_fix_shapes(module, inputs, shapes), inputs, None)
+    return _describe(_fix_shapes(module, inputs, shapes), inputs, [])
 
 
 def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.IRModule:
@@ -123,28 +118,11 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
     return relax.transform.BindSymbolicVars(values, "main")(module) if values else module
 
 
-def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str] | None) -> ImportedModel:
+def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
     function = module["main"]
-    params = [param.ty for param in function.params]
     result = function.ret_ty
     results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    outputs = outputs or [f"output_{position}" for position in range(len(results))]
-    return ImportedModel(
-        module=module,
-        inputs=_specs("input", inputs, params),
-        outputs=_specs("output", outputs, results),
+    params = [tensor_type(param.ty) for param in function.params]
+    return describe(
+        module, list(zip(inputs, params, strict=True)), [*map(tensor_type, results)], outputs
     )
-
-
-def _specs(role: str, names: list[str], types: list[object]) -> tuple[TensorSpec, ...]:
-    specs = []
-    for name, type_ in zip(names, types, strict=True):
-        shape = shape_of(type_)
-        if shape is None or any(isinstance(extent, str) for extent in shape):
-            raise ModelImportError(
-                f"{role} {name!r} has a shape that is not known before the model runs; only fixed "
-                "shapes are supported"
-            )
-        fixed = tuple(extent for extent in shape if isinstance(extent, int))
-        specs.append(TensorSpec(name=name, shape=fixed, dtype=dtype_of(type_)))
-    return tuple(specs)

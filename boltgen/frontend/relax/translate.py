@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tvm import ir, relax, tirx
 
 from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, Expr, Graph
+from boltgen.frontend.imported import TensorType
 
 
 def dtype_of(type_: object) -> str:
@@ -27,6 +28,11 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
         int(extent) if isinstance(extent, tirx.IntImm) else str(extent)
         for extent in type_.shape.values
     )
+
+
+def tensor_type(type_: object) -> TensorType:
+    """Shape and dtype of a type."""
+    return shape_of(type_), dtype_of(type_)
 
 
 def static_shape(type_: object) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import tvm
 from tvm import relay
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.imported import require_main
 from boltgen.frontend.relay.translate import dtype_of, shape_of
 from boltgen.frontend.weights import check_weight
 
@@ -26,11 +27,7 @@ def bind(
         ModelImportError: there is no `main`, `params` are not its parameters, or types cannot be
             inferred.
     """
-    names = [gvar.name_hint for gvar in module.get_global_vars()]
-    if "main" not in names or not isinstance(module["main"], relay.Function):
-        raise ModelImportError(
-            f"the module has no Relay function 'main'; it has {', '.join(sorted(names)) or 'none'}"
-        )
+    require_main(module, relay.Function, "Relay")
     main = module["main"]
     arrays = {name: _array(value) for name, value in params.items()}
     _check(main, arrays, allow_nonfinite=allow_nonfinite)

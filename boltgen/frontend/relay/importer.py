@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.imported import ImportedModel, describe, first_line
 from boltgen.frontend.onnx_file import (
     Shapes,
     check_operators,
@@ -24,7 +24,7 @@ from boltgen.frontend.onnx_file import (
     read_onnx,
 )
 from boltgen.frontend.relay.bind import bind
-from boltgen.frontend.relay.translate import dtype_of, shape_of
+from boltgen.frontend.relay.translate import tensor_type
 
 
 def import_model(
@@ -83,10 +83,11 @@ def _import_torch(module: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Impo
     try:
         with _quietly():
             imported, params = relay.frontend.from_pytorch(module, list(shapes.items()))
-    except Exception as error:  # as above
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelImportError(f"TVM cannot import the PyTorch module: {first_line}") from error
-    return _describe(bind(imported, params, allow_nonfinite=allow_nonfinite), list(shapes), None)
+    except Exception as error:
+        raise ModelImportError(
+            f"TVM cannot import the PyTorch module: {first_line(error)}"
+        ) from error
+    return _describe(bind(imported, params, allow_nonfinite=allow_nonfinite), list(shapes), [])
 
 
 @contextlib.contextmanager
@@ -110,31 +111,14 @@ def _import_relay(module: tvm.IRModule, shapes: Shapes, *, allow_nonfinite: bool
             "its variables fixed shapes"
         )
     typed = bind(module, {}, allow_nonfinite=allow_nonfinite)
-    return _describe(typed, [param.name_hint for param in typed["main"].params], None)
+    return _describe(typed, [param.name_hint for param in typed["main"].params], [])
 
 
-def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str] | None) -> ImportedModel:
+def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
     function = module["main"]
-    params = [param.checked_type for param in function.params]
     result = function.checked_type.ret_type
     results = list(result.fields) if isinstance(result, relay.TupleType) else [result]
-    outputs = outputs or [f"output_{position}" for position in range(len(results))]
-    return ImportedModel(
-        module=module,
-        inputs=_specs("input", inputs, params),
-        outputs=_specs("output", outputs, results),
+    params = [tensor_type(param.checked_type) for param in function.params]
+    return describe(
+        module, list(zip(inputs, params, strict=True)), [*map(tensor_type, results)], outputs
     )
-
-
-def _specs(role: str, names: list[str], types: list[object]) -> tuple[TensorSpec, ...]:
-    specs = []
-    for name, type_ in zip(names, types, strict=True):
-        shape = shape_of(type_)
-        if shape is None or any(isinstance(extent, str) for extent in shape):
-            raise ModelImportError(
-                f"{role} {name!r} has a shape that is not known before the model runs; only fixed "
-                "shapes are supported"
-            )
-        fixed = tuple(extent for extent in shape if isinstance(extent, int))
-        specs.append(TensorSpec(name=name, shape=fixed, dtype=dtype_of(type_)))
-    return tuple(specs)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from tvm import ir, relay, tir
 
 from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, Expr, Graph
+from boltgen.frontend.imported import TensorType
 
 _KERNEL_ORDERS = {"HWIO": (3, 0, 1, 2), "OIHW": (0, 2, 3, 1)}  # to OHWI
 
@@ -44,6 +45,11 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
         else ("?" if isinstance(extent, tir.Any) else str(extent))
         for extent in type_.shape
     )
+
+
+def tensor_type(type_: object) -> TensorType:
+    """Shape and dtype of a type."""
+    return shape_of(type_), dtype_of(type_)
 
 
 def static_shape(type_: object) -> tuple[int, ...]:

@@ -1,0 +1,72 @@
+"""While TVM builds a module, it compiles CUDA with boltgen's nvcc, cached, to SASS and PTX.
+
+TVM's own callback makes either a binary that no other device runs, or none at all where the machine
+has no CUDA toolkit of the system's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from boltgen.arch import Arch
+from boltgen.build.cache import Cache
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompiledObject, fatbin_unit
+
+# The global function that TVM, of every version, calls with CUDA source.
+CALLBACK = "tvm_callback_cuda_compile"
+
+
+def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> CompiledObject:
+    """TVM's generated CUDA as a fat binary.
+
+    Raises:
+        CompileError: nvcc refuses it.
+    """
+    unit = fatbin_unit("tvm_kernels", text, arch, tools)
+    (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
+    return compiled
+
+
+class CudaCompiler:
+    """Compiles what TVM generates for `arch`, and keeps where the sources are."""
+
+    def __init__(self, arch: Arch, tools: Toolchain, cache: Cache) -> None:
+        self._arch, self._tools, self._cache = arch, tools, cache
+        self._failures: list[Exception] = []
+        self.sources: list[Path] = []
+
+    def compile(self, text: str) -> bytes:
+        """The fat binary's bytes."""
+        try:
+            compiled = compile_cuda(text, self._arch.name, self._tools, self._cache)
+        except Exception as error:
+            self._failures.append(error)  # TVM's FFI passes on the message, not the exception
+            raise
+        self.sources.append(compiled.source)
+        return compiled.path.read_bytes()
+
+    @contextmanager
+    def installed(
+        self, callback: Any, get: Callable[..., Any], register: Callable[..., Any]
+    ) -> Iterator[None]:
+        """While it is open, `callback` is what TVM's registry has; `get` and `register` are TVM's.
+
+        Raises:
+            CompileError: what went wrong in a callback, in the place of TVM's own exception.
+        """
+        previous = get(CALLBACK, allow_missing=True)
+        register(CALLBACK, callback, override=True)
+        try:
+            yield
+        except Exception:
+            if self._failures:
+                raise self._failures[0] from None
+            raise
+        finally:
+            if previous is not None:
+                register(CALLBACK, previous, override=True)

@@ -1,0 +1,80 @@
+"""A model on its way through a frontend to a library: what both frontends' have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from boltgen.arch import Arch
+from boltgen.build.cache import Cache
+from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.ir.region import Convention, Placement, Region
+from boltgen.pipeline import BuiltRegions, PipelineOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontend:
+    """A frontend's steps; what they pass on is its IR's module."""
+
+    convention: Convention
+    import_model: Callable[..., ImportedModel]
+    annotate: Callable[[Any], Any]
+    regions: Callable[[Any], tuple[Region, ...]]
+    placements: Callable[[Any], tuple[Placement, ...]]
+
+
+class Model(ABC):
+    """An imported model; `annotate` comes next, then `regions`, then `build`, then `export`.
+
+    Raises:
+        ModelImportError: the model cannot be read or imported.
+    """
+
+    frontend: ClassVar[Frontend]
+
+    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        imported = self.frontend.import_model(source, shapes=shapes)
+        self.inputs: tuple[TensorSpec, ...] = imported.inputs
+        self.outputs: tuple[TensorSpec, ...] = imported.outputs
+        self._module = imported.module
+
+    def annotate(self) -> None:
+        """Normalise the model and carve its regions out."""
+        self._module = self.frontend.annotate(self._module)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions that were carved out."""
+        return self.frontend.regions(self._module)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where each operator runs."""
+        return self.frontend.placements(self._module)
+
+    @abstractmethod
+    def build(
+        self,
+        built: BuiltRegions,
+        arch: Arch,
+        tools: Toolchain,
+        cache: Cache,
+        options: PipelineOptions,
+    ) -> list[Path]:
+        """Build the rest with TVM; the CUDA sources that it generated.
+
+        Raises:
+            CompileError: nvcc refuses what TVM generated.
+        """
+
+    @abstractmethod
+    def export(self, output: Path, tools: Toolchain) -> Path:
+        """Write the one shared library.
+
+        Raises:
+            ToolchainError: the linker fails.
+        """
