@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from boltgen.errors import BoltgenError, InvalidProblemError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.ir.dtypes import DType
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import provide_cuda_runtime
+from boltgen.runtime.model import Model
 
 _FRONTENDS = {"relax": require_relax, "relay": require_relay}
 
@@ -51,8 +51,8 @@ def partition_model(
     shapes: Mapping[str, Sequence[int]],
     frontend: str,
     options: PipelineOptions,
-) -> Any:
-    """The `Model` of `runtime.relax_model` or `runtime.relay_model`, with its regions carved out.
+) -> Model:
+    """A model with its regions carved out.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -63,7 +63,8 @@ def partition_model(
         provide_cuda_runtime(options.settings, options.reporter)
         steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
     with options.phases.phase("import the model"):
-        imported = steps.Model(model, {name: tuple(shape) for name, shape in shapes.items()})
+        fixed = {name: tuple(shape) for name, shape in shapes.items()}
+        partitioned: Model = steps.Model(model, fixed)
     with options.phases.phase("normalise and partition"):
-        imported.annotate()
-    return imported
+        partitioned.annotate()
+    return partitioned
