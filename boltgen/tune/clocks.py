@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+from bisect import insort
 
 from boltgen.tune.outcome import Timing
 
@@ -15,35 +15,35 @@ class ClockWatch:
     """Hears every timing of a session, and tells how far the clock was from its median."""
 
     def __init__(self) -> None:
-        self._clocks_mhz: list[float] = []
+        self._ascending_mhz: list[float] = []
         self._warned = False
 
     def observe(self, timing: Timing) -> str | None:
         """A sentence, once, when a timing's clock is away from what the others had."""
         if timing.clock_mhz is None:
             return None
-        self._clocks_mhz.append(timing.clock_mhz)
-        if self._warned or len(self._clocks_mhz) < _ENOUGH or not self.drifted:
+        insort(self._ascending_mhz, timing.clock_mhz)
+        few = len(self._ascending_mhz) < _ENOUGH
+        if self._warned or few or not self._is_away(timing.clock_mhz):
             return None
         self._warned = True
         return self.summary()
 
     @property
-    def drifted(self) -> int:
-        """How many timings had a clock away from the median."""
-        if not self._clocks_mhz:
-            return 0
-        usual = statistics.median(self._clocks_mhz)
-        return sum(abs(clock / usual - 1) > _TOLERANCE for clock in self._clocks_mhz)
+    def _usual_mhz(self) -> float:
+        return self._ascending_mhz[len(self._ascending_mhz) // 2]
+
+    def _is_away(self, clock_mhz: float) -> bool:
+        return abs(clock_mhz / self._usual_mhz - 1) > _TOLERANCE
 
     def summary(self) -> str | None:
         """What to say at the end; None where the clock was steady."""
-        if not self.drifted:
+        away = sum(map(self._is_away, self._ascending_mhz))
+        if not away:
             return None
-        usual = statistics.median(self._clocks_mhz)
         return (
-            f"the GPU's clock drifts: {self.drifted} of {len(self._clocks_mhz)} measurements were "
-            f"not at {usual:.0f} MHz but between {min(self._clocks_mhz):.0f} and "
-            f"{max(self._clocks_mhz):.0f}; lock it (`nvidia-smi --lock-gpu-clocks`) and measure "
+            f"the GPU's clock drifts: {away} of {len(self._ascending_mhz)} measurements were not "
+            f"at {self._usual_mhz:.0f} MHz but between {self._ascending_mhz[0]:.0f} and "
+            f"{self._ascending_mhz[-1]:.0f}; lock it (`nvidia-smi --lock-gpu-clocks`) and measure "
             "again for times that can be compared"
         )

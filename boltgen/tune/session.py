@@ -42,7 +42,7 @@ from boltgen.tune.outcome import (
 from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
 from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
-from boltgen.tune.search import Search, best_us, times_us
+from boltgen.tune.search import Search, times_us
 from boltgen.tune.select import Task
 from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
 from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFactory
@@ -159,6 +159,8 @@ class Session:
         self._launches = {t.problem: Launches(t.problem, self._arch) for t in self.tasks}
         self._known: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, Outcome]] = {}
         self._watch = ClockWatch()
+        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self.tasks}
+        self._totals_us: dict[tuple[Problem, Epilogue], float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
         self._stopped: str | None = None
@@ -186,6 +188,9 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
+            for result in map(self._result, self.tasks):
+                if result.total_us is not None:
+                    self._totals_us[result.task.problem, result.task.epilogue] = result.total_us
             self._observer.begin(self._budget, len(self.tasks))
             try:
                 yield from self._rounds()
@@ -342,14 +347,15 @@ class Session:
         self._failed += isinstance(outcome, Failure)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        if isinstance(outcome, Timing) and (drift := self._watch.observe(outcome)):
-            self._observer.warn(drift)
-        bests = [
-            (task.occurrences, best_us(self._outcomes(task.problem, task.epilogue)))
-            for task in self.tasks
-        ]
-        timed = [count * best for count, best in bests if best is not None]
-        self._observer.measured(trial, outcome, sum(timed), len(timed))
+        if isinstance(outcome, Timing):
+            if drift := self._watch.observe(outcome):
+                self._observer.warn(drift)
+            key = (trial.problem, trial.epilogue)
+            if key in self._runs:
+                total_us = outcome.median_us * self._runs[key]
+                self._totals_us[key] = min(total_us, self._totals_us.get(key, total_us))
+        totals = self._totals_us.values()
+        self._observer.measured(trial, outcome, sum(totals), len(totals))
 
     def _is_over(self, share: float) -> bool:
         return (
