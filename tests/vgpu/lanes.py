@@ -66,14 +66,19 @@ def operands(kinds: tuple[str, ...], seed: int = 0) -> list[list[int]]:
 
 
 def run_instruction(
-    driver: Driver, instruction: str, kinds: tuple[str, ...], result: str
+    driver: Driver,
+    instruction: str,
+    kinds: tuple[str, ...],
+    result: str,
+    columns: list[list[int]] | None = None,
 ) -> tuple[Array, Array]:
-    """`instruction` has %d for the result and %a, %b, %c for the operands.
+    """`instruction` has %d for the result and %a, %b, %c for the operands, which are those of
+    `operands(kinds)` or the `COUNT` of each of `columns`.
 
     Returns the results of all lanes, and those of a second and third run of the instruction in
     every other third of the lanes, by a guard and by a branch, the others keeping 0x55...
     """
-    columns = operands(kinds)
+    columns = columns or operands(kinds)
     names = "abc"[: len(kinds)]
     out_bits = container(result)
     lines = ["mov.u32 %tid, %tid.x;", "mov.u32 %cta, %ctaid.x;"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -108,6 +109,57 @@ CASES["fns.b32 %d, %a, %b, %c;"] = (3, _nth_set)
 CASES["bfind.shiftamt.u32 %d, %a;"] = (1, lambda a: 32 - a.bit_length() if a else WORD)
 
 
+def _mask(position: int, length: int, *, clamp: bool) -> int:
+    if clamp and position >= 32:
+        return 0
+    position, length = (position & 31), (min(length, 32) if clamp else length & 31)
+    return ((1 << length) - 1) << position & WORD
+
+
+def _extended(a: int, length: int, *, clamp: bool, sign: bool) -> int:
+    if clamp and length >= 32:
+        return a
+    length &= 31
+    low = a & ((1 << length) - 1)
+    return (low - (1 << length)) & WORD if sign and length and low >> (length - 1) else low
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _mad24_high(a: int, b: int, c: int, *, sign: bool, clamp: bool = False) -> int:
+    if not sign:
+        return ((a & 0xFFFFFF) * (b & 0xFFFFFF) >> 16) + c & WORD
+    product = _signed(_signed(a, 24) * _signed(b, 24) >> 16, 32)
+    total = product + _signed(c, 32)
+    return (min(max(total, -(2**31)), 2**31 - 1) if clamp else total) & WORD
+
+
+def _byte_differences(sign: bool) -> Callable[[int, int, int], int]:
+    def differences(a: int, b: int, _: int) -> int:
+        pairs = zip(_parts(a, 8, sign), _parts(b, 8, sign), strict=True)
+        return sum(abs(x - y) << 8 * k for k, (x, y) in enumerate(pairs))
+
+    return differences
+
+
+for _clamp in (False, True):
+    _mode = "clamp" if _clamp else "wrap"
+    CASES[f"bmsk.{_mode}.b32 %d, %a, %b;"] = (2, partial(_mask, clamp=_clamp))
+    for _type in ("u32", "s32"):
+        CASES[f"szext.{_mode}.{_type} %d, %a, %b;"] = (
+            2,
+            partial(_extended, clamp=_clamp, sign=_type == "s32"),
+        )
+CASES["mad24.hi.u32 %d, %a, %b, %c;"] = (3, partial(_mad24_high, sign=False))
+CASES["mad24.hi.s32 %d, %a, %b, %c;"] = (3, partial(_mad24_high, sign=True))
+CASES["mad24.hi.sat.s32 %d, %a, %b, %c;"] = (3, partial(_mad24_high, sign=True, clamp=True))
+for _type in ("u32", "s32"):
+    CASES[f"vabsdiff4.u32.{_type}.{_type} %d, %a, %b, %c;"] = (3, _byte_differences(_type == "s32"))
+
+
 @pytest.mark.parametrize("instruction", CASES)
 def test_parts_of_a_word(driver: Driver, instruction: str) -> None:
     count, reference = CASES[instruction]
@@ -171,3 +223,28 @@ def test_vector_atomics(driver: Driver) -> None:
     total = before[:, 1].sum()
     wanted = [128, 97, 66, 35, 4 + total, 5 + total, 6, 7]
     np.testing.assert_array_equal(driver.read(data), wanted)
+
+
+@pytest.mark.parametrize("operation", ["and", "or", "xor"])
+def test_lop3_with_a_predicate(driver: Driver, operation: str) -> None:
+    kinds = ("u32", "u32", "u32")
+    body = f"""{{ .reg .pred %r, %s; setp.lt.u32 %r, %a, %b;
+        lop3.{operation}.b32 %d|%s, %a, %b, %c, 0x96, %r;
+        @%s add.u32 %d, %d, 1; }}"""
+    registers = ".reg .b32 %a, %b, %c, %d, %t; .reg .b64 %at<4>;"
+    columns = [np.array(c, np.uint32) for c in operands(kinds)]
+    columns[0][:8] = columns[1][:8] ^ columns[2][:8]  # the exclusive or of all three is zero
+    lines = ["mov.u32 %t, %tid.x;"]
+    for k, name in enumerate("abc"):
+        lines.append(f"ld.param.u64 %at{k}, [p{k}]; mad.wide.u32 %at{k}, %t, 4, %at{k};")
+        lines.append(f"ld.global.u32 %{name}, [%at{k}];")
+    lines.append("ld.param.u64 %at3, [p3]; mad.wide.u32 %at3, %t, 4, %at3;")
+    lines += [body, "st.global.u32 [%at3], %d; ret;"]
+    out = driver.buffer(np.zeros(len(columns[0]), np.uint32))
+    arguments = [*(driver.buffer(c) for c in columns), out]
+    ptx = entry(["u64"] * 4, registers, "\n".join(lines))
+    driver.run(ptx, arguments, block=(len(columns[0]), 1, 1))
+    logic = columns[0] ^ columns[1] ^ columns[2]
+    combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[operation]
+    holds = combine(logic != 0, columns[0] < columns[1])
+    np.testing.assert_array_equal(driver.read(out), logic + holds.astype(np.uint32))

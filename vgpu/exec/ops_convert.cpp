@@ -168,10 +168,78 @@ void from_float(OpTable& t, const char* from) {
   add<S, S>(t, Name("cvt", from, from).text, [](V a) { return a; });
 }
 
-VGPU_INLINE u32 to_tf32_away(float value) {
+// A double in the bits of a float, its last bit set where it is not exact.
+VGPU_INLINE float double_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  u32 bits = bit_cast<u32>(nearest);
+  const bool inexact = static_cast<double>(nearest) != value && (bits & 0x7f800000u) != 0x7f800000u;
+  const double larger = nearest < 0 ? -static_cast<double>(nearest) : static_cast<double>(nearest);
+  bits -= (inexact && larger > (value < 0 ? -value : value)) ? 1u : 0u;
+  return bit_cast<float>(bits | (inexact ? 1u : 0u));
+}
+
+VGPU_INLINE u32 to_tf32(float value, u32 half, bool even) {
   const u32 bits = bit_cast<u32>(value);
   if ((bits & 0x7f800000u) == 0x7f800000u) return value != value ? 0x7fffffffu : bits;
-  return (bits + 0x1000u) & ~0x1fffu;
+  return (bits + half + (even ? bits >> 13 & 1u : 0u)) & ~0x1fffu;
+}
+
+// Eight bits with kBias and kMantissa bits of fraction; `kLargest` is the largest finite one. To
+// nearest even; what is too large becomes the largest.
+template <int kBias, int kMantissa, u32 kLargest>
+struct Small {
+  static VGPU_INLINE u32 from(float value) {
+    const u32 bits = bit_cast<u32>(value);
+    const u32 sign = bits >> 24 & 0x80u;
+    const u32 magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fu;
+    constexpr int kCut = 23 - kMantissa;
+    constexpr u32 kLeastNormal = static_cast<u32>(128 - kBias) << 23;
+    // At this exponent the last bit of a float is that of the subnormals.
+    constexpr u32 kMagic = static_cast<u32>(128 - kBias - kMantissa + 23) << 23;
+    u32 result;
+    if (magnitude < kLeastNormal) {
+      result = bit_cast<u32>(bit_cast<float>(magnitude) + bit_cast<float>(kMagic)) - kMagic;
+    } else {
+      const u32 rounded = magnitude + (1u << (kCut - 1)) - 1 + (magnitude >> kCut & 1u);
+      result = (rounded >> kCut) - (static_cast<u32>(127 - kBias) << kMantissa);
+    }
+    return sign | (result > kLargest ? kLargest : result);
+  }
+};
+using E4m3 = Small<7, 3, 0x7e>;
+using E5m2 = Small<15, 2, 0x7b>;
+
+// As a half, which holds every value of both types.
+VGPU_INLINE u32 e4m3_to_half(u32 byte) {
+  const u32 sign = (byte & 0x80u) << 8;
+  const u32 magnitude = byte & 0x7fu;
+  if (magnitude == 0x7fu) return 0x7fffu;
+  if (magnitude >= 8) return sign | ((magnitude << 7) + (8u << 10));
+  return sign | float_to_half(static_cast<float>(static_cast<s32>(magnitude)) * 0x1p-9f);
+}
+VGPU_INLINE u32 e5m2_to_half(u32 byte) {
+  return (byte & 0x7fu) > 0x7cu ? 0x7fffu : (byte & 0xffu) << 8;
+}
+// NaN is positive, so a sign means a negative number.
+VGPU_INLINE u32 no_negatives(u32 bytes) { return bytes & ~((bytes >> 7 & 0x0101u) * 0xffu); }
+
+template <class S>
+void to_eight_bits(OpTable& t, const char* type) {
+  // The first source goes to the upper byte.
+  add<U32, F32, F32>(t, Name("cvt", type, "f32").text,
+                     [](float a, float b) { return S::from(a) << 8 | S::from(b); });
+  add<U32, U32>(t, Name("cvt", type, "f16x2").text, [](u32 a) {
+    return S::from(half_to_float(a >> 16)) << 8 | S::from(half_to_float(a & 0xffff));
+  });
+  add<U32, U32>(t, Name("relu", type).text, [](u32 a) { return no_negatives(a); });
+}
+
+// A one in each half that is infinite.
+template <u32 kInfinity>
+VGPU_INLINE u32 infinities(u32 a) {
+  return ((a & 0x7fffu) == kInfinity ? 1u : 0u) |
+         ((a >> 16 & 0x7fffu) == kInfinity ? 0x10000u : 0u);
 }
 
 void between_floats(OpTable& t) {
@@ -192,7 +260,23 @@ void between_floats(OpTable& t) {
   add<U32, F32>(t, "cvt.rz.bf16.f32", [](float a) { return bfloat_truncated(a); });
   add<U32, F32>(t, "cvt.rm.bf16.f32", [](float a) { return bfloat_directed(a, false, true); });
   add<U32, F32>(t, "cvt.rp.bf16.f32", [](float a) { return bfloat_directed(a, true, false); });
-  add<U32, F32>(t, "cvt.rna.tf32.f32", [](float a) { return to_tf32_away(a); });
+  add<U32, F64>(t, "cvt.bf16.f64", [](double a) { return float_to_bfloat(double_to_odd(a)); });
+  add<U32, F32>(t, "cvt.rna.tf32.f32", [](float a) { return to_tf32(a, 0x1000u, false); });
+  add<U32, F32>(t, "cvt.tf32.f32", [](float a) { return to_tf32(a, 0xfffu, true); });
+  add<U32, F32>(t, "cvt.rz.tf32.f32", [](float a) { return to_tf32(a, 0, false); });
+  add<F32, F32>(t, "relu.tf32", [](float a) { return a < 0 ? 0.0f : a; });
+  // Instead of infinity the largest number.
+  add<U32, U32>(t, "satfinite.tf32", [](u32 a) { return a << 1 == 0xff000000u ? a - 0x2000u : a; });
+  add<U32, U32>(t, "satfinite.f16", [](u32 a) { return (a & 0x7fff) == 0x7c00 ? a - 1 : a; });
+  add<U32, U32>(t, "satfinite.bf16", [](u32 a) { return (a & 0x7fff) == 0x7f80 ? a - 1 : a; });
+  add<U32, U32>(t, "satfinite.f16x2", [](u32 a) { return a - infinities<0x7c00>(a); });
+  add<U32, U32>(t, "satfinite.bf16x2", [](u32 a) { return a - infinities<0x7f80>(a); });
+  to_eight_bits<E4m3>(t, "e4m3x2");
+  to_eight_bits<E5m2>(t, "e5m2x2");
+  add<U32, U32>(t, "cvt.f16x2.e4m3x2",
+                [](u32 a) { return e4m3_to_half(a & 0xff) | e4m3_to_half(a >> 8 & 0xff) << 16; });
+  add<U32, U32>(t, "cvt.f16x2.e5m2x2",
+                [](u32 a) { return e5m2_to_half(a & 0xff) | e5m2_to_half(a >> 8 & 0xff) << 16; });
   // The first source goes to the upper half.
   add<U32, F32, F32>(t, "cvt.f16x2.f32",
                      [](float a, float b) { return float_to_half(a) << 16 | float_to_half(b); });

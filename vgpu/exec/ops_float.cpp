@@ -58,6 +58,23 @@ void divisions(OpTable& t, const char* type) {
   }
 }
 
+// By the bits of the exponent and of the fraction.
+template <class N>
+void tests(OpTable& t, const char* type) {
+  using U = typename N::Value;
+  constexpr U kExponent = sizeof(U) == 4 ? 0x7f800000u : 0x7ff0000000000000ull;
+  constexpr U kAll = kExponent | (sizeof(U) == 4 ? 0x7fffffu : 0xfffffffffffffull);
+  add<Pred, N>(t, Name("testp.finite", type).text,
+               [](U a) { return (a & kExponent) != kExponent; });
+  add<Pred, N>(t, Name("testp.infinite", type).text, [](U a) { return (a & kAll) == kExponent; });
+  add<Pred, N>(t, Name("testp.number", type).text, [](U a) { return (a & kAll) <= kExponent; });
+  add<Pred, N>(t, Name("testp.notanumber", type).text, [](U a) { return (a & kAll) > kExponent; });
+  add<Pred, N>(t, Name("testp.normal", type).text,
+               [](U a) { return (a & kExponent) != 0 && (a & kExponent) != kExponent; });
+  add<Pred, N>(t, Name("testp.subnormal", type).text,
+               [](U a) { return (a & kExponent) == 0 && (a & kAll) != 0; });
+}
+
 void special_functions(OpTable& t) {
   add<F32, F32>(t, "ex2.f32", [](float a) { return exp2_float(a); });
   add<F32, F32>(t, "lg2.f32", [](float a) { return log2_float(a); });
@@ -75,16 +92,32 @@ void special_functions(OpTable& t) {
                      [](u32 a, u32 b) { return (a & 0x80000000u) | (b & 0x7fffffffu); });
   add<U64, U64, U64>(t, "copysign.f64",
                      [](u64 a, u64 b) { return (a & 1ull << 63) | (b & ~(1ull << 63)); });
-  add<Pred, U32>(t, "testp.finite.f32", [](u32 a) { return (a & 0x7f800000u) != 0x7f800000u; });
-  add<Pred, U32>(t, "testp.infinite.f32", [](u32 a) { return (a & 0x7fffffffu) == 0x7f800000u; });
-  add<Pred, U32>(t, "testp.number.f32", [](u32 a) { return (a & 0x7fffffffu) <= 0x7f800000u; });
-  add<Pred, U32>(t, "testp.notanumber.f32", [](u32 a) { return (a & 0x7fffffffu) > 0x7f800000u; });
-  add<Pred, U32>(t, "testp.normal.f32", [](u32 a) {
-    const u32 exponent = a >> 23 & 255;
-    return exponent != 0 && exponent != 255;
-  });
-  add<Pred, U32>(t, "testp.subnormal.f32",
-                 [](u32 a) { return (a & 0x7f800000u) == 0 && (a & 0x7fffffu) != 0; });
+  tests<U32>(t, "f32");
+  tests<U64>(t, "f64");
+}
+
+// min and max of magnitudes, with the product's sign, unless the result is NaN.
+template <bool kMaximum, bool kNan>
+VGPU_INLINE float extreme_magnitude(float a, float b) {
+  const u32 x = bit_cast<u32>(a);
+  const u32 y = bit_cast<u32>(b);
+  const float u = bit_cast<float>(x & 0x7fffffffu);
+  const float v = bit_cast<float>(y & 0x7fffffffu);
+  const float found = kNan ? (kMaximum ? maximum_nan(u, v) : minimum_nan(u, v))
+                           : (kMaximum ? maximum(u, v) : minimum(u, v));
+  const u32 sign = (x ^ y) & 0x80000000u;
+  return found != found ? found : bit_cast<float>(bit_cast<u32>(found) | sign);
+}
+template <class N>
+void magnitudes(OpTable& t, const char* type) {
+  add<N, N, N>(t, Name("min.xorsign.abs", type).text,
+               [](float a, float b) { return extreme_magnitude<false, false>(a, b); });
+  add<N, N, N>(t, Name("max.xorsign.abs", type).text,
+               [](float a, float b) { return extreme_magnitude<true, false>(a, b); });
+  add<N, N, N>(t, Name("min.NaN.xorsign.abs", type).text,
+               [](float a, float b) { return extreme_magnitude<false, true>(a, b); });
+  add<N, N, N>(t, Name("max.NaN.xorsign.abs", type).text,
+               [](float a, float b) { return extreme_magnitude<true, true>(a, b); });
 }
 
 // A product of two halves is exact in double, and the sum's rounding to 53 bits can not turn a
@@ -110,9 +143,23 @@ VGPU_INLINE u32 pairwise(F f, u32 a, u32 b) {
          N::store(f(N::load(a >> 16), N::load(b >> 16))) << 16;
 }
 
+// What .ftz makes of a source or result.
+template <u32 kExponent>
+VGPU_INLINE u32 flush_small(u32 a) {
+  return a & kExponent ? a & 0xffffu : a & 0x8000u;
+}
+template <u32 kExponent>
+void flushes(OpTable& t, const char* type, const char* pair) {
+  add<U32, U32>(t, Name("flush", type).text, [](u32 a) { return flush_small<kExponent>(a); });
+  add<U32, U32>(t, Name("flush", pair).text, [](u32 a) {
+    return flush_small<kExponent>(a) | flush_small<kExponent>(a >> 16) << 16;
+  });
+}
+
 template <class N>
 void small_floats(OpTable& t, const char* type, const char* pair) {
   arithmetic<N>(t, type);
+  magnitudes<N>(t, type);
   add<U32, U32>(t, Name("neg", type).text, [](u32 a) { return (a ^ 0x8000u) & 0xffffu; });
   add<U32, U32>(t, Name("abs", type).text, [](u32 a) { return a & 0x7fffu; });
   add<U32, U32>(t, Name("neg", pair).text, [](u32 a) { return a ^ 0x80008000u; });
@@ -151,6 +198,19 @@ void small_floats(OpTable& t, const char* type, const char* pair) {
   add<U32, U32, U32>(t, Name("max.NaN", pair).text, [](u32 a, u32 b) {
     return pairwise<N>([](float x, float y) { return maximum_nan(x, y); }, a, b);
   });
+  add<U32, U32, U32>(t, Name("min.xorsign.abs", pair).text, [](u32 a, u32 b) {
+    return pairwise<N>([](float x, float y) { return extreme_magnitude<false, false>(x, y); }, a,
+                       b);
+  });
+  add<U32, U32, U32>(t, Name("min.NaN.xorsign.abs", pair).text, [](u32 a, u32 b) {
+    return pairwise<N>([](float x, float y) { return extreme_magnitude<false, true>(x, y); }, a, b);
+  });
+  add<U32, U32, U32>(t, Name("max.xorsign.abs", pair).text, [](u32 a, u32 b) {
+    return pairwise<N>([](float x, float y) { return extreme_magnitude<true, false>(x, y); }, a, b);
+  });
+  add<U32, U32, U32>(t, Name("max.NaN.xorsign.abs", pair).text, [](u32 a, u32 b) {
+    return pairwise<N>([](float x, float y) { return extreme_magnitude<true, true>(x, y); }, a, b);
+  });
   add<U32, U32>(t, Name("saturate", pair).text, [](u32 a) {
     return pairwise<N>([](float x, float) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }, a, a);
   });
@@ -169,6 +229,9 @@ void register_float(OpTable& t) {
   special_functions(t);
   small_floats<F16>(t, "f16", "f16x2");
   small_floats<BF16>(t, "bf16", "bf16x2");
+  magnitudes<F32>(t, "f32");
+  flushes<0x7c00>(t, "f16", "f16x2");
+  flushes<0x7f80>(t, "bf16", "bf16x2");
 }
 
 }  // namespace vgpu::VGPU_ISA

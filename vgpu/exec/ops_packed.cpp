@@ -34,6 +34,43 @@ VGPU_INLINE u32 add_differences(u32 a, u32 b, u32 c) {
   return c;
 }
 
+// |a - b| of the bytes of a word.
+template <class T>
+VGPU_INLINE u32 byte_differences(u32 a, u32 b) {
+  u32 result = 0;
+  for (int at = 0; at < 32; at += 8) {
+    const s32 difference =
+        static_cast<s32>(static_cast<T>(a >> at)) - static_cast<s32>(static_cast<T>(b >> at));
+    result |= static_cast<u32>(difference < 0 ? -difference : difference) << at;
+  }
+  return result;
+}
+
+// A product of 24 bits each, its upper half: bits 16 to 47.
+VGPU_INLINE s32 product24_high(s32 a, s32 b) {
+  return static_cast<s32>(static_cast<s64>(static_cast<s32>(static_cast<u32>(a) << 8) >> 8) *
+                              (static_cast<s32>(static_cast<u32>(b) << 8) >> 8) >>
+                          16);
+}
+
+// `length` ones from `position` on (PTX ISA, bmsk).
+VGPU_INLINE u32 bit_mask(u32 position, u32 length, bool clamp) {
+  const u32 from = position & 31;
+  const u32 end = from + (length & 31);
+  const u32 low = clamp && position >= 32 ? 0 : ~0u << from;
+  const u32 high = end >= 32 || (clamp && (position >= 32 || length >= 32)) ? 0 : ~0u << end;
+  return low & ~high;
+}
+
+// The low `length` bits, with the sign or zeros above them (PTX ISA, szext).
+template <class T>
+VGPU_INLINE T extend_low_bits(T a, u32 length, bool clamp) {
+  if (clamp && length >= 32) return a;
+  const u32 bits = length & 31;
+  if (bits == 0) return 0;
+  return static_cast<T>(static_cast<T>(static_cast<u32>(a) << (32 - bits)) >> (32 - bits));
+}
+
 // The |offset|-th set bit from `base` on, up or down (PTX ISA, fns).
 VGPU_INLINE u32 find_nth_set(u32 mask, u32 base, s32 offset) {
   if (offset == 0) return base < 32 && (mask >> (base & 31) & 1u) ? base : ~0u;
@@ -91,6 +128,10 @@ void register_packed(OpTable& t) {
   add_dot2<u16, s8>(t, "u32.s32");
   add_dot2<s16, u8>(t, "s32.u32");
   add_dot2<s16, s8>(t, "s32.s32");
+  add<U32, U32, U32, U32>(t, "vabsdiff4.u32.u32.u32",
+                          [](u32 a, u32 b, u32) { return byte_differences<u8>(a, b); });
+  add<U32, U32, U32, U32>(t, "vabsdiff4.u32.s32.s32",
+                          [](u32 a, u32 b, u32) { return byte_differences<s8>(a, b); });
   add<U32, U32, U32, U32>(t, "vabsdiff4.u32.u32.u32.add",
                           [](u32 a, u32 b, u32 c) { return add_differences<u8>(a, b, c); });
   add<U32, U32, U32, U32>(t, "vabsdiff4.u32.s32.s32.add",
@@ -120,6 +161,26 @@ void register_packed(OpTable& t) {
                      [](s32 a, s32 b) { return saturated_pair<16, true>(a, b); });
   add<U32, S32, S32>(t, "cvt.pack.u16.s32",
                      [](s32 a, s32 b) { return saturated_pair<16, false>(a, b); });
+  add<U32, U32, U32, U32>(t, "mad24.hi.u32", [](u32 a, u32 b, u32 c) {
+    return u32(u64(a & 0xffffff) * (b & 0xffffff) >> 16) + c;
+  });
+  add<S32, S32, S32, S32>(t, "mad24.hi.s32", [](s32 a, s32 b, s32 c) {
+    return s32(u32(product24_high(a, b)) + u32(c));
+  });
+  add<S32, S32, S32, S32>(t, "mad24.hi.sat.s32", [](s32 a, s32 b, s32 c) {
+    const s64 sum = s64(product24_high(a, b)) + c;
+    return s32(sum > 0x7fffffffll ? 0x7fffffffll : sum < -0x80000000ll ? -0x80000000ll : sum);
+  });
+  add<U32, U32, U32>(t, "bmsk.clamp.u32", [](u32 a, u32 b) { return bit_mask(a, b, true); });
+  add<U32, U32, U32>(t, "bmsk.wrap.u32", [](u32 a, u32 b) { return bit_mask(a, b, false); });
+  add<U32, U32, U32>(t, "szext.clamp.u32",
+                     [](u32 a, u32 b) { return extend_low_bits<u32>(a, b, true); });
+  add<U32, U32, U32>(t, "szext.wrap.u32",
+                     [](u32 a, u32 b) { return extend_low_bits<u32>(a, b, false); });
+  add<S32, S32, U32>(t, "szext.clamp.s32",
+                     [](s32 a, u32 b) { return extend_low_bits<s32>(a, b, true); });
+  add<S32, S32, U32>(t, "szext.wrap.s32",
+                     [](s32 a, u32 b) { return extend_low_bits<s32>(a, b, false); });
   pairs<u16>(t, "u16x2");
   pairs<s16>(t, "s16x2");
   // The manual writes .relu before the type, nvcc behind it.

@@ -2,7 +2,7 @@
 // out.
 #include <ctime>
 
-#include "exec/access.h"
+#include "exec/fragments.h"
 
 namespace vgpu::VGPU_ISA {
 namespace {
@@ -81,6 +81,34 @@ Status vote_ballot(Warp& w, const Ins& i, u32 mask) {
 Status active_mask(Warp& w, const Ins& i, u32 mask) {
   broadcast(words(w, i, 0), mask, mask);
   return Status::kNext;
+}
+
+// elect.sync: result, predicate (or none), member mask. The first of the members.
+Status elect(Warp& w, const Ins& i, u32 mask) {
+  const u32 members = voters(w, i, 2, mask);
+  const u32 leader = static_cast<u32>(__builtin_ctz(members ? members : mask));
+  broadcast(words(w, i, 0), leader, mask);
+  if (has(i, 1)) set_predicate(w, i, 1, 1u << leader, mask);
+  return Status::kNext;
+}
+
+// Transposes the 8x8 halves of a warp: lane l has row l / 4, columns 2 (l % 4) and the next.
+Status transpose(Warp& w, const Ins& i, u32 mask) {
+  const u32* from = words(w, i, 1);
+  alignas(64) u32 result[kWarpSize];
+  for (int l = 0; l < kWarpSize; ++l) {
+    const int row = 2 * (l % 4);
+    const int column = l / 4;
+    const int shift = 16 * (column % 2);
+    result[l] = (from[4 * row + column / 2] >> shift & 0xffff) |
+                (from[4 * (row + 1) + column / 2] >> shift & 0xffff) << 16;
+  }
+  blend(words(w, i, 0), result, mask);
+  return Status::kNext;
+}
+// Before a matrix instruction that becomes several operations.
+Status whole_warp(Warp& w, const Ins&, u32 mask) {
+  return mask == kFullMask ? Status::kNext : whole_warp_only(w, mask);
 }
 
 template <class Lane>
@@ -304,6 +332,9 @@ void register_warp(OpTable& t) {
   add_function(t, "vote.uni", &vote_uniform, "p", "pw");
   add_function(t, "vote.ballot", &vote_ballot, "w", "pw");
   add_function(t, "activemask", &active_mask, "w", "");
+  add_function(t, "movmatrix", &transpose, "w", "w");
+  add_function(t, "whole_warp", &whole_warp, "", "");
+  add_function(t, "elect", &elect, "wp", "w");
   add_function(t, "match.any.u32", &match_any<u32>, "w", "ww");
   add_function(t, "match.any.u64", &match_any<u64>, "w", "dw");
   add_function(t, "match.all.u32", &match_all<u32>, "wp", "ww");

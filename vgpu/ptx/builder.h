@@ -82,6 +82,19 @@ class Builder {
     bool local_storage = false;  // a .param variable of a call, kept in local memory
   };
 
+  // A matrix in memory whose elements lie side by side in one direction, and a stride apart in the
+  // other.
+  struct Strided {
+    Address base;
+    std::string space;
+    int bits;         // of an element
+    int count;        // elements in a register
+    bool together;    // those lie side by side
+    s64 stride;       // elements
+    int stride_slot;  // where it is known at run time only; else -1
+    int mine;         // bytes to the lane's first element
+  };
+
   // lower.cpp: structure, operands
   void inline_function(Frame& frame);
   void call(const Instruction& ins);
@@ -109,7 +122,8 @@ class Builder {
   }
   [[noreturn]] void unknown() const;
 
-  // lower_ops.cpp, lower_memory.cpp, lower_values.cpp: one method per kind of instruction
+  // lower_ops.cpp, lower_memory.cpp, lower_matrix.cpp, lower_wmma.cpp, lower_values.cpp: one method
+  // per kind of instruction
   void lower_instruction(const Instruction& ins);
   bool lower_control(const Instruction& ins);
   bool lower_memory(const Instruction& ins);
@@ -118,8 +132,22 @@ class Builder {
   void lower_load_store(const Instruction& ins, bool store);
   void lower_atomic(const Instruction& ins);
   void lower_async_copy(const Instruction& ins);
-  void lower_matrix(const Instruction& ins);
+  bool lower_matrix(const Instruction& ins);
+  void lower_matrix_load(const Instruction& ins);
+  void lower_matrix_store(const Instruction& ins);
   void lower_mma(const Instruction& ins);
+  void multiply_eight_bits(const Instruction& ins, const std::vector<std::string>& types);
+  void lower_wmma_memory(const Instruction& ins, bool store);
+  void lower_wmma_product(const Instruction& ins);
+  int byte_offset(const Strided& memory, int strided, int straight);
+  Address strided_address(const Strided& memory, int strided, int straight);
+  int load_strided(const Strided& memory, int strided, int straight);
+  void store_strided(const Strided& memory, int strided, int straight, int value);
+  std::vector<int> widened(const std::vector<int>& pairs);
+  std::vector<int> narrowed(const std::vector<int>& sums);
+  int word(const std::string& operation, std::vector<int> sources);
+  int lane_quotient(u32 by);
+  int lane_remainder(u32 by);
   void lower_cvta(const Instruction& ins);
   void lower_setp(const Instruction& ins);
   void lower_set(const Instruction& ins);
@@ -130,6 +158,8 @@ class Builder {
   void lower_carry(const Instruction& ins);
   void lower_barrier(const Instruction& ins);
   void lower_generic(const Instruction& ins);
+  void lower_lop3_with_predicate(const Instruction& ins);
+  int flushed(int slot, const std::string& type);
   void lower_by_signature(const std::string& name, const std::vector<Operand>& operands,
                           const std::string& type, u32 control);
 

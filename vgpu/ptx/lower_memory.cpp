@@ -1,4 +1,4 @@
-// Loads, stores, atomics, address conversions, asynchronous and matrix copies, mma.
+// Loads, stores, atomics, address conversions and asynchronous copies.
 #include <set>
 
 #include "ptx/builder.h"
@@ -16,8 +16,6 @@ bool Builder::lower_memory(const Instruction& ins) {
     lower_atomic(ins);
   } else if (base == "cp") {
     lower_async_copy(ins);
-  } else if (base == "ldmatrix" || base == "mma") {
-    lower_matrix(ins);
   } else if (base == "cvta" || base == "isspacep") {
     lower_cvta(ins);
   } else {
@@ -146,73 +144,6 @@ void Builder::lower_async_copy(const Instruction& ins) {
   d.imm =
       static_cast<s64>(static_cast<u64>(from.offset) << 20) | (slots[0] == to.slot ? to.offset : 0);
   d.extra = static_cast<u32>(ins.operands.at(2).bits);
-}
-
-void Builder::lower_matrix(const Instruction& ins) {
-  const Parts& parts = ins.parts;
-  if (parts[0] == "ldmatrix") {
-    std::string name = "ldmatrix";
-    for (const char* count : {"x1", "x2", "x4"}) {
-      if (has(parts, count)) name += std::string(".") + count;
-    }
-    if (has(parts, "trans")) name += ".trans";
-    if (!has(parts, "m8n8") || parts.back() != "b16") unknown();
-    const Address at = address(ins.operands.at(1), 'w');
-    std::vector<int> slots;
-    const Operand& to = ins.operands[0];
-    if (to.kind == Operand::Kind::kVector) {
-      for (const Operand& e : elements(to)) slots.push_back(result(e, 'w', false));
-    } else {
-      slots.push_back(result(to, 'w', false));
-    }
-    slots.push_back(at.slot);
-    if (std::string(op(name).results).size() + 1 != slots.size())
-      throw Unsupported("the vector has another length");
-    emit(name, slots).imm = at.offset;
-    return;
-  }
-  lower_mma(ins);
-}
-
-// mma.sync.aligned.SHAPE.ROW.COL[.satfinite].D.A.B.C[.xor.popc|.and.popc]; .satfinite may also
-// stand at the end.
-void Builder::lower_mma(const Instruction& ins) {
-  const Parts& parts = ins.parts;
-  if (parts.size() < 10 || parts[1] != "sync" || parts[2] != "aligned") unknown();
-  std::string name = "mma." + parts[3];
-  const bool volta = parts[3] == "m8n8k4" && parts.back() != "f64";  // layouts to choose from
-  if (volta) {
-    name += "." + parts[4] + "." + parts[5];
-  } else if (parts[4] != "row" || parts[5] != "col") {
-    unknown();
-  }
-  static const std::set<std::string> kTypes = {"f16", "f32", "f64", "bf16", "tf32", "s32",
-                                               "s8",  "u8",  "s4",  "u4",   "b1"};
-  Parts types;
-  for (size_t k = 6; k < parts.size(); ++k) {
-    if (kTypes.count(parts[k])) {
-      types.push_back(parts[k]);
-    } else {
-      name += "." + parts[k];
-    }
-  }
-  if (types.size() != 4) unknown();
-  name += "." + types[0] + "." + types[1] + "." + types[2];
-  if (types[3] != types[0]) name += "." + types[3];
-  const OpInfo& info = op(name);
-  std::vector<int> slots;
-  for (size_t k = 0; k < ins.operands.size(); ++k) {
-    const Operand& o = ins.operands[k];
-    const std::vector<Operand> one = {o};
-    for (const Operand& e : o.kind == Operand::Kind::kVector ? elements(o) : one) {
-      slots.push_back(k == 0 ? result(e, code_of(types[0]), false)
-                             : source(e, code_of(types[k]), "u32"));
-    }
-  }
-  if (slots.size() != std::string(info.results).size() + std::string(info.sources).size()) {
-    throw Unsupported("the fragments have other lengths");
-  }
-  emit(name, slots);
 }
 
 void Builder::lower_cvta(const Instruction& ins) {

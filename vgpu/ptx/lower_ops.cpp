@@ -12,6 +12,7 @@ namespace vgpu::ptx {
 Category category_of(const Parts& parts) {
   static const std::map<std::string, Category> kByName = {
       {"mma", Category::kMma},         {"ldmatrix", Category::kMatrixLoad},
+      {"wmma", Category::kMma},        {"stmatrix", Category::kStore},
       {"cp", Category::kAsyncCopy},    {"ld", Category::kLoad},
       {"ldu", Category::kLoad},        {"st", Category::kStore},
       {"atom", Category::kAtomic},     {"red", Category::kAtomic},
@@ -21,6 +22,7 @@ Category category_of(const Parts& parts) {
       {"call", Category::kControl},    {"trap", Category::kControl},
       {"shfl", Category::kWarp},       {"vote", Category::kWarp},
       {"match", Category::kWarp},      {"redux", Category::kWarp},
+      {"elect", Category::kWarp},      {"movmatrix", Category::kWarp},
       {"activemask", Category::kWarp}, {"cvt", Category::kConvert},
       {"cvta", Category::kConvert},    {"mov", Category::kMove},
       {"setp", Category::kCompare},    {"set", Category::kCompare},
@@ -37,7 +39,7 @@ Category category_of(const Parts& parts) {
 }
 
 void Builder::lower_instruction(const Instruction& ins) {
-  if (lower_control(ins) || lower_memory(ins) || lower_warp(ins)) return;
+  if (lower_control(ins) || lower_memory(ins) || lower_matrix(ins) || lower_warp(ins)) return;
   const std::string& base = ins.parts[0];
   if (base == "mov") {
     lower_move(ins);
@@ -110,6 +112,9 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
              base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.
+  } else if (base == "griddepcontrol") {
+    // A launch begins when what it depends on has ended.
+    if (!has(ins.parts, "wait") && !has(ins.parts, "launch_dependents")) unknown();
   } else if (base == "createpolicy") {
     emit("mov.u64", {result(ins.operands.at(0), 'd', false), constant(Width::kDouble, 0)});
   } else {
@@ -163,6 +168,11 @@ bool Builder::lower_warp(const Instruction& ins) {
          {result(o.at(0), 'w', false), value, source(o.at(2), 'w', "u32")});
   } else if (base == "activemask") {
     emit("activemask", {result(o.at(0), 'w', false)});
+  } else if (base == "elect") {
+    std::vector<int> slots;
+    pair(o.at(0), 'w', slots);
+    slots.push_back(source(o.at(1), 'w', "u32"));
+    emit("elect", slots);
   } else {
     return false;
   }
@@ -197,12 +207,38 @@ void Builder::lower_by_signature(const std::string& name, const std::vector<Oper
   const size_t results = std::string(info.results).size();
   const size_t sources = std::string(info.sources).size();
   if (o.size() != results + sources) throw Unsupported("the number of operands is not expected");
+  // The control word does not reach halves, which are computed in f32.
+  const bool flush = control && is_half(type);
+  if (flush && (control & ~kFlushBits)) unknown();
   std::vector<int> slots(o.size());
-  for (size_t k = 0; k < sources; ++k)
+  for (size_t k = 0; k < sources; ++k) {
     slots[results + k] = source(o[results + k], info.sources[k], type);
-  for (size_t k = 0; k < results; ++k)
-    slots[k] = result(o[k], info.results[k], type[0] == 's' || info.sign);
-  emit(name, slots).control = control;
+    if (flush) slots[results + k] = flushed(slots[results + k], type);
+  }
+  for (size_t k = 0; k < results; ++k) slots[k] = result(o[k], info.results[k], info.sign);
+  emit(name, slots).control = flush ? 0 : control;
+  if (flush && info.results[0] == 'w') emit("flush." + type, {slots[0], slots[0]});
+}
+
+// .ftz of a half: subnormals become zeros of their sign.
+int Builder::flushed(int slot, const std::string& type) {
+  const int to = new_slot(Width::kWord);
+  emit("flush." + type, {to, slot});
+  return to;
+}
+
+// lop3.BOOLOP.b32 d|p, a, b, c, table, q: p = (d != 0) BOOLOP q.
+void Builder::lower_lop3_with_predicate(const Instruction& ins) {
+  const auto& o = ins.operands;
+  if (o.size() != 6 || o[0].kind != Operand::Kind::kPair || ins.parts[2] != "b32") unknown();
+  std::vector<int> slots = {-1};
+  for (size_t k = 1; k < 5; ++k) slots.push_back(source(o[k], 'w', "u32"));
+  const int other = source(o[5], 'p', "pred");
+  slots[0] = result(elements(o[0])[0], 'w', false);
+  emit("lop3.u32", slots);
+  const int any = new_slot(Width::kPredicate);
+  emit("setp.ne.u32", {any, slots[0], constant(Width::kWord, 0)});
+  emit(ins.parts[1] + ".pred", {result(elements(o[0])[1], 'p', false), any, other});
 }
 
 void Builder::lower_generic(const Instruction& ins) {
@@ -221,7 +257,11 @@ void Builder::lower_generic(const Instruction& ins) {
     return;
   }
   if (base == "shf") {
-    lower_by_signature("shf." + parts[1] + "." + parts[2], ins.operands, "u32", 0);
+    lower_by_signature("shf." + parts.at(1) + "." + parts.at(2), ins.operands, "u32", 0);
+    return;
+  }
+  if (base == "lop3" && parts.size() == 3) {
+    lower_lop3_with_predicate(ins);
     return;
   }
   std::string name = base;
@@ -241,9 +281,6 @@ void Builder::lower_generic(const Instruction& ins) {
     }
   }
   if (floating) control = control_of(parts);
-  // Only f32 has subnormals flushed and rounding modes that the control word can set.
-  if (control && type_bytes(type) < 4) unknown();
-  if (control && (type == "f16x2" || type == "bf16x2")) unknown();
   if (base == "slct") {
     name += "." + type;  // slct.DATA.CONTROL
     type = parts[1] == "ftz" ? parts[2] : parts[1];
@@ -254,7 +291,7 @@ void Builder::lower_generic(const Instruction& ins) {
   const int to = code_.back().slots[0];
   if (saturate) emit("saturate." + type, {to, to});
   if (relu) emit("relu." + type, {to, to});
-  if ((control & 0x8000) && (base == "abs" || base == "neg")) {
+  if (control && type == "f32" && (base == "abs" || base == "neg")) {
     // These only touch the sign bit; adding -0 flushes the subnormal and keeps the sign.
     emit("add.f32", {to, to, constant(Width::kWord, 0x80000000u)}).control = control;
   }

@@ -57,9 +57,14 @@ int Builder::compare(const std::string& cmp, const std::string& type, const Oper
     if (cmp == "hs") relation = "ge";
     if (untyped || relation != cmp) of = unsigned_of(type);
   }
-  const int x = source(a, code_of(of), type);
-  const int y = source(b, code_of(of), type);
+  int x = source(a, code_of(of), type);
+  int y = source(b, code_of(of), type);
   const int to = new_slot(Width::kPredicate);
+  if (control && is_half(type)) {
+    x = flushed(x, type);
+    y = flushed(y, type);
+    control = 0;
+  }
   emit("setp." + relation + "." + of, {to, x, y}).control = control;
   return to;
 }
@@ -86,8 +91,12 @@ void Builder::lower_setp(const Instruction& ins) {
   };
   if (type == "f16x2" || type == "bf16x2") {
     const std::string half = type == "f16x2" ? "f16" : "bf16";
-    const int a = source(o.at(1), 'w', "u32");
-    const int b = source(o.at(2), 'w', "u32");
+    int a = source(o.at(1), 'w', "u32");
+    int b = source(o.at(2), 'w', "u32");
+    if (has(parts, "ftz")) {
+      a = flushed(a, type);
+      b = flushed(b, type);
+    }
     int value[2];
     for (int k = 0; k < 2; ++k) {
       const int x = new_slot(Width::kWord);
@@ -128,8 +137,12 @@ void Builder::lower_set(const Instruction& ins) {
     const bool as_mask = to == "u32" || to == "s32";  // 0xffff in each half
     if (to != from && !as_mask) unknown();
     const std::string half = from == "f16x2" ? "f16" : "bf16";
-    const int a = source(o.at(1), 'w', "u32");
-    const int b = source(o.at(2), 'w', "u32");
+    int a = source(o.at(1), 'w', "u32");
+    int b = source(o.at(2), 'w', "u32");
+    if (has(parts, "ftz")) {
+      a = flushed(a, from);
+      b = flushed(b, from);
+    }
     std::vector<int> slots = {result(o.at(0), 'w', false)};
     for (int k = 0; k < 2; ++k) {
       const int x = new_slot(Width::kWord);
@@ -154,19 +167,26 @@ void Builder::lower_set(const Instruction& ins) {
   emit("selp.u32", {result(o.at(0), 'w', to[0] == 's'), truth(to), zero, p});
 }
 
+// cvt[.ROUNDING][.ftz][.sat][.satfinite][.relu].TO.FROM
 void Builder::lower_cvt(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
   if (has(parts, "pack")) return lower_pack(ins);
+  static const std::set<std::string> kModifiers = {
+      "rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "satfinite", "relu"};
+  for (size_t k = 1; k + 2 < parts.size(); ++k) {
+    if (!kModifiers.count(parts[k])) unknown();
+  }
   const std::string& from = parts.back();
   const std::string& to = parts[parts.size() - 2];
-  const bool float_to = is_float(to) || to == "tf32";
+  const bool eight_bits = to == "e4m3x2" || to == "e5m2x2";
+  const bool float_to = is_float(to) || to == "tf32" || eight_bits;
   std::string rounding;
   for (const char* r : {"rni", "rzi", "rmi", "rpi", "rz", "rm", "rp", "rna"}) {
     if (has(parts, r)) rounding = r;
   }
   const bool integer_rounding = rounding.size() == 3 && rounding.back() == 'i';
-  u32 control = has(parts, "ftz") ? 0x8040 : 0;
+  u32 control = has(parts, "ftz") ? kFlushBits : 0;
   std::string name = "cvt";
   if (integer_rounding || rounding == "rna") {
     name += "." + rounding;
@@ -177,17 +197,16 @@ void Builder::lower_cvt(const Instruction& ins) {
       control = control_of(parts);
     }
   }
-  if (has(parts, "satfinite")) unknown();
+  // Eight bits are always made finite.
+  if (has(parts, "satfinite") ? !float_to || type_bytes(to) == 8 || to == "f32" : eight_bits)
+    unknown();
   if (has(parts, "sat") && !float_to && !is_float(from)) name += ".sat";
   name += "." + to + "." + from;
-  const OpInfo& info = op(name);
-  std::vector<int> slots = {-1};
-  for (size_t k = 1; info.sources[k - 1]; ++k)
-    slots.push_back(source(o.at(k), info.sources[k - 1], from));
-  slots[0] = result(o.at(0), info.results[0], info.sign);
-  emit(name, slots).control = control;
-  if (has(parts, "sat") && float_to) emit("saturate." + to, {slots[0], slots[0]});
-  if (has(parts, "relu")) emit("relu." + to, {slots[0], slots[0]});
+  lower_by_signature(name, o, from, control);
+  const int result = code_.back().slots[0];
+  if (has(parts, "sat") && float_to) emit("saturate." + to, {result, result});
+  if (has(parts, "satfinite") && !eight_bits) emit("satfinite." + to, {result, result});
+  if (has(parts, "relu")) emit("relu." + to, {result, result});
 }
 
 // cvt.pack.sat.s8.s32.b32: two numbers, saturated, before the low bits of a third word; 16-bit ones

@@ -41,11 +41,17 @@ inline char code_of(const std::string& type) {
   return type == "pred" ? 'p' : type_bytes(type) == 8 ? 'd' : 'w';
 }
 
+// Types that are computed in f32.
+inline bool is_half(const std::string& type) {
+  return type == "f16" || type == "bf16" || type == "f16x2" || type == "bf16x2";
+}
+
+inline constexpr u32 kFlushBits = 0x8040;
 // MXCSR bits of .ftz and of the rounding modes that are not to nearest.
 inline u32 control_of(const Parts& parts) {
   u32 bits = 0;
   for (size_t k = 1; k < parts.size(); ++k) {
-    if (parts[k] == "ftz") bits |= 0x8040;
+    if (parts[k] == "ftz") bits |= kFlushBits;
     if (parts[k] == "rm") bits |= 0x2000;
     if (parts[k] == "rp") bits |= 0x4000;
     if (parts[k] == "rz") bits |= 0x6000;
