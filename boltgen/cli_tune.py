@@ -21,6 +21,7 @@ from boltgen.cli_console import (
     out,
     parse_shape,
 )
+from boltgen.space.library import Level
 from boltgen.tune.progress import observer_for
 from boltgen.tune.session import SessionOptions
 
@@ -40,6 +41,9 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
             "recorded:FILE (a table of records)."
         ),
     ] = "cuda",
+    level: Annotated[
+        Level, typer.Option(help="How many kernels round one tries, as of `library build`.")
+    ] = Level.STANDARD,
     shape: Shape = None,
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
@@ -74,7 +78,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
             budget=budget,
             device=device,
             database=database,
-            options=SessionOptions(wait=wait),
+            options=SessionOptions(level=level, wait=wait),
             jobs=jobs,
             accumulate=accumulate,
             frontend=frontend,

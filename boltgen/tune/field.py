@@ -15,6 +15,8 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.legality import kernel_traits
+from boltgen.space.library import Level, level_configs
 from boltgen.tune.cost_model import predict
 
 # Kernels of each task that reach round two, and launches of them that are timed there. Choices:
@@ -29,14 +31,19 @@ def kernel_of(config: Cutlass2Config) -> Cutlass2Config:
 
 
 class Launches:
-    """The legal configurations of one problem by their kernels, and what the model says of them."""
+    """The legal configurations of one problem by their kernels, and what the model says of them.
 
-    def __init__(self, problem: Problem, arch: Arch) -> None:
+    Of the kernels those that a library of `level` holds; all where it holds none that fits.
+    """
+
+    def __init__(self, problem: Problem, arch: Arch, level: Level) -> None:
         self._problem = problem
         self._arch = arch
-        self._by_kernel: dict[Cutlass2Config, list[Cutlass2Config]] = defaultdict(list)
+        by_kernel: dict[Cutlass2Config, list[Cutlass2Config]] = defaultdict(list)
         for config in enumerate_configs(problem, arch):
-            self._by_kernel[kernel_of(config)].append(config)
+            by_kernel[kernel_of(config)].append(config)
+        held = set(level_configs(kernel_traits(problem), arch, level)) & by_kernel.keys()
+        self._by_kernel = {kernel: by_kernel[kernel] for kernel in sorted(held or by_kernel)}
 
     def predicted_us(self, config: Cutlass2Config, epilogue: Epilogue) -> float:
         """The analytical model's time."""

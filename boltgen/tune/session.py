@@ -24,6 +24,7 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
+from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.clocks import ClockWatch
 from boltgen.tune.database import Best, Database
@@ -58,11 +59,13 @@ _BATCH = 64
 class SessionOptions:
     """How a session goes about it.
 
-    `wait` for another session on the same device; `seed` decides all that is random.
+    The field are the kernels of a library of that `level`. `wait` for another session on the same
+    device; `seed` decides all that is random.
     """
 
     strategy: StrategyFactory = exhaustive
     scheduler: Scheduler = field(default_factory=ByWeight)
+    level: Level = Level.STANDARD
     seed: int = 0
     wait: bool = True
 
@@ -156,7 +159,9 @@ class Session:
         self._clock = clock
         self._now = now
         self._arch = arch_named(self.device.arch)
-        self._launches = {t.problem: Launches(t.problem, self._arch) for t in self.tasks}
+        self._launches = {
+            t.problem: Launches(t.problem, self._arch, self._options.level) for t in self.tasks
+        }
         self._known: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, Outcome]] = {}
         self._watch = ClockWatch()
         self._runs = {(t.problem, t.epilogue): t.occurrences for t in self.tasks}

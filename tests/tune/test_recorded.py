@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import TuningError
+from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
 from boltgen.tune.outcome import DeviceKind, Fault, Timing
 from boltgen.tune.recorded import RecordedBench
-from boltgen.tune.session import Session
+from boltgen.tune.session import Session, SessionOptions
 from tests.tune.fakes import FakeBench, formula_us
 from tests.tune.samples import A100, CONFIG, NO_LAUNCH, TOOLS, record, timing
 from tests.tune.test_session import TASKS
@@ -56,7 +57,10 @@ def test_what_is_not_recorded_says_nothing_of_the_candidate(tmp_path: Path) -> N
     assert unknown.fault is Fault.NOT_RECORDED
     assert "one.jsonl has no such record" in unknown.reason
     with Database(tmp_path / "db.sqlite") as database:
-        report = Session(TASKS, bench, database, Budget(trials=5), lock_folder=tmp_path).run()
+        full = SessionOptions(level=Level.FULL)
+        report = Session(
+            TASKS, bench, database, Budget(trials=5), lock_folder=tmp_path, options=full
+        ).run()
         assert report.measured == len(list(database.records())) == 1
         assert report.failed == 0
     bench.close()

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from boltgen.arch import arch_named
 from boltgen.errors import TuningError
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.legality import kernel_traits
+from boltgen.space.library import Level, level_configs
 from boltgen.tune.budget import Budget, parse_budget
 from boltgen.tune.database import Database
 from boltgen.tune.device_lock import device_lock
@@ -100,6 +103,23 @@ def test_round_two_times_launches_of_the_fastest_kernels(database: Database) -> 
     assert {kernel_of(trial.config) for trial in final} == set(
         sorted(by_kernel, key=lambda kernel: (by_kernel[kernel], kernel))[:FINALISTS]
     )
+
+
+def test_a_level_is_the_field_of_a_library(database: Database) -> None:
+    kernels = {}
+    for level in Level:
+        bench = FakeBench(toolchain=level.value)
+        session(bench, database, options=SessionOptions(level=level), tasks=[RELU]).run()
+        kernels[level] = {kernel_of(trial.config) for trial in bench.trials}
+    traits = kernel_traits(RELU.problem)
+    assert kernels[Level.QUICK] == {*level_configs(traits, arch_named("sm_80"), Level.QUICK)}
+    assert kernels[Level.QUICK] < kernels[Level.STANDARD] < kernels[Level.FULL]
+
+
+def test_a_problem_that_no_kernel_of_the_level_fits_has_all_of_its_own(database: Database) -> None:
+    tiny = Task(problem=Gemm(m=8, n=8, k=8), epilogue=Epilogue())
+    report = session(FakeBench(), database, tasks=[tiny]).run()
+    assert report.results[0].best is not None
 
 
 def test_a_second_session_measures_nothing_that_is_known(database: Database) -> None:
