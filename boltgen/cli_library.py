@@ -19,7 +19,7 @@ from boltgen.cli_console import Debug, Jobs, err, errors_for_people, out
 from boltgen.errors import LibraryError
 from boltgen.settings import settings_from
 from boltgen.space.kernel import Family
-from boltgen.space.library import Level, library_specs
+from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
 
 library_app = typer.Typer(
     help="Kernels compiled once, for tuning to choose from.", no_args_is_help=True
@@ -32,7 +32,7 @@ def parse_families(text: str) -> list[Family]:
     Raises:
         typer.BadParameter: one is not known.
     """
-    known = {family.value: family for family in Family}
+    known = {family.value: family for family in LIBRARY_FAMILIES}
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
@@ -91,7 +91,7 @@ def list_command(debug: Debug = False) -> None:
         units = stored_units(Cache(settings.cache_dir))
         tools = find_toolchain(settings)
     table = Table("arch", "family", "kernels", "units", "MB", "made with", "")
-    ours = {family.value: toolchain_text(tools, [family]) for family in Family}
+    ours = {family.value: toolchain_text(tools, [family]) for family in LIBRARY_FAMILIES}
     groups: dict[tuple[str, str, str], list[StoredUnit]] = {}
     for unit in units:
         families = ", ".join(unit.about.families)

@@ -86,6 +86,7 @@ def test_kernels_that_do_not_compile(tmp_path, monkeypatch):
     ("arguments", "status", "words"),
     [
         (("build", "--ops", "gemm,softmax"), 2, "give some of gemm, conv2d"),
+        (("build", "--ops", "b2b_gemm"), 2, "give some of gemm, conv2d"),
         (("build", "--ops", ","), 2, "give some of gemm, conv2d"),
         (("build", "--level", "some"), 2, "some"),
         (("build", "--arch", "sm_81"), 1, "unknown arch 'sm_81'"),

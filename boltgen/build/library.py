@@ -32,6 +32,7 @@ from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
 from boltgen.ir.key import digest
 from boltgen.space.kernel import Family, KernelSpec
+from boltgen.space.library import LIBRARY_FAMILIES
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def _headers_digest(includes: str, folder: Path) -> str:
     return included_digest(includes, folder)
 
 
-def toolchain_text(tools: Toolchain, families: Iterable[Family] = tuple(Family)) -> str:
+def toolchain_text(tools: Toolchain, families: Iterable[Family] = LIBRARY_FAMILIES) -> str:
     """What kernels of `families` are made with, as records and units name it: compilers, CUTLASS,
     boltgen's headers.
     """

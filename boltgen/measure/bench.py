@@ -110,15 +110,13 @@ class WorkerBench:
 
 
 def _take_finished(
-    compiling: dict[Future[Made], tuple[KernelSpec, ...]], queue: _Queue, *, block: bool
+    compiling: set[Future[dict[KernelSpec, Made]]], queue: _Queue, *, block: bool
 ) -> None:
-    if not compiling:
-        return
     done, _ = wait(compiling, timeout=None if block else 0, return_when=FIRST_COMPLETED)
     for future in done:
-        specs = compiling.pop(future)
-        for spec in specs:
-            queue.kernel_made(spec, future.result())
+        compiling.remove(future)
+        for spec, made in future.result().items():
+            queue.kernel_made(spec, made)
 
 
 class _Queue:

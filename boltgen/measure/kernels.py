@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +19,7 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.library import Shelf, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompileFailure, kernel_unit
+from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit
 from boltgen.codegen.kernel import render_kernel
 from boltgen.space.kernel import KernelSpec
 from boltgen.tune.outcome import Failure, Fault
@@ -44,20 +43,24 @@ class KernelMaker:
 
     def start(
         self, specs: Sequence[KernelSpec], pool: ThreadPoolExecutor, children: Children
-    ) -> dict[Future[Made], tuple[KernelSpec, ...]]:
-        """Begin to compile kernels; each future is of the kernels that it tells of."""
-        started: dict[Future[Made], tuple[KernelSpec, ...]] = {}
-        for together in _together(specs):
-            started[pool.submit(self._make, together, children)] = together
-        return started
+    ) -> set[Future[dict[KernelSpec, Made]]]:
+        """Begin to compile kernels; each future tells of some of them."""
+        return {pool.submit(self._make, part, children) for part in _together(specs)}
 
-    def _make(self, specs: tuple[KernelSpec, ...], children: Children) -> Made:
-        if specs[0].epilogue.is_identity:
-            outcome = compile_unit(unit_of(specs, self.tools), self.cache, children)
-            if isinstance(outcome, CompileFailure):
-                return _failure(outcome)
-            return outcome.path
-        unit = kernel_unit(render_kernel(specs[0]), self.tools)
+    def _make(self, specs: Sequence[KernelSpec], children: Children) -> dict[KernelSpec, Made]:
+        first = specs[0]
+        if not first.epilogue.is_identity:
+            return {first: self._make_alone(first, children)}
+        outcome = compile_unit(unit_of(specs, self.tools), self.cache, children)
+        if isinstance(outcome, CompiledObject):
+            return dict.fromkeys(specs, outcome.path)
+        if len(specs) == 1:
+            return {first: _failure(outcome)}
+        # One by one, so that a bad kernel costs only itself.
+        return {spec: made for one in specs for spec, made in self._make([one], children).items()}
+
+    def _make_alone(self, spec: KernelSpec, children: Children) -> Made:
+        unit = kernel_unit(render_kernel(spec), self.tools)
         outcome = compile_unit(unit, self.cache, children)
         if isinstance(outcome, CompileFailure):
             return _failure(outcome)
@@ -70,15 +73,15 @@ def _failure(failed: CompileFailure) -> Failure:
 
 
 def _together(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
-    """Kernels of a library by what they have in common but their configuration; others alone."""
+    """Kernels of a library by what they have in common but their configuration; others alone.
 
-    def family(spec: KernelSpec) -> str:
-        return repr(replace(spec, config=specs[0].config))
-
-    plain = sorted((s for s in specs if s.epilogue.is_identity), key=family)
-    for _, group in groupby(plain, key=family):
-        for part in chunks(list(group)):
-            yield tuple(part)
+    What is wanted first comes first.
+    """
+    groups: dict[KernelSpec, list[KernelSpec]] = {}
     for spec in specs:
-        if not spec.epilogue.is_identity:
-            yield (spec,)
+        plain = spec.epilogue.is_identity
+        family = replace(spec, config=specs[0].config) if plain else spec
+        groups.setdefault(family, []).append(spec)
+    parts = [tuple(part) for group in groups.values() for part in chunks(group)]
+    place = {spec: index for index, spec in enumerate(specs)}
+    yield from sorted(parts, key=lambda part: place[part[0]])

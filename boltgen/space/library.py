@@ -38,7 +38,9 @@ class Level(Enum):
 
 
 _PER_TILE = {Level.QUICK: 1, Level.STANDARD: 3}
+# Chains are not among them: their configurations follow from both products' extents.
 _LAYOUTS = {Family.GEMM: (Layout.COLUMN, Layout.ROW), Family.CONV2D: (Layout.COLUMN,)}
+LIBRARY_FAMILIES = tuple(_LAYOUTS)
 
 
 def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutlass2Config, ...]:

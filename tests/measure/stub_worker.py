@@ -100,6 +100,8 @@ def do(symbol: str, number: int, gone: Path) -> None:
     match symbol:
         case "good":
             say(answer)
+        case _ if symbol.startswith("boltgen_"):  # a kernel of a library
+            say(answer)
         case "nan":
             write(to_line(FromWorker, answer).replace(b"7.0", b"NaN"))
         case "another":
@@ -115,7 +117,7 @@ def do(symbol: str, number: int, gone: Path) -> None:
 def main() -> None:
     start, gone = sys.argv[1], Path(sys.argv[2])
     sys.stdin.readline()
-    if gone.exists():
+    if gone.is_file():
         say(Refusal(reason="cudaSetDevice: no CUDA-capable device is detected (100)"))
         return
     if start == "silent":

@@ -10,7 +10,7 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.enumerate import kernel_configs
 from boltgen.space.kernel import Family, kernel_spec
 from boltgen.space.legality import kernel_traits, kernel_violations
-from boltgen.space.library import Level, level_configs, library_specs
+from boltgen.space.library import LIBRARY_FAMILIES, Level, level_configs, library_specs
 
 ROW = Gemm(m=1024, n=1024, k=1024)
 COLUMN = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
@@ -45,7 +45,7 @@ def test_a_small_level_has_every_tile_and_the_next_every_depth():
 
 def test_the_kernels_are_those_that_problems_ask_for():
     arch = ARCHES["sm_80"]
-    groups = library_specs(arch, list(Family), Level.FULL)
+    groups = library_specs(arch, LIBRARY_FAMILIES, Level.FULL)
     held = {spec for group in groups for spec in group}
     assert len(held) == sum(map(len, groups))
     for problem in (ROW, COLUMN, CONV):

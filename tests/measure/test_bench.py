@@ -1,0 +1,236 @@
+"""The bench: with a stub for its worker and scripts for compilers, and on the virtual GPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.build.cache import Cache
+from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.kernel import kernel_symbol, render_kernel
+from boltgen.errors import UnknownArchError
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.measure.bench import WorkerBench, open_vgpu
+from boltgen.measure.client import Worker
+from boltgen.measure.kernels import KernelMaker
+from boltgen.measure.protocol import Setup
+from boltgen.space.config import Cutlass2Config
+from boltgen.space.kernel import Family, kernel_spec
+from boltgen.space.legality import kernel_traits
+from boltgen.space.library import Level, level_configs, library_specs
+from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
+from tests.build.fakes import FAIL, fake_toolchain
+from tests.cases import EPILOGUES
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SM80 = ARCHES["sm_80"]
+PROBLEM = Gemm(m=256, n=256, k=64, b_layout=Layout.COLUMN)
+PLAIN, FUSED = Epilogue(), EPILOGUES["bias_relu"]
+CONFIGS = level_configs(kernel_traits(PROBLEM), SM80, Level.STANDARD)
+COMPILE = 'for last; do :; done; cat *.cu > "$last"'
+
+
+def trial(config: Cutlass2Config, epilogue: Epilogue = PLAIN, problem=PROBLEM) -> Trial:
+    return Trial(problem=problem, epilogue=epilogue, config=config)
+
+
+def spec_of(one: Trial):
+    return kernel_spec(one.problem, one.epilogue, one.config, "sm_80")
+
+
+class Made:
+    """A bench whose worker is a stub and whose nvcc and linker are scripts."""
+
+    def __init__(self, tmp_path: Path, body: str = COMPILE) -> None:
+        self.count = tmp_path / "count"
+        tools = fake_toolchain(tmp_path / "toolkit", f"echo x >> {self.count}; {body}")
+        linker = tmp_path / "ld"
+        linker.write_text('#!/bin/sh\nfor last; do :; done; echo linked > "$last"\n')
+        linker.chmod(0o755)
+        self.tools = replace(tools, cxx=replace(tools.cxx, path=linker))
+        self.cache = Cache(tmp_path / "cache")
+        worker = Worker(
+            Setup(ordinal=0, profiler="p.so", runtime="libcudart.so.13"),
+            environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+            command=(
+                sys.executable,
+                "-m",
+                "tests.measure.stub_worker",
+                "well",
+                str(tmp_path / "g"),
+            ),
+        )
+        self.bench = WorkerBench(
+            worker=worker,
+            maker=KernelMaker(tools=self.tools, cache=self.cache),
+            jobs=2,
+            arch="sm_80",
+            timeout_s=20.0,
+        )
+
+    @property
+    def compiled(self) -> int:
+        """How often nvcc was run."""
+        return len(self.count.read_text().split()) if self.count.exists() else 0
+
+
+@pytest.fixture
+def make(tmp_path):
+    benches = []
+
+    def build(body: str = COMPILE) -> Made:
+        benches.append(Made(tmp_path, body))
+        return benches[-1]
+
+    yield build
+    for made in benches:
+        made.bench.close()
+
+
+def test_every_trial_has_one_outcome(make):
+    made = make()
+    trials = [trial(c) for c in CONFIGS[:10]] + [trial(c, FUSED) for c in CONFIGS[:3]]
+    outcomes = list(made.bench.run(trials))
+    assert {t for t, _ in outcomes} == set(trials)
+    assert len(outcomes) == len(trials)
+    assert all(isinstance(outcome, Timing) for _, outcome in outcomes)
+    # Ten plain kernels in two units, three others alone.
+    assert made.compiled == 5
+    list(made.bench.run(trials))
+    assert made.compiled == 5
+
+
+def test_nothing_to_do(make):
+    assert list(make().bench.run([])) == []
+
+
+def test_launches_of_one_kernel_compile_it_once(make):
+    made = make()
+    launches = [replace(CONFIGS[0], split_k=count) for count in (1, 2, 4)]
+    assert len(list(made.bench.run([trial(config) for config in launches]))) == 3
+    assert made.compiled == 1
+
+
+def test_a_library_is_used(make):
+    made = make()
+    groups = library_specs(SM80, [Family.GEMM], Level.QUICK)
+    build_library(groups, made.tools, made.cache, jobs=2)
+    before = made.compiled
+    quick = level_configs(kernel_traits(PROBLEM), SM80, Level.QUICK)
+    assert len(list(made.bench.run([trial(config) for config in quick]))) == len(quick)
+    assert made.compiled == before
+
+
+def test_plain_kernels_stay_as_a_library(make):
+    made = make()
+    list(made.bench.run([trial(CONFIGS[0])]))
+    assert Shelf(made.cache).find(kernel_key(spec_of(trial(CONFIGS[0])), made.tools)) is not None
+
+
+def test_what_is_measured_with_its_epilogue_is_what_compile_takes(make):
+    made = make()
+    one = trial(CONFIGS[0], FUSED)
+    list(made.bench.run([one]))
+    unit = kernel_unit(render_kernel(spec_of(one)), made.tools)
+    assert made.cache.has(unit.kind, unit.key)
+
+
+def test_trials_of_one_problem_are_measured_together(make):
+    made = make()
+    other = Gemm(m=512, n=256, k=64, b_layout=Layout.COLUMN)
+    trials = [trial(c, problem=p) for c in CONFIGS[:4] for p in (PROBLEM, other)]
+    order = [t.problem for t, _ in made.bench.run(trials)]
+    assert sum(a != b for a, b in pairwise(order)) == 1
+
+
+def test_a_kernel_that_does_not_compile_costs_only_its_own_trials(make):
+    bad = kernel_symbol(spec_of(trial(CONFIGS[2])))
+    made = make(f"if grep -q {bad} *.cu; then {FAIL}; fi; {COMPILE}")
+    outcomes = dict(made.bench.run([trial(config) for config in CONFIGS[:5]]))
+    failed = outcomes[trial(CONFIGS[2])]
+    assert isinstance(failed, Failure)
+    assert failed.fault is Fault.COMPILE
+    assert 'error: identifier "x" is undefined' in failed.reason
+    assert 'expected a ";"' in failed.log
+    assert sum(isinstance(outcome, Timing) for outcome in outcomes.values()) == 4
+
+
+def test_closing_stops_the_compilers(make):
+    made = make(f"if grep -q 'bias\\|row0' *.cu; then sleep 60; fi; {COMPILE}")
+    trials = [trial(CONFIGS[0]), *(trial(config, FUSED) for config in CONFIGS[:6])]
+    started = time.monotonic()
+    outcomes = made.bench.run(trials)
+    assert len(list(islice(outcomes, 1))) == 1
+    outcomes.close()
+    assert time.monotonic() - started < 20.0
+
+
+def test_identities(make):
+    made = make()
+    assert made.bench.device.kind is DeviceKind.CUDA
+    assert made.bench.lock_name == "GPU-1"
+    assert made.bench.toolchain == toolchain_text(made.tools)
+    assert made.bench.toolchain.startswith("nvcc 13.0.88; CUTLASS 1; headers ")
+
+
+# --- on the virtual GPU --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vgpu():
+    bench = open_vgpu("sm_80")
+    yield bench
+    bench.close()
+
+
+SMALL = Gemm(m=70, n=72, k=104, b_layout=Layout.COLUMN)
+QUICK = level_configs(kernel_traits(SMALL), SM80, Level.QUICK)[:4]
+TRIALS = [
+    *(trial(config, problem=SMALL) for config in QUICK),
+    trial(replace(QUICK[0], split_k=3), problem=SMALL),
+    trial(
+        QUICK[0],
+        problem=BatchedGemm(batch=2, m=40, n=48, k=32, b_layout=Layout.COLUMN, b_batched=False),
+    ),
+    trial(QUICK[1], FUSED, SMALL),
+]
+
+
+def test_kernels_are_compiled_checked_and_timed(vgpu):
+    assert vgpu.device.kind is DeviceKind.VGPU
+    assert (vgpu.device.arch, vgpu.lock_name) == ("sm_80", None)
+    first = dict(vgpu.run(TRIALS))
+    assert set(first) == set(TRIALS)
+    assert all(isinstance(outcome, Timing) for outcome in first.values()), first
+    second = dict(vgpu.run(TRIALS))
+    assert second == first, "modelled times are the same every time"
+
+
+def test_a_convolution(vgpu):
+    problem = Conv2d(n=1, h=9, w=9, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
+    (outcome,) = (o for _, o in vgpu.run([trial(QUICK[0], problem=problem)]))
+    assert isinstance(outcome, Timing)
+
+
+def test_a_launch_that_the_kernel_refuses(vgpu):
+    slices = replace(QUICK[0], split_k=70000)
+    (outcome,) = (o for _, o in vgpu.run([trial(slices, problem=SMALL)]))
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.LAUNCH
+    assert "split_k is 70000; it must be at most 65535" in outcome.reason
+
+
+def test_an_unknown_arch():
+    with pytest.raises(UnknownArchError, match="unknown arch 'sm_81'"):
+        open_vgpu(
+            "sm_81", BenchOptions(settings=settings_from(), tools=find_toolchain(settings_from()))
+        )
