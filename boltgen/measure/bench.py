@@ -28,26 +28,28 @@ from boltgen.settings import Settings, settings_from
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
 
-# On a GPU a candidate takes a fraction of a second, the reference of a large problem some more.
-_CUDA_TIMEOUT_S = 30.0
-# The virtual GPU runs the FP64 reference at some 0.1 GFLOP/s; a busy machine may be ten times
-# slower.
-_VGPU_TIMEOUT_S = 60.0
-_VGPU_FLOPS_PER_S = 1e7
+# A candidate is given so long, and a second more for so many operations of its problem. What takes
+# long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 1e8.
+# Estimates, with a factor of ten for a busy machine.
+_CUDA_TIMEOUT_S, _CUDA_FLOPS_PER_S = 30.0, 1e9
+_VGPU_TIMEOUT_S, _VGPU_FLOPS_PER_S = 60.0, 1e7
 # Device memory is host memory there.
 _VGPU_BUDGET_BYTES = 4 << 30
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerBench:
-    """A `Bench` whose device belongs to a worker process."""
+    """A `Bench` whose device belongs to a worker process.
+
+    A candidate is given `timeout_s` and a second more for `flops_per_s` operations of its problem.
+    """
 
     worker: Worker
     maker: KernelMaker
     jobs: int
     arch: str
     timeout_s: float
-    flops_per_s: float | None = None
+    flops_per_s: float
 
     @property
     def device(self) -> DeviceIdentity:
@@ -103,10 +105,7 @@ class WorkerBench:
             epilogue=trial.epilogue,
             split_k=trial.config.split_k,
         )
-        timeout_s = self.timeout_s
-        if self.flops_per_s:
-            timeout_s += trial.problem.flops / self.flops_per_s
-        return self.worker.measure(request, timeout_s)
+        return self.worker.measure(request, self.timeout_s + trial.problem.flops / self.flops_per_s)
 
 
 def _take_finished(
@@ -244,5 +243,5 @@ def _open(
         jobs=options.jobs or options.settings.jobs,
         arch=arch or worker.greeting.device.arch,
         timeout_s=timeout_s,
-        flops_per_s=_VGPU_FLOPS_PER_S if policy.modelled else None,
+        flops_per_s=_VGPU_FLOPS_PER_S if policy.modelled else _CUDA_FLOPS_PER_S,
     )

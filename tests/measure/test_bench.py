@@ -75,6 +75,7 @@ class Made:
             jobs=2,
             arch="sm_80",
             timeout_s=20.0,
+            flops_per_s=1e9,
         )
 
     @property
@@ -211,8 +212,6 @@ def test_kernels_are_compiled_checked_and_timed(vgpu):
     first = dict(vgpu.run(TRIALS))
     assert set(first) == set(TRIALS)
     assert all(isinstance(outcome, Timing) for outcome in first.values()), first
-    second = dict(vgpu.run(TRIALS))
-    assert second == first, "modelled times are the same every time"
 
 
 def test_a_convolution(vgpu):
@@ -231,6 +230,4 @@ def test_a_launch_that_the_kernel_refuses(vgpu):
 
 def test_an_unknown_arch():
     with pytest.raises(UnknownArchError, match="unknown arch 'sm_81'"):
-        open_vgpu(
-            "sm_81", BenchOptions(settings=settings_from(), tools=find_toolchain(settings_from()))
-        )
+        open_vgpu("sm_81")
