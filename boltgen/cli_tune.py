@@ -32,7 +32,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_80",
     budget: Annotated[
-        str, typer.Option(help="How long: 120s, 10min, 1h, or a number like 500trials.")
+        str, typer.Option(help="How long: 120s, 10min, 1h, or a number of trials like 500trials.")
     ] = "120s",
     device: Annotated[
         str,

@@ -170,7 +170,7 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         return RecordedBench(Path(rest), arch)
     if device == "vgpu":
         return open_vgpu(arch, how)
-    if kind == "cuda" and (not rest or rest.isdigit()):
+    if device == "cuda" or (kind == "cuda" and rest.isdigit()):
         bench = open_cuda(how, ordinal=int(rest or 0))
         if bench.device.arch != arch:
             found = bench.device

@@ -1,0 +1,262 @@
+"""`boltgen.tune` and `boltgen compile --tune`: a model in, measured decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import boltgen
+from boltgen import cli, cli_console, pipeline, tuner
+from boltgen.arch import arch_named
+from boltgen.build.library import toolchain_text
+from boltgen.build.toolchain import find_toolchain
+from boltgen.errors import DeviceError, TuningError, UnknownArchError
+from boltgen.ir.region import Region
+from boltgen.pipeline import PipelineOptions, plan_regions
+from boltgen.settings import settings_from
+from boltgen.stored import stored_costs
+from boltgen.tune.budget import Budget
+from boltgen.tune.database import Database
+from boltgen.tune.exchange import write_records
+from boltgen.tune.outcome import DeviceKind, Failure, Fault
+from boltgen.tune.session import Session
+from tests.tune.fakes import FakeBench, formula_us
+from tests.tune.samples import A100
+
+OPTIONS = PipelineOptions()
+
+
+def model() -> object:
+    """Two equal dense layers and another one, as a Relax module."""
+    boltgen.activate("vgpu")
+    import tvm
+    from tvm.script import relax as R  # noqa: N812
+
+    @R.function
+    def main(
+        x: R.Tensor((64, 128), "float16"),
+        v: R.Tensor((128, 128), "float16"),
+        w: R.Tensor((128, 128), "float16"),
+        u: R.Tensor((128, 64), "float16"),
+    ) -> R.Tensor((64, 64), "float16"):
+        with R.dataflow():
+            first = R.nn.relu(R.matmul(x, v))
+            second = R.nn.relu(R.matmul(first, w))
+            out = R.matmul(second, u)
+            R.output(out)
+        return out
+
+    return tvm.IRModule.from_expr(main.with_attr("global_symbol", "main"))
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(cli_console.out, "width", 400)
+    monkeypatch.setattr(cli_console.err, "width", 400)
+    return tmp_path / "data" / "records.sqlite"
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What a session on a made-up A100 measured for the model, by this toolchain."""
+    tools = toolchain_text(find_toolchain(settings_from()))
+    with monkeypatch.context() as patch:
+        patch.setattr(tuner, "open_cuda", lambda how, ordinal: FakeBench(toolchain=tools))
+        path = tmp_path / "measured.sqlite"
+        boltgen.tune(model(), budget="5000trials", database=path)
+    with Database(path) as database:
+        write_records(tmp_path / "a100.jsonl.gz", database.records())
+    return tmp_path / "a100.jsonl.gz"
+
+
+def test_a_model_is_tuned_into_the_users_database(table: Path, data: Path) -> None:
+    report = boltgen.tune(model(), budget=Budget(trials=5000), device=f"recorded:{table}")
+    assert report.device.kind is DeviceKind.RECORDED
+    assert sorted(result.task.occurrences for result in report.results) == [1, 2]
+    assert all(result.best for result in report.results)
+    with Database(data) as database:
+        assert sum(source.records for source in database.sources()) == report.measured
+    again = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
+    assert (again.measured, again.reused) == (0, report.measured)
+
+
+def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
+    report = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
+    best = {
+        (result.task.problem, result.task.epilogue): result.best.timing.median_us
+        for result in report.results
+        if result.best
+    }
+    regions = regions_of_model()
+    settings = settings_from()
+    with stored_costs(arch_named("sm_80"), find_toolchain(settings), settings) as costs:
+        plan = plan_regions(regions, "sm_80", costs=costs)
+    for decision in plan.decisions:
+        assert decision.origin == f"replayed from records of {A100.name}, of the same sm_80"
+        # A kernel may be shared for 1 % of the model's time; no decision is worse than that.
+        least = best[decision.problem, decision.epilogue]
+        assert least <= decision.time_us <= least + 0.01 * 3 * max(best.values())
+
+
+def regions_of_model() -> tuple[Region, ...]:
+    from boltgen.frontend.relax import annotate, regions
+
+    return regions(annotate(model()))
+
+
+def test_compile_tunes_first_and_names_where_its_times_are_from(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[object] = []
+    real = pipeline.build_plan
+
+    def remember(plan, options):
+        built.append((plan, options))
+        return real(plan, options)
+
+    monkeypatch.setattr(pipeline, "build_plan", remember)
+    artifact = boltgen.compile(model(), tune="5000trials", device=f"recorded:{table}")
+    ((plan, options),) = built
+    assert options.device is not None
+    assert options.device.kind is DeviceKind.RECORDED
+    for decision, info in zip(plan.decisions, artifact.metadata.regions, strict=True):
+        assert info.why == (
+            f"{decision.config}: {decision.time_us:.1f} us, replayed from records of {A100.name}, "
+            "this device"
+        )
+    assert "tune" in [phase.name for phase in artifact.metadata.phases]
+    arrays = {
+        info.name: np.full(info.shape, 2.0**-4, np.float16) for info in artifact.metadata.inputs
+    }
+    (found,) = artifact.run(arrays, device="vgpu").values()
+    # 128 products of 2^-8, then 128 of 0.5 and of 4 with 2^-4: exact in FP16 all the way.
+    np.testing.assert_array_equal(found, np.full((64, 64), 32.0))
+
+
+def test_a_session_is_there_for_those_who_want_the_loop(table: Path, data: Path) -> None:
+    tuning = tuner.Tuning(budget=Budget(trials=5000), device=f"recorded:{table}")
+    seen = 0
+    with boltgen.open_session(model(), "sm_80", tuning=tuning) as session:
+        assert isinstance(session, boltgen.Session)
+        assert boltgen.Session is Session
+        for _trial, _outcome in session.steps():
+            seen += 1
+            if seen == 3:
+                break
+        assert session.report().measured <= 3
+    with boltgen.Database(data) as database:
+        assert sum(source.records for source in database.sources()) <= 3
+
+
+@pytest.fixture
+def unopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("no bench is to be opened")
+
+    monkeypatch.setattr(tuner, "open_cuda", refuse)
+    monkeypatch.setattr(tuner, "open_vgpu", refuse)
+    yield
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:", "cuda:x", "vgpu:1", "recorded", "recorded:", ""]
+)
+@pytest.mark.usefixtures("unopened")
+def test_an_unknown_device(device: str) -> None:
+    with pytest.raises(DeviceError, match=r"unknown device '.*' to tune on; give cuda, cuda:1"):
+        tuner.open_bench(device, "sm_80", OPTIONS)
+
+
+def test_the_devices_are_opened_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+
+    def open_cuda(how: object, ordinal: int) -> FakeBench:
+        opened.append(ordinal)
+        return FakeBench()
+
+    def open_vgpu(arch: str, how: object) -> FakeBench:
+        opened.append(arch)
+        return FakeBench()
+
+    monkeypatch.setattr(tuner, "open_cuda", open_cuda)
+    monkeypatch.setattr(tuner, "open_vgpu", open_vgpu)
+    for device in ("cuda", "cuda:3", "vgpu"):
+        tuner.open_bench(device, "sm_80", OPTIONS)
+    assert opened == [0, 3, "sm_80"]
+    with pytest.raises(DeviceError, match=r"is a NVIDIA A100.* of sm_80.*give --arch sm_80"):
+        tuner.open_bench("cuda", "sm_86", OPTIONS)
+
+
+@pytest.mark.usefixtures("unopened")
+def test_a_budget_of_zero_and_an_unknown_arch_are_refused_before_anything_is_done() -> None:
+    with pytest.raises(TuningError, match="a budget of 0s measures nothing"):
+        boltgen.tune("no such model.onnx", budget="0s")
+    with pytest.raises(TuningError, match="a budget of 0trials measures nothing"):
+        boltgen.compile("no such model.onnx", tune="0trials")
+    with pytest.raises(UnknownArchError):
+        boltgen.tune("no such model.onnx", arch="sm_1", budget="1s")
+
+
+# The command.
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, bench: FakeBench, *more: str) -> tuple[int, str]:
+    monkeypatch.setattr(tuner, "open_vgpu", lambda arch, how: bench)
+    imported = type("Imported", (), {"regions": regions_of_model()})
+    monkeypatch.setattr(tuner, "partition_model", lambda *_: imported)
+    arguments = ["tune", "m.onnx", "--device", "vgpu", "--budget", "5000trials", *more]
+    result = CliRunner().invoke(cli.app, arguments)
+    return result.exit_code, result.output
+
+
+def test_the_command_shows_what_was_found(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    bench = FakeBench()
+    status, text = run_command(monkeypatch, bench)
+    assert status == 0, text
+    assert "gemm 64x128x128" in text
+    assert "relu(acc)" in text
+    assert f"times measured on {A100.name} (sm_80); all tasks together" in text
+    assert f"{len(bench.trials)} trials in" in text
+    assert "0 of them failed; 0 were known" in text
+    assert data.is_file()
+    status, text = run_command(monkeypatch, FakeBench())
+    assert f"0 of them failed; {len(bench.trials)} were known" in text
+
+
+def test_the_command_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Failure(fault=Fault.DEVICE_LOST, reason="the GPU has fallen off the bus")
+    left = iter(range(5))
+    bench = FakeBench(lambda trial: formula_us(trial) if next(left, None) is not None else lost)
+    status, text = run_command(monkeypatch, bench)
+    assert status == 0, text
+    assert "warning: the device was lost: the GPU has fallen off the bus" in text
+    assert "ended early: the device was lost" in text
+    assert "what was measured is kept" in text
+    assert "none: not reached within the budget" in text
+
+    def interrupted(trial: object) -> float:
+        raise KeyboardInterrupt
+
+    status, text = run_command(monkeypatch, FakeBench(interrupted))
+    assert status == 130
+    assert "interrupted; what was measured is kept: the same command goes on from there" in text
+    status, text = run_command(monkeypatch, FakeBench(), "--budget", "0s")
+    assert status == 1
+    assert "error: a budget of 0s measures nothing" in text
+
+
+def test_help_is_pleasant() -> None:
+    text = CliRunner().invoke(cli.app, ["tune", "--help"], terminal_width=200).output
+    words = " ".join(text.replace("\u2502", " ").split())
+    for said in (
+        "boltgen tune resnet50.onnx --arch sm_80 --budget 120s",
+        "Nothing is measured twice",
+        "How long: 120s, 10min, 1h, or a number of trials like 500trials",
+        "recorded:FILE",
+    ):
+        assert said in words
