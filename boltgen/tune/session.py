@@ -244,9 +244,11 @@ class Session:
             before = self._measured
             yield from self._round(field_searches, share)
             yield from self._round(self._final_searches(), 1.0)
-            if self._is_over(1.0) or self._measured == before:
+            idle = self._measured == before
+            if self._is_over(1.0) or (idle and share == 1.0):
                 return
-            share = 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
+            # Round two has nothing left to time: more of the budget is round one's.
+            share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
     def _field_searches(self) -> list[Search]:
         """Round one: a search for every distinct problem, with the plain epilogue."""
