@@ -5,10 +5,14 @@ at boost clock.
 
 Sources:
     CC: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", and
-        the tuning guides of each architecture (occupancy, shared memory, register file).
+        the tuning guides of each architecture (occupancy, shared memory, register file); the
+        allocation unit of registers is `cudaOccRegAllocationGranularity` of cuda_occupancy.h.
     T4, A100, A10, L40S, H200: NVIDIA's datasheets of these products.
     WP: NVIDIA's white papers of the Turing, Ampere (GA100, GA102), Ada and Hopper architectures
-        (SM counts, L2 sizes, boost clocks).
+        (SM counts, L2 sizes, boost clocks); of GA100: Table 4, p. 36 f., and Table 5, p. 43.
+    LUO: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024
+        (arXiv 2402.13499): latencies in Table IV, L2 throughput in Table V.
+    EST: nobody has published the figure; an estimate after the neighbouring rows.
     CUTLASS: `cutlass/arch/mma_sm75.h` and `mma_sm80.h` (instruction shapes), and
         `cutlass/gemm/device/default_gemm_configuration.h` (stages).
 """
@@ -32,7 +36,8 @@ class Arch:
     `mma_shapes` are the FP16 tensor-core instructions (M, N, K) that CUTLASS 2.x kernels use, the
     preferred one first. `min_stages` and `max_stages` bound the software pipeline; without
     asynchronous copies it is always 2. `mma_sync_fraction` is the share of the tensor cores' peak
-    that `mma.sync` can reach.
+    that `mma.sync` can reach. `l2_bytes_per_clock` is what L2 delivers to all SMs together,
+    `memory_latency_clocks` a round trip to DRAM.
 
     Raises:
         ValueError: figures that contradict each other.
@@ -48,7 +53,9 @@ class Arch:
     shared_memory_per_cta_bytes: int
     reserved_shared_memory_bytes: int
     l2_bytes: int
+    l2_bytes_per_clock: int
     dram_gb_per_s: float
+    memory_latency_clocks: int
     tensor_f32_acc_tflops: float
     tensor_f16_acc_tflops: float
     fp32_tflops: float
@@ -122,7 +129,9 @@ _SM75 = Arch(
     shared_memory_per_cta_bytes=64 * _KIB,  # CC
     reserved_shared_memory_bytes=0,  # CC: reserved from 8.0 on
     l2_bytes=4 * _MIB,  # WP
+    l2_bytes_per_clock=20 * 40,  # EST: per SM
     dram_gb_per_s=320,  # T4
+    memory_latency_clocks=480,  # EST
     tensor_f32_acc_tflops=65,  # T4: both accumulators at full rate
     tensor_f16_acc_tflops=65,
     fp32_tflops=8.1,  # T4
@@ -143,7 +152,9 @@ _SM80 = Arch(
     shared_memory_per_cta_bytes=163 * _KIB,  # CC
     reserved_shared_memory_bytes=_KIB,  # CC
     l2_bytes=40 * _MIB,  # WP
+    l2_bytes_per_clock=5120,  # WP, p. 35
     dram_gb_per_s=1555,  # A100
+    memory_latency_clocks=466,  # LUO: A100 PCIe
     tensor_f32_acc_tflops=312,  # A100
     tensor_f16_acc_tflops=312,
     fp32_tflops=19.5,  # A100
@@ -163,7 +174,9 @@ _SM86 = replace(
     shared_memory_per_sm_bytes=100 * _KIB,  # CC
     shared_memory_per_cta_bytes=99 * _KIB,  # CC
     l2_bytes=6 * _MIB,  # WP
+    l2_bytes_per_clock=20 * 72,  # EST: per SM
     dram_gb_per_s=600,  # A10
+    memory_latency_clocks=480,  # EST
     tensor_f32_acc_tflops=125,  # A10
     tensor_f16_acc_tflops=125,
     fp32_tflops=31.2,  # A10
@@ -177,7 +190,9 @@ _SM89 = replace(
     sm_count=142,  # WP
     max_ctas_per_sm=24,  # CC
     l2_bytes=96 * _MIB,  # WP
+    l2_bytes_per_clock=20 * 142,  # EST: per SM
     dram_gb_per_s=864,  # L40S
+    memory_latency_clocks=540,  # LUO: RTX 4090
     tensor_f32_acc_tflops=362,  # L40S
     tensor_f16_acc_tflops=362,
     fp32_tflops=91.6,  # L40S
@@ -192,14 +207,14 @@ _SM90 = replace(
     shared_memory_per_sm_bytes=228 * _KIB,  # CC
     shared_memory_per_cta_bytes=227 * _KIB,  # CC
     l2_bytes=50 * _MIB,  # WP
+    l2_bytes_per_clock=4472,  # LUO: H800
     dram_gb_per_s=4800,  # H200
+    memory_latency_clocks=479,  # LUO: H800 PCIe
     tensor_f32_acc_tflops=989,  # H200
     tensor_f16_acc_tflops=989,
     fp32_tflops=67,  # H200
     boost_mhz=1830,  # WP: the clock at which the tensor figure holds
-    # Source: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
-    # Microbenchmarking, 2024: mma.sync reaches 62.9 % of the peak that wgmma does.
-    mma_sync_fraction=0.629,
+    mma_sync_fraction=0.629,  # LUO: of the peak that wgmma reaches
 )
 
 ARCHES: dict[str, Arch] = {
