@@ -158,14 +158,17 @@ def test_deeper_products_never_cost_less_and_aligned_ones_never_more(name, m, n,
     arch = arch_named(name)
     problem = Gemm(m=8 * m, n=8 * n, k=8 * k, b_layout=Layout.COLUMN)
     config = rng.choice(enumerate_configs(problem, arch))
-    time = without_launch_us(problem, config, arch=arch)
-    deeper = replace(problem, k=8 * k + 64)
-    assert time <= without_launch_us(deeper, config, arch=arch)
-    # As many steps of K, which vectors of 4 or 8 bytes fetch. The operands in DRAM are a little
-    # smaller: that is all they may save.
+    aligned = predict(problem, Epilogue(), config, arch)
+    assert (
+        aligned.time_us <= predict(replace(problem, k=8 * k + 64), Epilogue(), config, arch).time_us
+    )
+    # As many steps of K, which vectors of 4 or 8 bytes fetch. The operands are a little smaller:
+    # their bytes in DRAM are all that may be saved.
+    bandwidth = arch.dram_gb_per_s * 1e3 * model_constants().dram_fraction
     for unaligned in (replace(problem, k=8 * k - 2), replace(problem, k=8 * k - 4)):
-        saved = 1 - unaligned.k / problem.k
-        assert time * (1 - saved) <= without_launch_us(unaligned, config, arch=arch) * (1 + 1e-9)
+        narrow = predict(unaligned, Epilogue(), config, arch)
+        saved_us = (aligned.traffic.dram_bytes - narrow.traffic.dram_bytes) / bandwidth
+        assert aligned.time_us - saved_us <= narrow.time_us + 1e-9 * narrow.time_us
 
 
 @settings(deadline=None, max_examples=40)

@@ -37,8 +37,8 @@ TRUE = replace(
     special_instructions=12.0,
     handover_us=0.9,
 )
-# Nothing below has so long a filter, or operands that L2 keeps in part.
-UNTOLD = {"analytic_conv_factor", "l2_kept_fraction"}
+# No filter below is so long.
+UNTOLD = {"analytic_conv_factor"}
 
 
 def gelu() -> Epilogue:
