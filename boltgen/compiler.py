@@ -36,6 +36,7 @@ from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget, budget_of
+from boltgen.tune.cost_model import predict
 from boltgen.tune.progress import Observer
 from boltgen.tuner import Tuning, open_task_session
 
@@ -219,6 +220,8 @@ def _region_info(launch: AdapterLaunch, built: BuiltRegions) -> RegionInfo:
     plan = built.plan
     decision = plan.decisions[plan.launches.index(launch)]
     region = launch.region
+    arch = arch_named(plan.arch)
+    modelled = predict(decision.problem, decision.epilogue, decision.config, arch)
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
@@ -228,7 +231,7 @@ def _region_info(launch: AdapterLaunch, built: BuiltRegions) -> RegionInfo:
         kernel=plan.kernel_of(launch).symbol,
         config=str(decision.config),
         split_k=launch.split_k,
-        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}",
+        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {modelled.bound}",
     )
 
 

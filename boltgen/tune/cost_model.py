@@ -66,6 +66,15 @@ class Prediction:
     traffic: Traffic
     efficiency: float
 
+    @property
+    def bound(self) -> str:
+        """What bounds the launch, for people."""
+        names = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "its launch"}
+        return (
+            f"bound by {names.get(self.bound_by, self.bound_by)}: {self.waves:.2g} waves, "
+            f"{self.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM"
+        )
+
 
 def predict(
     problem: Problem,

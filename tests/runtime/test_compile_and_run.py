@@ -115,7 +115,11 @@ def test_the_metadata_says_what_was_made(artifact: Artifact) -> None:
     assert len(metadata.regions) == 2
     for region in metadata.regions:
         assert region.kernel in {kernel.symbol for kernel in metadata.kernels}
-        assert re.search(r"[\d.]+ us, predicted by", region.why)
+        assert re.search(
+            r": [\d.]+ us, predicted by the analytical model; bound by [\w ]+: [\d.e+-]+ waves, "
+            r"\d+ FLOP for each byte of DRAM$",
+            region.why,
+        )
     assert {"nvcc", "CUTLASS", "boltgen", "apache-tvm"} <= metadata.versions.keys()
     assert all(phase.seconds >= 0 for phase in metadata.phases)
     for path in artifact.worth_opening():

@@ -258,7 +258,13 @@ def test_a_stride_leaves_pixels_out():
 def test_what_bounds_a_launch_is_said(problem, bound):
     configs = [config for config in enumerate_configs(problem, SM80) if config.split_k == 1]
     best = min(configs, key=lambda config: predict(problem, Epilogue(), config, SM80).time_us)
-    assert predict(problem, Epilogue(), best, SM80).bound_by == bound
+    prediction = predict(problem, Epilogue(), best, SM80)
+    assert prediction.bound_by == bound
+    shown = {"launch": "its launch", "tensor": "the tensor cores", "dram": "DRAM"}[bound]
+    assert prediction.bound.startswith(f"bound by {shown}: ")
+    assert prediction.bound.endswith(
+        f"{problem.flops / prediction.traffic.dram_bytes:.0f} FLOP for each byte of DRAM"
+    )
 
 
 def test_few_stages_of_a_lone_threadblock_wait_for_memory():
