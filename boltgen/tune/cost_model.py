@@ -71,7 +71,7 @@ class Prediction:
         """What bounds the launch, for people."""
         names = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "its launch"}
         return (
-            f"bound by {names.get(self.bound_by, self.bound_by)}: {self.waves:.2g} waves, "
+            f"bound by {names.get(self.bound_by, self.bound_by)}: {self.waves:.2f} waves, "
             f"{self.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM"
         )
 
