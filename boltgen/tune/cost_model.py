@@ -89,20 +89,12 @@ def predict(
     resident = resident_threadblocks(config, problem.acc_dtype, arch)
     moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
 
-    waves_us, bound_by = _waves_us(
-        problem, epilogue, config, arch, c, tiles=tiles, resident=resident
-    )
-    levels_us = {
-        bound_by: waves_us,
-        "l2": moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
-        "dram": moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction),
-    }
-    if bound_by == "l2":
-        levels_us["l2"] = max(levels_us["l2"], waves_us)
-    bound_by = max(levels_us, key=lambda level: levels_us[level])
-    split_us = _split_us(config, tiles, arch, c)
-    time_us = c.launch_us + levels_us[bound_by] + split_us
-    if levels_us[bound_by] < c.launch_us:
+    waves = _waves_us(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+    l2_us = moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
+    dram_us = moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    slowest_us, bound_by = max(waves, (l2_us, "l2"), (dram_us, "dram"))
+    time_us = c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
+    if slowest_us < c.launch_us:
         bound_by = "launch"
     peak = _tensor_tflops(problem.acc_dtype, arch) * 1e6
     return Prediction(
