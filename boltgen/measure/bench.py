@@ -29,8 +29,8 @@ from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
-# long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 1e8.
-# Estimates, with a factor of ten for a busy machine.
+# long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 3e8.
+# Estimates, with room for a busy machine.
 _CUDA_TIMEOUT_S, _CUDA_FLOPS_PER_S = 30.0, 1e9
 _VGPU_TIMEOUT_S, _VGPU_FLOPS_PER_S = 60.0, 1e7
 # Device memory is host memory there.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import prod
 
 from boltgen.ir.dtypes import DType, Layout
@@ -91,43 +91,48 @@ def _positive_nodes(epilogue: Epilogue) -> set[int]:
     return found
 
 
-@dataclass
 class Operands:
     """Copies of a problem's tensors, filled alike, and the envelope of right outputs.
 
-    `sets` are at most `most_sets` copies, of at most `most_sets_bytes` together where that is more
-    than one.
+    `sets` are at most `most_sets` copies; more than one take at most `most_sets_bytes` together,
+    and half of the budget, which leaves room for workspaces. `low` and `high` are the addresses of
+    the envelope's ends.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
         CudaError: the device fails.
     """
 
-    profiler: Profiler
-    problem: Problem
-    epilogue: Epilogue
-    budget_bytes: int
-    most_sets: int
-    most_sets_bytes: int
-    sets: list[TensorSet] = field(default_factory=list)
-    low: int = 0
-    high: int = 0
-    _allocated: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._inputs = input_tensors(self.problem, self.epilogue)
-        self._output = Tensor(dtype=self.problem.out_dtype, count=prod(output_shape(self.problem)))
+    def __init__(
+        self,
+        profiler: Profiler,
+        problem: Problem,
+        epilogue: Epilogue,
+        *,
+        budget_bytes: int,
+        most_sets: int,
+        most_sets_bytes: int,
+    ) -> None:
+        self.problem, self.epilogue = problem, epilogue
+        self._profiler = profiler
+        self._budget_bytes = budget_bytes
+        self._size_bytes = 0
+        self._workspace, self._workspace_bytes = 0, 0
+        self._allocated: list[int] = []
+        self._inputs = input_tensors(problem, epilogue)
+        self._output = Tensor(dtype=problem.out_dtype, count=prod(output_shape(problem)))
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
         envelope_bytes = self._output.count * _ENVELOPE_BYTES
-        if set_bytes + envelope_bytes > self.budget_bytes:
+        if set_bytes + envelope_bytes > budget_bytes:
             raise BudgetError(
                 f"its tensors and their check take {set_bytes + envelope_bytes} bytes; the worker "
-                f"may use {self.budget_bytes}"
+                f"may use {budget_bytes}"
             )
-        room = min(self.budget_bytes - envelope_bytes, self.most_sets_bytes)
-        most = min(self.most_sets, room // set_bytes)
+        room = min((budget_bytes - envelope_bytes) // 2, most_sets_bytes)
+        copies = max(1, min(most_sets, room // set_bytes))
         try:
-            self.sets = [self._allocate_set() for _ in range(max(most, 1))]
+            self.sets = [self._allocate_set() for _ in range(copies)]
+            self.low, self.high = (self._allocate(envelope_bytes // 2) for _ in range(2))
             self._fill()
             self._enclose()
         except BaseException:
@@ -135,8 +140,9 @@ class Operands:
             raise
 
     def _allocate(self, size_bytes: int) -> int:
-        address = self.profiler.allocate(size_bytes)
+        address = self._profiler.allocate(size_bytes)
         self._allocated.append(address)
+        self._size_bytes += size_bytes
         return address
 
     def _allocate_set(self) -> TensorSet:
@@ -168,25 +174,23 @@ class Operands:
         for seed, (tensor, address) in enumerate(
             zip(self._inputs, self._addresses(first), strict=True)
         ):
-            self.profiler.fill(
+            self._profiler.fill(
                 address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
             )
         for copy in copies:
             for tensor, source, to in zip(
                 self._inputs, self._addresses(first), self._addresses(copy), strict=True
             ):
-                self.profiler.copy(to, source, tensor.size_bytes)
+                self._profiler.copy(to, source, tensor.size_bytes)
 
     def _enclose(self) -> None:
         first = self.sets[0]
-        size_bytes = self._output.count * DType.F32.size_bytes
-        self.low, self.high = self._allocate(size_bytes), self._allocate(size_bytes)
         nodes = epilogue_nodes(
             self.epilogue,
             [int(operand.pointer or 0) for operand in first.operands],
             [self._batch_elements(load.kind) for load in self.epilogue.loads],
         )
-        self.profiler.enclose(
+        self._profiler.enclose(
             extents_of(self.problem),
             nodes,
             Rounding(**asdict(accumulation_rounding(self.problem))),
@@ -197,13 +201,31 @@ class Operands:
             high=self.high,
         )
 
+    def workspace(self, size_bytes: int) -> int:
+        """The address of a poisoned workspace, the same for all launches; 0 where none is wanted.
+
+        Raises:
+            BudgetError: it does not fit beside the rest.
+        """
+        if size_bytes > self._workspace_bytes:
+            left = self._budget_bytes - self._size_bytes
+            if size_bytes > left:
+                raise BudgetError(
+                    f"the kernel wants a workspace of {size_bytes} bytes; the worker has {left} "
+                    "bytes left"
+                )
+            self._workspace, self._workspace_bytes = self._allocate(size_bytes), size_bytes
+        if size_bytes:
+            self._profiler.poison(self._workspace, size_bytes)
+        return self._workspace if size_bytes else 0
+
     def poison(self) -> None:
         """Make the first copy's output NaN."""
-        self.profiler.poison(self.sets[0].d, self._output.size_bytes)
+        self._profiler.poison(self.sets[0].d, self._output.size_bytes)
 
     def judge(self) -> Verdict:
         """How the first copy's output compares with the reference."""
-        return self.profiler.compare(
+        return self._profiler.compare(
             self.sets[0].d,
             self._output.dtype,
             self._output.count,
@@ -214,7 +236,7 @@ class Operands:
     def close(self) -> None:
         """Give the memory back."""
         while self._allocated:
-            self.profiler.release(self._allocated.pop())
+            self._profiler.release(self._allocated.pop())
 
 
 def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:

@@ -102,14 +102,10 @@ class Workplace:
         ]
         query.restype = ctypes.c_size_t
         workspace_bytes = int(query(ctypes.byref(arguments[0])))
-        workspace = self._workspace(workspace_bytes)
-        try:
-            for args in arguments:
-                args.workspace, args.workspace_bytes = workspace, workspace_bytes
-            return self._check_and_time(kernel, arguments, operands)
-        finally:
-            if workspace:
-                self.profiler.release(workspace)
+        workspace = operands.workspace(workspace_bytes)
+        for args in arguments:
+            args.workspace, args.workspace_bytes = workspace, workspace_bytes
+        return self._check_and_time(kernel, arguments, operands)
 
     def _check_and_time(
         self, kernel: ctypes._NamedFuncPointer, arguments: list[Args], operands: Operands
@@ -158,30 +154,27 @@ class Workplace:
         _accept(operands.judge(), operands)
         return timing
 
+    def forget_operands(self) -> None:
+        """Make new ones for the next candidate: the last one may have written into them."""
+        held, self._operands = self._operands, None
+        if held:
+            held.close()
+
     def _operands_for(self, problem: Problem, epilogue: Epilogue) -> Operands:
         """Those of the last candidate where they are the same: candidates come by problem."""
         held = self._operands
         if held and (held.problem, held.epilogue) == (problem, epilogue):
             return held
-        self._operands = None
-        if held:
-            held.close()
+        self.forget_operands()
         self._operands = Operands(
-            profiler=self.profiler,
-            problem=problem,
-            epilogue=epilogue,
+            self.profiler,
+            problem,
+            epilogue,
             budget_bytes=self.budget_bytes,
             most_sets=1 if self.setup.policy.modelled else self.setup.policy.most_sets,
             most_sets_bytes=_MOST_SETS_BYTES,
         )
         return self._operands
-
-    def _workspace(self, size_bytes: int) -> int:
-        if not size_bytes:
-            return 0
-        address = self.profiler.allocate(size_bytes)
-        self.profiler.poison(address, size_bytes)
-        return address
 
 
 def _accept(verdict: Verdict, operands: Operands) -> None:
@@ -201,6 +194,7 @@ def answer(place: Workplace, request: Request) -> Answer:
     try:
         return Answer(number=request.number, outcome=place.measure(request))
     except _FailedError as failed:
+        place.forget_operands()
         return Answer(number=request.number, outcome=failed.failure)
     except BudgetError as error:
         failure = Failure(fault=Fault.OUT_OF_MEMORY, reason=str(error))

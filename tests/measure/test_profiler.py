@@ -294,9 +294,9 @@ def test_a_failed_call_says_which_and_why(device):
 
 def make_operands(profiler, budget_bytes=1 << 20, most_sets=3, epilogue=None, problem=SMALL):
     return Operands(
-        profiler=profiler,
-        problem=problem,
-        epilogue=epilogue or EPILOGUES["residual_before"],
+        profiler,
+        problem,
+        epilogue or EPILOGUES["residual_before"],
         budget_bytes=budget_bytes,
         most_sets=most_sets,
         most_sets_bytes=1 << 20,
@@ -334,7 +334,7 @@ def test_a_poisoned_output_is_wrong(profiler):
 def test_copies_are_limited_by_the_budget(profiler):
     set_bytes = 2 * (45 + 63 + 7 + 35 + 35)
     envelope_bytes = 8 * 35
-    operands = make_operands(profiler, budget_bytes=2 * set_bytes + envelope_bytes + 1)
+    operands = make_operands(profiler, budget_bytes=2 * 2 * set_bytes + envelope_bytes + 1)
     assert len(operands.sets) == 2
     operands.close()
     with pytest.raises(BudgetError, match=f"take {set_bytes + envelope_bytes} bytes"):
@@ -355,3 +355,17 @@ def test_the_check_says_something_of_every_epilogue(profiler, device, name):
         operands.close()
     assert np.isfinite(low).mean() > 0.99
     assert np.isfinite(high).mean() > 0.99
+
+
+def test_a_workspace_grows_within_the_budget_and_is_poisoned(profiler, device):
+    operands = make_operands(profiler, budget_bytes=10_000, most_sets=1)
+    try:
+        assert operands.workspace(0) == 0
+        small = operands.workspace(64)
+        assert operands.workspace(32) == small
+        large = operands.workspace(256)
+        assert np.isnan(device.download(large, (64,), np.float32)).all()
+        with pytest.raises(BudgetError, match="wants a workspace of 9900 bytes; the worker has"):
+            operands.workspace(9900)
+    finally:
+        operands.close()

@@ -128,7 +128,7 @@ WRONG = {
     "illegal_access": (Fault.ILLEGAL_ACCESS, "out-of-bounds global write"),
     "crashes": (Fault.CRASH, "SIGABRT"),
     "refuses": (Fault.LAUNCH, "k is 9; this kernel needs a multiple of 8 elements"),
-    "greedy": (Fault.OUT_OF_MEMORY, "cudaMalloc"),
+    "greedy": (Fault.OUT_OF_MEMORY, "wants a workspace of 1152921504606846976 bytes"),
     "no_such_symbol": (Fault.LAUNCH, "the kernel cannot be loaded"),
 }
 
