@@ -107,11 +107,19 @@ def compile(
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
-        is_cached = reuse and which == "relax" and tuning is None
+        is_cached = reuse and tuning is None
         key = None
         if is_cached:
             with stored_costs(row, tools, settings) as costs:
-                key = model_key(model, row, fixed, tools, summed_in, measurements=costs.stamp)
+                key = model_key(
+                    model,
+                    row,
+                    fixed,
+                    tools,
+                    summed_in,
+                    measurements=costs.stamp,
+                    frontend=which,
+                )
         found = cache.find(_KIND, key) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))

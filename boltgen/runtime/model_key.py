@@ -11,9 +11,13 @@ from boltgen.build.toolchain import Toolchain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
+from boltgen.runtime.relay_identity import relay_identity
 
-# Whatever turns a model's file into a module.
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx")
+# Whatever turns a model's file into a module; Relay's TVM is identified by its files.
+_PACKAGES = {
+    "relax": ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx"),
+    "relay": ("numpy", "onnx"),
+}
 
 # The key, in an ONNX file, of the name of another file that holds a tensor's contents. It may
 # stand in a weight by chance: then the model is merely compiled again.
@@ -28,21 +32,25 @@ def model_key(
     accumulate: DType = DType.F32,
     *,
     measurements: str = "",
+    frontend: str = "relax",
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
-    It covers the file's contents, arch, shapes, accumulator type, boltgen's own code and templates,
-    the compilers, the packages that import and compile the model, and the state of the
+    It covers the file's contents, arch, shapes, accumulator type, frontend, boltgen's own code and
+    templates, the compilers, TVM and the packages that import the model, and the state of the
     `measurements` that kernels are chosen by.
     """
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
     try:
         contents = Path(model).read_bytes()
-        versions = tuple(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+        versions = tuple(
+            f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES[frontend]
+        )
     except (OSError, importlib.metadata.PackageNotFoundError):
         return None  # the import of the model says it better
-    if _EXTERNAL in contents:
+    tvm = relay_identity() if frontend == "relay" else ""
+    if _EXTERNAL in contents or tvm is None:
         return None
     return digest(
         "model",
@@ -52,7 +60,7 @@ def model_key(
         shapes,
         accumulate,
         measurements,
-        versions,
+        (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
         _own_code(),
     )

@@ -17,6 +17,7 @@ from boltgen import compiler
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import ArtifactError, CompileError, DeviceError, UnknownArchError
+from boltgen.runtime import model_key
 from boltgen.runtime.artifact import Artifact
 from boltgen.settings import settings_from
 from tests.build.fakes import FAIL, write_script
@@ -168,9 +169,14 @@ def test_an_unknown_arch_lists_the_known_ones() -> None:
         boltgen.compile("absent.onnx", arch="sm_81")
 
 
+@pytest.mark.parametrize("frontend", ["relax", "relay"])
 def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    frontend: str,
 ) -> None:
+    monkeypatch.setattr(model_key, "relay_identity", lambda: "a build of TVM")
     monkeypatch.setenv("BOLTGEN_CACHE_DIR", str(tmp_path / "cache"))
     cache = Cache(tmp_path / "cache")
     compiled: list[object] = []
@@ -182,8 +188,8 @@ def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
         return sample
 
     monkeypatch.setattr(compiler, "_compile", compile_once)
-    first = boltgen.compile(tmp_path / "m.onnx")
-    second = boltgen.compile(tmp_path / "m.onnx")
+    first = boltgen.compile(tmp_path / "m.onnx", frontend=frontend)
+    second = boltgen.compile(tmp_path / "m.onnx", frontend=frontend)
     assert len(compiled) == 1
     assert second.folder.is_relative_to(cache.root)
     assert [phase.name for phase in second.metadata.phases] == ["look for it in the cache"]
@@ -193,9 +199,9 @@ def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
     assert boltgen.load(tmp_path / "saved").metadata == second.metadata
 
     (second.folder / "model.so").write_bytes(b"damaged")
-    boltgen.compile(tmp_path / "m.onnx")
+    boltgen.compile(tmp_path / "m.onnx", frontend=frontend)
     assert "model.so is not what was written" in caplog.text
-    boltgen.compile(tmp_path / "m.onnx", reuse=False)
+    boltgen.compile(tmp_path / "m.onnx", reuse=False, frontend=frontend)
     assert len(compiled) == 3
 
 

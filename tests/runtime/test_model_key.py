@@ -46,12 +46,23 @@ def test_the_key_changes_with_everything_that_matters(
         model_key(path, SM80, {}, replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))),
         model_key(path, SM80, {}, replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))),
     ]
+    monkeypatch.setattr(module, "relay_identity", lambda: "one build")
+    keys.append(model_key(path, SM80, {}, tools, frontend="relay"))
+    monkeypatch.setattr(module, "relay_identity", lambda: "another")
+    keys.append(model_key(path, SM80, {}, tools, frontend="relay"))
     path.write_bytes(b"Model")
     keys.append(model_key(path, SM80, {}, tools))
     monkeypatch.setattr(module, "_own_code", lambda: "changed")
     keys.append(model_key(path, SM80, {}, tools))
     assert None not in keys
     assert len(set(keys)) == len(keys)
+
+
+def test_a_tvm_whose_library_is_not_found_has_no_key(
+    tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "relay_identity", lambda: None)
+    assert model_key(path, SM80, {}, tools, frontend="relay") is None
 
 
 def test_weights_in_another_file_have_no_key(tools: Toolchain, path: Path) -> None:
