@@ -89,6 +89,13 @@ def softplus(b: Builder, x: Value) -> Value:
     return b.op("log", b.op("add", b.op("exp", x), number(b, 1.0)))
 
 
+def branched_softplus(b: Builder, x: Value, beta: float = 1.0) -> Value:
+    """As PyTorch's importers write it: the branch keeps exp from overflowing."""
+    bent = b.op("multiply", x, number(b, beta))
+    smooth = b.op("divide", softplus(b, bent), number(b, beta))
+    return b.op("where", b.op("greater", bent, number(b, 20.0)), x, smooth)
+
+
 ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "relu": lambda b, x: b.op("nn.relu", x),
     "leaky_relu": lambda b, x: b.leaky_relu(x, 0.1),
@@ -102,6 +109,9 @@ ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "tanh": lambda b, x: b.op("tanh", x),
     "exp": lambda b, x: b.op("exp", x),
     "mish": lambda b, x: b.op("multiply", x, b.op("tanh", softplus(b, x))),
+    "branched_softplus": branched_softplus,
+    "branched_softplus_beta": lambda b, x: branched_softplus(b, x, 2.0),
+    "branched_mish": lambda b, x: b.op("multiply", x, b.op("tanh", branched_softplus(b, x))),
 }
 
 

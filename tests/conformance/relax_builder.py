@@ -15,7 +15,10 @@ OPERATORS = {
     "nn.relu": relax.op.nn.relu,
     **{
         name: getattr(relax.op, name)
-        for name in ("add", "multiply", "divide", "erf", "exp", "log", "tanh", "sigmoid")
+        for name in (
+            *("add", "multiply", "divide", "erf", "exp", "log", "tanh", "sigmoid"),
+            *("where", "greater"),
+        )
     },
 }
 

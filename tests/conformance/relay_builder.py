@@ -14,7 +14,10 @@ OPERATORS = {
     "nn.relu": relay.nn.relu,
     **{
         name: getattr(relay, name)
-        for name in ("add", "multiply", "divide", "erf", "exp", "log", "tanh", "sigmoid")
+        for name in (
+            *("add", "multiply", "divide", "erf", "exp", "log", "tanh", "sigmoid"),
+            *("where", "greater"),
+        )
     },
 }
 

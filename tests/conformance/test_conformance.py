@@ -56,6 +56,9 @@ def test_both_frontends_offload_the_same(
 EPILOGUES = {
     "dense_bias_gelu_erf": ["gelu_erf(add(acc, row0))"],
     "dense_bias_relu": ["relu(add(acc, row0))"],
+    "dense_bias_branched_softplus": ["softplus(add(acc, row0))"],
+    "dense_bias_branched_softplus_beta": ["divide(softplus(multiply(add(acc, row0), 2)), 2)"],
+    "conv2d_bias_branched_mish": ["mish(add(acc, row0))"],
     "conv2d_bias_silu": ["silu(add(acc, row0))"],
     "conv2d_bias_hardswish": ["hardswish(add(acc, row0))"],
     "conv2d_batch_norm_relu": ["relu(add(acc, row0))"],

@@ -56,22 +56,48 @@ def test_graph_executor_and_reload(model: Any, tmp_path: Path) -> None:
     assert len(boltgen_launches()) == 3  # two convolutions and the head; not the depthwise one
 
 
-def test_aot_executor_links_and_is_refused_by_tvm_on_gpus(model: Any, tmp_path: Path) -> None:
-    """TVM 0.17 builds for the AOT executor, which it then runs on CPUs and Hexagon only."""
-    module, params, _, _ = model
+AOT = relay.backend.Executor("aot", {"interface-api": "packed"})
+
+
+def test_aot_executor(model: Any, tmp_path: Path) -> None:
+    """TVM's own ahead-of-time executor: tensors in host memory, boltgen's kernels on the GPU."""
+    module, params, x, expected = model
     with tvm.transform.PassContext(opt_level=3):
-        built = relay.build(
-            module,
-            target=TARGET,
-            params=params,
-            executor=relay.backend.Executor("aot", {"interface-api": "packed"}),
-        )
+        built = relay.build(module, target="llvm", params=params, executor=AOT)
     library = boltgen.relay.export_library(built, tmp_path / "model.so")
     loaded = tvm.runtime.load_module(str(library))
-    for symbol in ("boltgen_0_conv2d", "boltgen_1_conv2d", "boltgen_2_matmul"):
-        assert loaded.get_function(symbol, query_imports=True) is not None
+    executor = tvm.runtime.executor.AotModule(loaded["default"](tvm.cpu(0)))
+    boltgen_launches()
+    for _ in range(2):
+        executor.set_input("x", x)
+        executor.run()
+        output = executor.get_output(0).numpy()
+        np.testing.assert_allclose(output, expected, atol=TOLERANCE, rtol=0)
+    assert len(boltgen_launches()) == 2 * 3
+
+
+def test_aot_executor_for_target_cuda_is_refused_by_tvm(model: Any, tmp_path: Path) -> None:
+    """TVM allocates every tensor of its `main` in host memory, where CUDA kernels do not look."""
+    module, params, _, _ = model
+    with tvm.transform.PassContext(opt_level=3):
+        built = relay.build(module, target=TARGET, params=params, executor=AOT)
+    library = boltgen.relay.export_library(built, tmp_path / "model.so")
+    loaded = tvm.runtime.load_module(str(library))
     with pytest.raises(tvm.TVMError, match="AOTExecutor supports only execution on kDLCPU"):
         loaded["default"](tvm.cuda(0))
+
+
+def test_graph_executor_with_the_rest_on_the_cpu(model: Any, tmp_path: Path) -> None:
+    module, params, x, expected = model
+    with tvm.transform.PassContext(opt_level=3):
+        built = relay.build(module, target="llvm", params=params)
+    library = boltgen.relay.export_library(built, tmp_path / "model.so")
+    loaded = tvm.runtime.load_module(str(library))
+    executor = graph_executor.GraphModule(loaded["default"](tvm.cpu(0)))
+    boltgen_launches()
+    executor.run(x=x)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected, atol=TOLERANCE, rtol=0)
+    assert len(boltgen_launches()) == 3
 
 
 def test_virtual_machine(model: Any, tmp_path: Path) -> None:

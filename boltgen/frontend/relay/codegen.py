@@ -75,9 +75,19 @@ def generate(function: relay.Function) -> tvm.runtime.Module:
     return module_of(region.symbol, _built[key])
 
 
+def _no_constants(function: relay.Function, symbol: str) -> dict[str, object]:
+    """The constants of a region that TVM must keep: none, its kernel is generated with them.
+
+    TVM would add them to the model's parameters, which its ahead-of-time executor then refuses.
+    """
+    del function, symbol
+    return {}
+
+
 def register() -> None:
-    """Make the hook known to TVM; doing so again replaces it."""
+    """Make the hooks known to TVM; doing so again replaces them."""
     tvm.register_func("relay.ext.boltgen", generate, override=True)
+    tvm.register_func("relay.ext.boltgen.constant_updater", _no_constants, override=True)
 
 
 def marked(function: relay.Function, arch: str, accumulate: DType) -> relay.Function:

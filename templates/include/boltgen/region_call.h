@@ -62,18 +62,7 @@ class RegionCall {
   /// Checks the tensor that is parameter `index` and plays `role`; returns its first element.
   void* data(Tensor const& tensor, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
-    if (tensor.type_code != kFloatCode || tensor.bits != type.bits || tensor.lanes != 1) {
-      fail("TypeError",
-           where(index, role) + "expected " + type.name + ", got " + dtype_text(tensor));
-    }
-    if (!matches(tensor, shape, rank)) {
-      fail("ValueError", where(index, role) + "expected " + expected_text(shape, rank) +
-                             ", got shape " + shape_text(tensor.shape, tensor.shape + tensor.rank));
-    }
-    if (!is_contiguous(tensor)) {
-      fail("ValueError", where(index, role) + "expected a contiguous tensor, got strides " +
-                             shape_text(tensor.strides, tensor.strides + tensor.rank));
-    }
+    check_form(tensor, index, role, type, shape, rank);
     check_device(tensor, index, role);
     return tensor.data;
   }
@@ -96,6 +85,43 @@ class RegionCall {
  protected:
   /// The device of the tensors that were checked.
   int device_id() const { return device_id_; }
+
+  /// Checks everything but where the tensor is.
+  void check_form(Tensor const& tensor, int index, char const* role, ElementType type,
+                  std::initializer_list<int64_t> shape, Rank rank) const {
+    if (tensor.type_code != kFloatCode || tensor.bits != type.bits || tensor.lanes != 1) {
+      fail("TypeError",
+           where(index, role) + "expected " + type.name + ", got " + dtype_text(tensor));
+    }
+    if (!matches(tensor, shape, rank)) {
+      fail("ValueError", where(index, role) + "expected " + expected_text(shape, rank) +
+                             ", got shape " + shape_text(tensor.shape, tensor.shape + tensor.rank));
+    }
+    if (!is_contiguous(tensor)) {
+      fail("ValueError", where(index, role) + "expected a contiguous tensor, got strides " +
+                             shape_text(tensor.strides, tensor.strides + tensor.rank));
+    }
+  }
+
+  void check_device(Tensor const& tensor, int index, char const* role) {
+    if (tensor.device_type != kCudaDevice) {
+      fail("ValueError", where(index, role) + "expected a CUDA tensor, got device type " +
+                             std::to_string(tensor.device_type));
+    }
+    if (device_id_ < 0) {
+      device_id_ = tensor.device_id;
+    } else if (tensor.device_id != device_id_) {
+      fail("ValueError", where(index, role) + "expected device " + std::to_string(device_id_) +
+                             ", where the others are, got device " +
+                             std::to_string(tensor.device_id));
+    }
+  }
+
+  void check(cudaError_t error, char const* what) const {
+    if (error != cudaSuccess) {
+      fail("RuntimeError", region() + what + ": " + cudaGetErrorString(error));
+    }
+  }
 
  private:
   /// Makes the tensors' device current for the call.
@@ -142,26 +168,6 @@ class RegionCall {
 
   [[noreturn]] static void fail(char const* kind, std::string const& message) {
     throw RegionError(kind, message);
-  }
-
-  void check(cudaError_t error, char const* what) const {
-    if (error != cudaSuccess) {
-      fail("RuntimeError", region() + what + ": " + cudaGetErrorString(error));
-    }
-  }
-
-  void check_device(Tensor const& tensor, int index, char const* role) {
-    if (tensor.device_type != kCudaDevice) {
-      fail("ValueError", where(index, role) + "expected a CUDA tensor, got device type " +
-                             std::to_string(tensor.device_type));
-    }
-    if (device_id_ < 0) {
-      device_id_ = tensor.device_id;
-    } else if (tensor.device_id != device_id_) {
-      fail("ValueError", where(index, role) + "expected device " + std::to_string(device_id_) +
-                             ", where the others are, got device " +
-                             std::to_string(tensor.device_id));
-    }
   }
 
   static bool is_contiguous(Tensor const& tensor) {

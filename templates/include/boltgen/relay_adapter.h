@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "boltgen/region_call.h"
+#include "boltgen/staging.h"
 
 extern "C" {
 
@@ -44,6 +45,12 @@ namespace boltgen {
 /// Type codes of arguments. Source: c_runtime_api.h, TVMArgTypeCode.
 constexpr int kTensorHandle = 7;
 constexpr int kArrayHandle = 13;
+/// Source: dlpack.h, DLDeviceType.
+constexpr int32_t kHostDevice = 1;
+/// What TVM's ahead-of-time executor, whose `main` calls with the sizes that it was compiled for,
+/// has in the place of an external function's element types; shapes are not set at all.
+/// Source: tir/transforms/legalize_packed_calls.cc; dlpack.h, DLDataTypeCode.
+constexpr uint8_t kOpaqueHandle = 3;
 
 /// A region's parameter.
 using TensorView = Tensor;
@@ -67,7 +74,7 @@ inline TensorView view(boltgen_tvm_value value, int type_code, char const* symbo
 }
 
 /// The stream on which TVM works in this thread.
-inline void* current_stream() {
+inline cudaStream_t current_stream() {
   void* function = nullptr;
   if (TVMFuncGetGlobal("runtime.get_cuda_stream", &function) != 0 || function == nullptr) {
     throw std::runtime_error("boltgen: TVM's CUDA runtime has no runtime.get_cuda_stream");
@@ -77,19 +84,50 @@ inline void* current_stream() {
   if (TVMFuncCall(function, nullptr, nullptr, 0, &result, &type_code) != 0) {
     throw std::runtime_error("boltgen: TVM's CUDA runtime does not tell its stream");
   }
-  return result.v_handle;
+  return static_cast<cudaStream_t>(result.v_handle);
 }
 
-/// RegionCall on TVM's stream.
+/// RegionCall on TVM's stream, for tensors on the device or in host memory.
 class TvmCall : public RegionCall {
  public:
-  using RegionCall::RegionCall;
+  TvmCall(char const* symbol, char const* label)
+      : RegionCall(symbol, label), stream_(current_stream()), staging_(stream_) {}
+
+  void* data(Tensor const& tensor, int index, char const* role, ElementType type,
+             std::initializer_list<int64_t> shape, Rank rank) {
+    if (tensor.device_type != kHostDevice) {
+      return RegionCall::data(tensor, index, role, type, shape, rank);
+    }
+    if (tensor.type_code != kOpaqueHandle) {
+      check_form(tensor, index, role, type, shape, rank);
+    }
+    Tensor staged = tensor;
+    check(cudaGetDevice(&staged.device_id), "cannot ask for the current device");
+    staged.device_type = kCudaDevice;
+    check(staging_.to_device(tensor.data, bytes(type, shape), &staged.data),
+          "cannot copy a tensor in host memory to the device");
+    check_device(staged, index, role);
+    return staged.data;
+  }
 
   template <typename Args>
   void run(Args& args, int (*kernel)(Args const*, boltgen_status*),
            size_t (*workspace_bytes)(Args const*)) {
-    RegionCall::run(args, kernel, workspace_bytes, current_stream());
+    RegionCall::run(args, kernel, workspace_bytes, stream_);
+    check(staging_.to_host(args.d), "cannot copy the result to host memory");
   }
+
+ private:
+  static size_t bytes(ElementType type, std::initializer_list<int64_t> shape) {
+    size_t total = type.bits / 8;
+    for (int64_t extent : shape) {
+      total *= static_cast<size_t>(extent);
+    }
+    return total;
+  }
+
+  cudaStream_t stream_;
+  Staging staging_;
 };
 
 template <typename... Views, size_t... Index>
