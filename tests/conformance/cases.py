@@ -19,6 +19,7 @@ class Builder(Protocol):
     def input(self, name: str, *shape: int, dtype: str = "float32") -> Value: ...
     def constant(self, array: np.ndarray) -> Value: ...
     def conv2d(self, x: Value, w: Value, **attrs: Any) -> Value: ...
+    def blocked_conv2d(self, x: Value, w: Value) -> Value: ...  # NCHW8c, OIHW8i16o
     def dense(self, x: Value, w: Value) -> Value: ...
     def batch_matmul(self, a: Value, b: Value, *, transpose_b: bool) -> Value: ...
     def batch_norm(self, x: Value, *statistics: Value) -> Value: ...
@@ -285,3 +286,21 @@ def depthwise_stays(b: Builder) -> Value:
 def integers_stay(b: Builder) -> Value:
     x, w = b.input("x", 16, 32, dtype="int32"), b.input("w", 16, 32, dtype="int32")
     return b.op("add", x, w)
+
+
+@case
+def doubles_stay(b: Builder) -> Value:
+    w = b.constant(np.ones((16, 32), np.float64))
+    return b.dense(b.input("x", 8, 32, dtype="float64"), w)
+
+
+@case
+def blocked_layout_stays(b: Builder) -> Value:
+    x = b.input("x", 1, 2, 8, 8, 8, dtype="float16")
+    w = b.constant(np.ones((1, 2, 3, 3, 8, 16), np.float16))
+    return b.blocked_conv2d(x, w)
+
+
+@case
+def weights_that_are_inputs(b: Builder) -> Value:
+    return b.op("nn.relu", b.dense(b.input("x", 32, 64), b.input("w", 48, 64)))

@@ -41,6 +41,10 @@ class RelaxBuilder:
     def conv2d(self, x: Any, w: Any, **attrs: Any) -> Any:
         return self.block.emit(relax.op.nn.conv2d(x, w, **attrs))
 
+    def blocked_conv2d(self, x: Any, w: Any) -> Any:
+        layouts = {"data_layout": "NCHW8c", "kernel_layout": "OIHW8i16o"}
+        return self.block.emit(relax.op.nn.conv2d(x, w, **layouts))
+
     def dense(self, x: Any, w: Any) -> Any:
         return self.block.emit(relax.op.matmul(x, self.block.emit(relax.op.permute_dims(w))))
 

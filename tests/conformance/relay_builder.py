@@ -37,6 +37,11 @@ class RelayBuilder:
         shape = w.data.shape
         return relay.nn.conv2d(x, w, channels=shape[0], kernel_size=shape[2:], **attrs)
 
+    def blocked_conv2d(self, x: Any, w: Any) -> Any:
+        return relay.nn.conv2d(
+            x, w, kernel_size=(3, 3), channels=16, data_layout="NCHW8c", kernel_layout="OIHW8i16o"
+        )
+
     def dense(self, x: Any, w: Any) -> Any:
         return relay.nn.dense(x, w)
 

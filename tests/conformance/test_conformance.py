@@ -76,6 +76,9 @@ EPILOGUES = {
     "mutual_dependency": ["add(acc, row0)", "add(acc, row0)"],
     "depthwise_stays": [],
     "integers_stay": [],
+    "doubles_stay": [],
+    "blocked_layout_stays": [],
+    "weights_that_are_inputs": ["relu(acc)"],
 }
 
 

@@ -55,6 +55,15 @@ def _hardsigmoid(g: Graph, x: int) -> None:
     g.of(DIV, g.unary(UnaryOp.CLIP, g.of(ADD, x, 3.0), 0, 6), 6.0)
 
 
+def _guarded_softplus(g: Graph, x: int) -> None:
+    size = g.unary(UnaryOp.NEGATE, g.unary(UnaryOp.ABS, x))
+    g.of(
+        ADD,
+        g.unary(UnaryOp.RELU, x),
+        g.unary(UnaryOp.LOG, g.of(ADD, g.unary(UnaryOp.EXP, size), 1.0)),
+    )
+
+
 def _silu(g: Graph, x: int) -> None:
     g.of(MUL, g.unary(UnaryOp.SIGMOID, x), x)
 
@@ -117,7 +126,7 @@ SPELLED: dict[str, list[Callable[[Graph, int], None]]] = {
     "silu(add(acc, row0))": [_silu, _silu_spelled],
     "gelu_erf(add(acc, row0))": [_gelu, _gelu_half_first, _gelu_cumulative],
     "gelu_tanh(add(acc, row0))": [_gelu_tanh],
-    "softplus(add(acc, row0))": [_softplus],
+    "softplus(add(acc, row0))": [_softplus, _guarded_softplus],
     "mish(add(acc, row0))": [_mish],
     "relu(add(acc, row0))": [_relu],
     "clip(add(acc, row0), 0, 6)": [_relu6],

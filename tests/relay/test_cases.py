@@ -29,6 +29,7 @@ LAUNCHES = {
     "conv2d_bias_silu": 1,
     "output_used_twice": 3,
     "tuple_outputs": 1,
+    "dense_bias_branched_softplus": 1,
     "cyclic_dependency": 1,
 }
 
