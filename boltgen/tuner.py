@@ -169,15 +169,19 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
     if kind == "recorded" and rest:
         return RecordedBench(Path(rest), arch)
     if device == "vgpu":
-        return open_vgpu(arch, how)
+        return _of_arch(open_vgpu(arch, how), arch)
     if device == "cuda" or (kind == "cuda" and rest.isdigit()):
-        bench = open_cuda(how, ordinal=int(rest or 0))
-        if bench.device.arch != arch:
-            found = bench.device
-            bench.close()
-            raise DeviceError(
-                f"{device} is a {found.name} of {found.arch}, which runs no kernels of {arch} as "
-                f"fast as its own: give --arch {found.arch}"
-            )
-        return bench
+        return _of_arch(open_cuda(how, ordinal=int(rest or 0)), arch)
     raise DeviceError(f"unknown device {device!r} to tune on; give {_DEVICES}")
+
+
+def _of_arch(bench: Bench, arch: str) -> Bench:
+    """`bench`, if its records are of kernels for `arch`; else it is closed."""
+    found = bench.device
+    if found.arch == arch:
+        return bench
+    bench.close()
+    raise DeviceError(
+        f"{found.name} is a device of {found.arch}; kernels for {arch} are not measured on it: "
+        f"give --arch {found.arch}"
+    )

@@ -188,8 +188,12 @@ def test_the_devices_are_opened_by_their_names(monkeypatch: pytest.MonkeyPatch) 
     for device in ("cuda", "cuda:3", "vgpu"):
         tuner.open_bench(device, "sm_80", OPTIONS)
     assert opened == [0, 3, "sm_80"]
-    with pytest.raises(DeviceError, match=r"is a NVIDIA A100.* of sm_80.*give --arch sm_80"):
+    with pytest.raises(
+        DeviceError, match=r"NVIDIA A100.* of sm_80; kernels for sm_86.*give --arch sm_80"
+    ):
         tuner.open_bench("cuda", "sm_86", OPTIONS)
+    with pytest.raises(DeviceError, match="kernels for sm_90a are not measured on it"):
+        tuner.open_bench("vgpu", "sm_90a", OPTIONS)
 
 
 @pytest.mark.usefixtures("unopened")

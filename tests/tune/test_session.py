@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.errors import TuningError
+from boltgen.errors import DatabaseError, TuningError
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.legality import kernel_traits
@@ -269,6 +269,19 @@ def test_an_interrupt_loses_nothing_measured(database: Database) -> None:
     assert len(list(database.records())) == 17
     assert heard.ended == 1
     assert session(FakeBench(), database).run().reused == 17
+
+
+def test_a_full_disk_ends_the_session_with_what_was_measured(database: Database) -> None:
+    session(FakeBench(), database, Budget(trials=10)).run()
+    pages = database._connection.execute("PRAGMA page_count").fetchone()[0]
+    database._connection.execute(f"PRAGMA max_page_count = {pages}")
+    bench = FakeBench()
+    with pytest.raises(DatabaseError, match=r"no space left.*what was written before is kept"):
+        session(bench, database).run()
+    kept = {record.trial for record in database.records()}
+    assert len(kept) == 10 + len(bench.trials) - 1, "all but the one that did not fit"
+    database._connection.execute("PRAGMA max_page_count = 1000000")
+    assert session(FakeBench(), database).run().reused == len(kept)
 
 
 def test_steps_may_be_left_at_any_time(database: Database) -> None:
