@@ -19,7 +19,7 @@ from boltgen.cli_console import Debug, Jobs, err, errors_for_people, out
 from boltgen.errors import LibraryError
 from boltgen.settings import settings_from
 from boltgen.space.kernel import Family
-from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
+from boltgen.space.library import ALIGNMENTS, LIBRARY_FAMILIES, Level, library_specs
 
 library_app = typer.Typer(
     help="Kernels compiled once, for tuning to choose from.", no_args_is_help=True
@@ -40,8 +40,21 @@ def parse_families(text: str) -> list[Family]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
+def parse_alignments(text: str) -> list[int]:
+    """`8,4` as numbers of elements.
+
+    Raises:
+        typer.BadParameter: one is none that a kernel can have.
+    """
+    known = {"8": 8, "4": 4, "2": 2, "1": 1}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not known.keys() >= set(names):
+        raise typer.BadParameter(f"--alignments {text!r}: give some of {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
 @library_app.command("build")
-def build_command(
+def build_command(  # noqa: PLR0917 (typer's options are arguments)
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_80",
     ops: Annotated[str, typer.Option(help="Families of kernels, with commas between.")] = (
         "gemm,conv2d"
@@ -49,6 +62,9 @@ def build_command(
     level: Annotated[
         Level, typer.Option(help="About 12 configurations of each, about 40, or all.")
     ] = Level.STANDARD,
+    alignments: Annotated[
+        str, typer.Option(help="Elements per vector access, with commas between: 8, 4, 2, 1.")
+    ] = ",".join(map(str, ALIGNMENTS)),
     jobs: Jobs = None,
     debug: Debug = False,
 ) -> None:
@@ -62,10 +78,10 @@ def build_command(
 
         boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
     """
-    families = parse_families(ops)
+    families, vectors = parse_families(ops), parse_alignments(alignments)
     with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
         settings = settings_from()
-        groups = library_specs(arch_named(arch), families, level)
+        groups = library_specs(arch_named(arch), families, level, vectors)
         done = build_library(
             groups,
             find_toolchain(settings),

@@ -64,6 +64,11 @@ def test_build_list_export_and_import(tmp_path, monkeypatch):
     assert run("import", str(archive)).output == "0 units are new, 6 were there\n"
 
 
+def test_other_alignments():
+    built = run("build", "--level", "quick", "--ops", "conv2d", "--alignments", "8,2")
+    assert "26 kernels for sm_80: 4 units compiled" in built.output
+
+
 def test_a_library_of_another_toolchain_is_listed_as_such(tmp_path, monkeypatch):
     from dataclasses import replace
 
@@ -88,6 +93,7 @@ def test_kernels_that_do_not_compile(tmp_path, monkeypatch):
         (("build", "--ops", "gemm,softmax"), 2, "give some of gemm, conv2d"),
         (("build", "--ops", "b2b_gemm"), 2, "give some of gemm, conv2d"),
         (("build", "--ops", ","), 2, "give some of gemm, conv2d"),
+        (("build", "--alignments", "8,16"), 2, "give some of 8, 4, 2, 1"),
         (("build", "--level", "some"), 2, "some"),
         (("build", "--arch", "sm_81"), 1, "unknown arch 'sm_81'"),
         (("export", "x"), 1, "there are no kernels to export"),

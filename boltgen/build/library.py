@@ -242,21 +242,21 @@ def read_about(text: str) -> About:
 
 
 class Shelf:
-    """The kernels of all units in a cache, by key."""
+    """The kernels of all units that are in a cache when it is made, by key."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._units: dict[str, str] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look again at what there is."""
         self._units = {
-            kernel.key: unit.key for unit in stored_units(self._cache) for kernel in unit.about.kernels
+            kernel.key: unit.key for unit in stored_units(cache) for kernel in unit.about.kernels
         }
+        self._verified: dict[str, Path | None] = {}
 
     def find(self, key: str) -> Path | None:
-        """The shared library that holds the kernel with that key, verified."""
+        """The shared library that holds the kernel with that key, verified once."""
         unit = self._units.get(key)
-        folder = self._cache.find(KIND, unit) if unit else None
-        return folder / OUTPUT if folder else None
+        if unit is None:
+            return None
+        if unit not in self._verified:
+            folder = self._cache.find(KIND, unit)
+            self._verified[unit] = folder / OUTPUT if folder else None
+        return self._verified[unit]

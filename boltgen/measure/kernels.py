@@ -36,9 +36,10 @@ class KernelMaker:
     cache: Cache
 
     def on_shelf(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Path]:
-        """Those of the kernels that a library holds."""
+        """Those of the kernels that a library holds: none with an epilogue of its own."""
         shelf = Shelf(self.cache)
-        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in specs}
+        plain = (spec for spec in specs if spec.epilogue.is_identity)
+        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in plain}
         return {spec: path for spec, path in found.items() if path}
 
     def start(
