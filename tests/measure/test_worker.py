@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,6 +182,43 @@ def test_a_worker_that_is_killed_is_started_again(modelled, candidates):
     assert isinstance(outcome, Failure)
     assert outcome.fault is Fault.CRASH
     assert isinstance(ask(modelled, candidates, "right"), Timing)
+
+
+def test_a_worker_ends_with_its_session_even_while_a_kernel_hangs(candidates):
+    script = (
+        "from pathlib import Path\n"
+        "from boltgen.build.cache import Cache\n"
+        "from boltgen.build.toolchain import find_toolchain\n"
+        "from tests.measure.test_worker import SETTINGS, ask, start\n"
+        "worker = start(find_toolchain(SETTINGS), Cache(SETTINGS.cache_dir))\n"
+        "print(worker.process_id, flush=True)\n"
+        f"ask(worker, {str(candidates)!r}, 'hangs')\n"
+    )
+    root = Path(__file__).resolve().parent.parent.parent
+    session = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+    )
+    assert session.stdout is not None
+    worker = int(session.stdout.readline())
+    time.sleep(0.5)  # it hangs now; if not yet, the test is merely easier
+    session.kill()
+    session.wait()
+    session.stdout.close()
+    deadline = time.monotonic() + 30.0
+    while Path(f"/proc/{worker}").exists() and not _is_zombie(worker):
+        assert time.monotonic() < deadline, f"worker {worker} has outlived its session"
+        time.sleep(0.05)
+
+
+def _is_zombie(process: int) -> bool:
+    """Whether it has ended and nobody has asked how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 @pytest.mark.parametrize(
