@@ -32,7 +32,8 @@ OfDevice = Annotated[
     str | None, typer.Option("--device", help="Of devices with this in their name: A100.")
 ]
 OfToolchain = Annotated[
-    str | None, typer.Option("--toolchain", help="By this toolchain, as `db stats` prints it.")
+    str | None,
+    typer.Option("--toolchain", help="By toolchains with this in their text: CUTLASS 4.2."),
 ]
 OfOperation = Annotated[
     str | None, typer.Option("--operation", help="Gemm, BatchedGemm or Conv2d.")

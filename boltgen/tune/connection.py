@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from boltgen.errors import DatabaseError
 from boltgen.tune.schema import SCHEMA, belongs_to_boltgen, migrate, version
 
 _log = logging.getLogger(__name__)
 
+_LOCKED = "another process holds it locked ({}); wait for it to end, or end it"
 _ELSEWHERE = "set BOLTGEN_DATA_DIR to another folder, or give another --database"
 # SQLite keeps these beside the file while it is in use.
 _COMPANIONS = ("-wal", "-shm")
@@ -38,6 +39,8 @@ def database_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise DatabaseError(f"database {path}: {_explain(error)}") from error
+    except Timeout as error:
+        raise DatabaseError(f"database {path}: {_LOCKED.format('being opened')}") from error
     except OSError as error:
         reason = error.strerror or error
         raise DatabaseError(f"database {path} cannot be used ({reason}); {_ELSEWHERE}") from error
@@ -47,7 +50,7 @@ def _explain(error: sqlite3.Error) -> str:
     # Error codes have names from Python 3.11 on only; the texts are SQLite's since version 3.
     text = str(error)
     if "locked" in text or "busy" in text:
-        return f"another process holds it locked ({text}); wait for it to end, or end it"
+        return _LOCKED.format(text)
     if "readonly" in text:
         return f"it is read-only; make it writable for you, or {_ELSEWHERE}"
     if "full" in text:
@@ -80,7 +83,7 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
             return Opened(_checked(_connect_read_only(path, timeout_s), path, oldest=SCHEMA))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One process at a time creates, migrates and sets aside.
-        with FileLock(path.with_name(path.name + ".lock"), mode=0o600):
+        with FileLock(path.with_name(path.name + ".lock"), timeout=timeout_s, mode=0o600):
             aside = None
             connection = _connect(path, timeout_s)
             if _is_damaged(connection, examine):

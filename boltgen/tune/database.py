@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from boltgen.errors import DatabaseError, RecordError
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.key import digest
 from boltgen.ir.problem import Problem
@@ -117,7 +119,7 @@ class Database:
     ) -> dict[Cutlass2Config, Outcome]:
         """The newest outcome of every configuration that was tried."""
         return {
-            self._config(config): loads(Outcome, outcome)
+            self._config(config): self._read(Outcome, outcome)
             for config, _, outcome in self._newest(problem, epilogue, device, toolchain)
         }
 
@@ -140,11 +142,11 @@ class Database:
         if not timed:
             return None
         _, config, outcome = min(timed)
-        return Best(config=self._config(config), timing=loads(Outcome, outcome))
+        return Best(config=self._config(config), timing=self._read(Outcome, outcome))
 
     def sources(self, arch: str | None = None, toolchain: str | None = None) -> tuple[Source, ...]:
         """Devices and toolchains that have records, those with most records first."""
-        query = Query(arch=arch, toolchain=toolchain)
+        query = Query(arch=arch)
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT device, toolchain, records FROM bench "
@@ -152,8 +154,9 @@ class Database:
                 query.values,
             ).fetchall()
         return tuple(
-            Source(device=loads(DeviceIdentity, device), toolchain=tools, records=count)
+            Source(device=self._read(DeviceIdentity, device), toolchain=tools, records=count)
             for device, tools, count in rows
+            if toolchain in (None, tools)
         )
 
     @property
@@ -191,14 +194,14 @@ class Database:
             for problem, epilogue, config, device, toolchain, kernel, moment, outcome in rows:
                 yield Record(
                     trial=Trial(
-                        problem=loads(Problem, problem),
-                        epilogue=loads(Epilogue, epilogue),
+                        problem=self._read(Problem, problem),
+                        epilogue=self._read(Epilogue, epilogue),
                         config=self._config(config),
                     ),
                     kernel=kernel,
-                    device=loads(DeviceIdentity, device),
+                    device=self._read(DeviceIdentity, device),
                     toolchain=toolchain,
-                    outcome=loads(Outcome, outcome),
+                    outcome=self._read(Outcome, outcome),
                     measured_at=EPOCH + moment * MICROSECOND,
                 )
 
@@ -327,8 +330,18 @@ class Database:
                 (text,) = self._connection.execute(
                     "SELECT json FROM config WHERE id = ?", (number,)
                 ).fetchone()
-            self._configs[number] = loads(Cutlass2Config, text)
+            self._configs[number] = self._read(Cutlass2Config, text)
         return self._configs[number]
+
+    def _read(self, kind: Any, text: str) -> Any:
+        """A value that stands in a row."""
+        try:
+            return loads(kind, text)
+        except RecordError as error:
+            raise DatabaseError(
+                f"database {self.path}: a row holds what this version of boltgen does not know "
+                f"({error}); a newer one wrote it: install that"
+            ) from error
 
 
 def bench_key(device: DeviceIdentity, toolchain: str) -> str:

@@ -13,9 +13,16 @@ from boltgen.errors import RecordError
 from boltgen.tune.records import Record, from_line, to_line
 
 _GZIP = ".gz"
+# Without this a compressed file would be called a text in the wrong encoding, or not be one.
+_UNKNOWN = frozenset({".zst", ".xz", ".bz2", ".lz4", ".zip"})
 
 
 def _opened(path: Path, mode: Literal["rt", "wt"]) -> TextIO:
+    if path.suffix in _UNKNOWN:
+        raise RecordError(
+            f"{path.suffix[1:]} is not read or written here: give a name that ends in .jsonl or "
+            ".jsonl.gz, and use its own program for the other"
+        )
     if path.suffix == _GZIP:
         return cast(TextIO, gzip.open(path, mode, encoding="utf-8"))
     return cast(TextIO, path.open(mode, encoding="utf-8"))
@@ -28,15 +35,17 @@ def read_records(path: Path) -> Iterator[Record]:
         RecordError: the file cannot be read, or a line is no record; the message names file, line
             and field.
     """
-    number = 1
+    number = 0
     try:
         with _opened(path, "rt") as lines:
+            number = 1
             for line in lines:
                 if line.strip():
                     yield from_line(line)
                 number += 1
     except RecordError as error:
-        raise RecordError(f"{path}, line {number}: {error}") from error
+        where = f"{path}, line {number}" if number else str(path)
+        raise RecordError(f"{where}: {error}") from error
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -59,6 +68,8 @@ def write_records(path: Path, records: Iterable[Record]) -> int:
                     file.write(to_line(record) + "\n")
                     count += 1
             staged.replace(path)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error.strerror or error}") from error
     return count

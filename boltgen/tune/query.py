@@ -15,9 +15,9 @@ MICROSECOND = timedelta(microseconds=1)
 class Query:
     """Conditions that all must hold; None asks nothing.
 
-    `device` is a part of the device's name, `toolchain` the whole text, `operation` the problem's
-    class ("Gemm"), `before` an instant, in UTC where it names no zone, `failures` whether to want
-    failures only or times only.
+    `device` is a part of the device's name, `toolchain` of the toolchain's text; `operation` is the
+    problem's class ("Gemm"), `before` an instant, in UTC where it names no zone, `failures` whether
+    to want failures only or times only.
     """
 
     arch: str | None = None
@@ -35,7 +35,7 @@ class Query:
             "bench.arch = :arch": self.arch,
             "bench.kind = :kind": self.kind,
             "instr(lower(bench.name), lower(:device)) > 0": self.device,
-            "bench.toolchain = :toolchain": self.toolchain,
+            "instr(bench.toolchain, :toolchain) > 0": self.toolchain,
         }
         asked = [sql for sql, value in conditions.items() if value is not None]
         return " AND ".join(asked) or "1"

@@ -86,6 +86,9 @@ def from_line(line: str) -> Record:
     record: Record = decode(Record, form)
     if record.device.arch not in ARCHES:
         raise RecordError(f"device.arch: unknown arch {record.device.arch!r}")
+    for name in ("sm_count", "clock_mhz"):
+        if getattr(record.device, name) < 1:
+            raise RecordError(f"device.{name}: {getattr(record.device, name)} is not positive")
     if isinstance(record.outcome, Timing):
         _check_times(record, record.outcome)
     return record

@@ -12,12 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import DatabaseError
 from boltgen.ir.problem import Conv2d
-from boltgen.tune import schema
+from boltgen.tune import connection, schema
 from boltgen.tune.database import Database
 from boltgen.tune.outcome import DeviceKind
 from boltgen.tune.query import Query
@@ -116,6 +117,7 @@ def test_a_query_asks_for_records(path: Path) -> None:
         assert found(Query(failures=False)) == {0, 2, 3}
         assert found(Query(before=NOON + timedelta(seconds=60))) == {0, 2, 3}
         assert found(Query(toolchain="another")) == set()
+        assert found(Query(toolchain="CUTLASS 4.2")) == {0, 1, 2, 3}
         best = list(database.records(Query(kind=DeviceKind.CUDA), best=True))
         assert {all_of_them.index(each) for each in best} == {0, 2}
         database.add([record(15.0, config=FAST, after_s=61), record(99.0, after_s=61)])
@@ -224,6 +226,49 @@ def test_a_read_only_database_is_read(path: Path) -> None:
         Database(path.with_name("other.sqlite"), read_only=True)
 
 
+def test_a_read_only_folder_is_read_without_companions(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database(path) as database:
+        database.add([record(20.0)])
+    asked = []
+
+    def refusing(opened: sqlite3.Connection) -> int:
+        # What SQLite says where it can make no -shm file; root could make one anywhere.
+        asked.append(opened)
+        if len(asked) == 1:
+            raise sqlite3.OperationalError("unable to open database file")
+        return schema.version(opened)
+
+    monkeypatch.setattr(connection, "version", refusing)
+    with Database(path, read_only=True) as database:
+        assert list(database.records()) == [record(20.0)]
+    assert len(asked) > 1
+    assert sorted(child.name for child in path.parent.iterdir()) == [path.name, f"{path.name}.lock"]
+
+
+def test_an_opening_that_another_process_holds_up_says_so(path: Path) -> None:
+    path.parent.mkdir()
+    with (
+        FileLock(f"{path}.lock"),
+        pytest.raises(DatabaseError, match=r"another process holds it locked \(being opened\)"),
+    ):
+        Database(path, timeout_s=0.05)
+
+
+def test_a_row_of_a_later_version_is_a_sentence(path: Path) -> None:
+    with Database(path) as database:
+        database.add([record(20.0)])
+        database._connection.execute(
+            "UPDATE config SET json = replace(json, 'stages', 'pipeline_stages')"
+        )
+    with (
+        Database(path) as database,
+        pytest.raises(DatabaseError, match=r"does not know \(pipeline_stages: .*a newer one"),
+    ):
+        database.times_us(*TASK, A100, TOOLS)
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatabaseError, match=r"cannot be used \(.*\); set BOLTGEN_DATA_DIR"):
@@ -307,15 +352,15 @@ def fill_version_1(path: Path) -> None:
     """A file as the first version wrote it: the same rows, without what came later."""
     with Database(path) as database:
         database.add([record(20.0), record(30.0, config=FAST), record(NO_LAUNCH, after_s=9)])
-    connection = sqlite3.connect(path)
+    whole = sqlite3.connect(path)
     old = sqlite3.connect(path.with_name("old.sqlite"), isolation_level=None)
     schema.migrate(old, target=1)
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
-        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+        rows = whole.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         marks = ", ".join("?" for _ in columns)
         old.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-    connection.close()
+    whole.close()
     old.close()
     path.unlink()
     path.with_name("old.sqlite").rename(path)

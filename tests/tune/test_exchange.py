@@ -76,3 +76,12 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(read_records(path)) == RECORDS[:1]
     with pytest.raises(RecordError, match=r"x/r\.jsonl cannot be written: No such file"):
         write_records(tmp_path / "x" / "r.jsonl", RECORDS)
+
+
+def test_another_compression_is_said_to_be_none_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.zst"
+    with pytest.raises(RecordError, match=r"r\.jsonl\.zst: zst is not read.*ends in .*\.jsonl\.gz"):
+        list(read_records(path))
+    with pytest.raises(RecordError, match=r"r\.jsonl\.zst: zst is not read or written"):
+        write_records(path, RECORDS)
+    assert list(tmp_path.iterdir()) == []

@@ -90,6 +90,7 @@ def changed(path: str, value: Any) -> str:
         (changed("trial.epilogue.nodes", [1]), r"trial.epilogue.nodes\[0\]: expected an object"),
         (changed("device", []), r"device: expected an object \(DeviceIdentity\)"),
         (changed("device.arch", "sm_12"), "device.arch: unknown arch 'sm_12'"),
+        (changed("device.clock_mhz", 0), "device.clock_mhz: 0 is not positive"),
         (changed("device.kind", 7), "device.kind: expected one of 'cuda', 'vgpu', 'recorded'"),
         (changed("toolchain", None), "toolchain: expected a text, found None"),
         (changed("measured_at", "2026-01-31T12:00:00"), "measured_at: expected a time with its"),
