@@ -219,15 +219,13 @@ def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
 
 
 def _ldmatrix_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
-    # Four 8x8 matrices at once, of which an instruction's K has one or two side by side.
+    # Four 8x8 matrices at once, of which an instruction's K has one or two side by side; fewer
+    # where the warp's tile is lower than that.
     fetch = 4 * 8 * 8 // config.instruction.k
     b_by_rows = traits.b_layout is Layout.ROW
-    for operand, extent, k_major in (
-        ("A", config.warp.m, True),
-        ("B", config.warp.n, not b_by_rows),
-    ):
-        # Where memory is contiguous along K, a lower tile is fetched in fewer matrices.
-        if extent % fetch and not (k_major and extent < fetch):
+    extents = [("A", config.warp.m)] + ([] if b_by_rows else [("B", config.warp.n)])
+    for operand, extent in extents:
+        if extent > fetch and extent % fetch:
             yield Violation(
                 name="ldmatrix_extent",
                 message=f"a warp's {extent} rows or columns of {operand} are no multiple of the "
@@ -235,6 +233,16 @@ def _ldmatrix_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
                 reason="the rest would not be loaded; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h, LdsmIterations",
             )
+    # Rows of B are permuted within 64 columns, or 32 where the threadblock has no more.
+    tile, warp = config.threadblock.n, config.warp.n
+    if b_by_rows and ((tile % 64 and tile != 32) or (warp % 64 and warp != 32)):
+        yield Violation(
+            name="congruous_extent",
+            message=f"warps of {warp} columns in a threadblock of {tile}, with a row-major B",
+            reason="the permuted rows of B are 32 or a multiple of 64 elements, for the "
+            "threadblock and for a warp; cutlass/layout/tensor_op_multiplicand_sm75.h, "
+            "TensorOpMultiplicandCongruous",
+        )
 
 
 # Four words of four predicates a byte.
