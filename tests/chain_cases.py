@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
 from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
 from tests.cases import DTYPES, EPILOGUES
@@ -50,6 +52,21 @@ _RF, _SMEM = Residence.REGISTERS, Residence.SHARED_MEMORY
 B2B_CONFIGS: Mapping[str, tuple[str, B2bConfig]] = {
     "rf": ("sm_80", _config(64, _RF, tile(64, 32, (16, 64), 3), tile(64, 32, (16, 64), 3))),
     "smem": ("sm_80", _config(64, _SMEM, tile(64, 32, (32, 32), 3), tile(128, 64, (32, 64), 2))),
+    "rf3": (
+        "sm_80",
+        _config(128, _RF, *(tile(n, 32, (32, n), 3) for n in (32, 64, 64))),
+    ),
+    "smem4": (
+        "sm_80",
+        _config(
+            32,
+            _SMEM,
+            tile(64, 64, (16, 32), 4),
+            tile(96, 16, (16, 48), 2),
+            tile(32, 32, (16, 16), 3),
+            tile(128, 32, (16, 64), 4),
+        ),
+    ),
     "sm75_rf": (
         "sm_75",
         _config(64, _RF, tile(64, 32, (16, 64), 2), tile(64, 64, (16, 64), 2), sm75=True),
@@ -164,21 +181,127 @@ def chain_case(
 
 
 _CONV = Conv2d(n=2, h=9, w=11, c=40, k=56, r=3, s=3, stride=(2, 1), padding=(0, 1, 3, 2))
+# More filter columns than the optimised iterator has predicate bits.
+_WIDE_FILTER = Conv2d(n=1, h=3, w=40, c=8, k=24, r=1, s=33, padding=(0, 5, 0, 3))
+
+
+def _basic_cases() -> list[ChainCase]:
+    """Ragged extents, both layouts of B and a convolution, in every config of two layers."""
+    row = Layout.ROW
+    return [
+        case
+        for config in ("rf", "smem", "sm75_rf", "sm75_smem")
+        for case in (
+            chain_case("ragged", config, gemm_chain(150, 100, (44, 52), _BIAS_RELU)),
+            chain_case("row", config, gemm_chain(150, 104, (40, 56), _BIAS_RELU, b_layout=row)),
+            chain_case("conv", config, conv_chain(_CONV, (48,), _BIAS_RELU)),
+        )
+    ]
+
+
+def _epilogue_cases() -> list[ChainCase]:
+    """Every epilogue in an inner layer: three layers have two of them each."""
+    names = list(EPILOGUES)
+    chains = [
+        (names[i], names[(i + 1) % len(names)], names[i - 3]) for i in range(0, len(names), 2)
+    ]
+    return [
+        chain_case("-".join(chain), "rf3", gemm_chain(150, 72, (30, 56, 64), chain))
+        for chain in chains
+    ]
+
+
+def _dtype_cases() -> list[ChainCase]:
+    epilogues = ("residual_before", "residual_after")
+    return [
+        chain_case(
+            dtypes,
+            config,
+            gemm_chain(90, 72, (40, n), epilogues, dtypes=dtypes, b_layout=Layout.ROW),
+        )
+        for dtypes, config, n in (
+            ("f16_f16", "rf", 62),
+            ("f16_f16", "sm75_smem", 63),
+            ("f32_f32", "smem", 63),
+            ("f32_f32", "sm75_rf", 63),
+        )
+    ]
+
+
+def _other_cases() -> list[ChainCase]:
+    """Four layers, batches with and without shared operands, a filter for analytic iterators."""
+    four = ("residual_before", "columns", "bias_silu", "per_channel")
+    pair = ("two_tensors", "residual_before")
+    return [
+        chain_case("four", "smem4", gemm_chain(77, 136, (61, 96, 18, 128), four)),
+        chain_case(
+            "batch",
+            "smem",
+            gemm_chain(70, 72, (48, 72), pair, batch=3),
+            batched_operands=True,
+        ),
+        chain_case(
+            "batch-shared", "rf", gemm_chain(70, 72, (48, 64), pair, batch=3, b_batched=False)
+        ),
+        chain_case(
+            "batch-one-a",
+            "rf",
+            gemm_chain(70, 72, (48, 64), pair, batch=3, a_batched=False),
+            batched_operands=True,
+        ),
+        chain_case("analytic", "rf", conv_chain(_WIDE_FILTER, (40,), _BIAS_RELU)),
+    ]
+
+
+# Rows of the paper's cases on the virtual GPU: some tiles, and a ragged one.
+_PAPER_ROWS = 700
+
+
+def paper_cases() -> list[ChainCase]:
+    """Bolt's chains in both residences, on every arch; those like sm_80 run every other one."""
+    cases = []
+    for arch in ARCHES:
+        for index, (name, chain) in enumerate(paper_chains(_PAPER_ROWS, batch=1).items()):
+            for position, residence in enumerate(Residence):
+                if arch not in ("sm_75", "sm_80") and (index + position) % 4:
+                    continue
+                config = paper_config(chain, arch, residence)
+                cases.append(
+                    ChainCase(
+                        name=f"paper-{arch}-{residence.value}-{name}",
+                        spec=chain_kernel_spec(chain, config, arch),
+                        chain=chain,
+                    )
+                )
+    return cases
+
+
+def paper_config(chain: Chain, arch: str, residence: Residence) -> B2bConfig:
+    """The enumerated config that is nearest to 128 rows and four warps."""
+    configs = enumerate_chain_configs(chain, arch_named(arch))
+    return min(
+        (config for config in configs if config.residence is residence),
+        key=lambda config: (abs(config.threadblock_m - 128), abs(config.warps - 4)),
+    )
+
+
+def golden_chain_specs() -> dict[str, ChainKernelSpec]:
+    """Back-to-back kernels whose text is recorded in `tests/golden`, by file name."""
+    conv = conv_chain(_CONV, (48,), ("bias_relu", "residual_before"))
+    three = gemm_chain(150, 72, (30, 56, 64), ("per_channel", "residual_before", "bias_gelu_erf"))
+    return {
+        "b2b_gemm_sm75": chain_case("", "sm75_rf", gemm_chain(9, 8, (8, 8), _BIAS_RELU)).spec,
+        "b2b_gemm_sm80": chain_case("", "rf3", three).spec,
+        "b2b_conv2d_sm80": chain_case("", "smem", conv).spec,
+    }
 
 
 def all_chain_cases() -> list[ChainCase]:
     """Every chain case; their names differ."""
-    row = Layout.ROW
     return [
-        case
-        for config in B2B_CONFIGS
-        for case in (
-            chain_case("whole", config, gemm_chain(150, 104, (64, 64), _BIAS_RELU)),
-            chain_case("ragged", config, gemm_chain(150, 100, (44, 52), _BIAS_RELU)),
-            chain_case("row", config, gemm_chain(150, 104, (40, 56), _BIAS_RELU, b_layout=row)),
-            chain_case(
-                "operands", config, gemm_chain(70, 72, (40, 56), ("two_tensors", "per_channel"))
-            ),
-            chain_case("conv", config, conv_chain(_CONV, (48,), _BIAS_RELU)),
-        )
+        *_basic_cases(),
+        *_epilogue_cases(),
+        *_dtype_cases(),
+        *_other_cases(),
+        *paper_cases(),
     ]

@@ -7,11 +7,18 @@ C entry.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from boltgen.codegen.adapter_chain import ChainAdapterLaunch
+from boltgen.codegen.adapter_tensors import (
+    Field,
+    convolution_sizes,
+    data_call,
+    operand_fields,
+    tensor_shapes,
+)
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.kernel import kernel_symbol, workspace_symbol
 from boltgen.codegen.render import render
@@ -22,17 +29,12 @@ from boltgen.codegen.views import (
     KernelDeclaration,
 )
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
 from boltgen.ir.region import Convention, Region
 from boltgen.space.kernel import Family, KernelSpec
 
-# A tensor's shape, and the enumerator of boltgen::Rank by which it is compared.
-_ShapeCheck: TypeAlias = tuple[tuple[int, ...], str]
-
 _HEADERS = {Convention.RELAX: "relax_adapter.h", Convention.RELAY: "relay_adapter.h"}
-_TYPE = {DType.F16: "kFloat16", DType.F32: "kFloat32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +80,33 @@ class AdapterLaunch:
                 f"{region.parameter_count} parameters"
             )
 
+    @property
+    def args_type(self) -> str:
+        """The kernel's argument struct."""
+        is_conv = self.spec.family is Family.CONV2D
+        return "boltgen_conv2d_args" if is_conv else "boltgen_gemm_args"
+
+    @property
+    def comment(self) -> Iterator[str]:
+        """Comment lines that say what is computed."""
+        region = self.region
+        yield from comment_field("Problem", describe(region.problem))
+        if self.problem != region.problem:
+            yield from comment_field("Runs as", describe(self.problem))
+        yield from comment_field("Epilogue", f"D = {region.epilogue.describe()}")
+
+    def fields(self) -> Iterator[Field]:
+        """The fields of the kernel's argument struct."""
+        yield from _sizes(self.problem)
+        yield from _tensors(self)
+        yield "split_k", str(self.split_k)
+
+
+AnyAdapterLaunch: TypeAlias = AdapterLaunch | ChainAdapterLaunch
+
 
 def render_adapter(
-    launches: Sequence[AdapterLaunch], convention: Convention = Convention.RELAX
+    launches: Sequence[AnyAdapterLaunch], convention: Convention = Convention.RELAX
 ) -> str:
     """The `.cc` that exports every region's symbol as a function that TVM calls.
 
@@ -113,29 +139,18 @@ def _laid_out(value: str) -> str:
     return f" {value}" if len(value) < 70 else f"\n      {value}"
 
 
-def _declaration(launch: AdapterLaunch) -> KernelDeclaration:
+def _declaration(launch: AnyAdapterLaunch) -> KernelDeclaration:
     symbol = kernel_symbol(launch.spec)
-    is_conv = launch.spec.family is Family.CONV2D
     return KernelDeclaration(
         symbol=symbol,
         workspace_symbol=workspace_symbol(symbol),
-        args_type="boltgen_conv2d_args" if is_conv else "boltgen_gemm_args",
+        args_type=launch.args_type,
     )
 
 
-def _region(launch: AdapterLaunch) -> AdapterRegion:
+def _region(launch: AnyAdapterLaunch) -> AdapterRegion:
     region = launch.region
-    fields = [*_sizes(launch.problem), *_tensors(launch), ("split_k", str(launch.split_k))]
-    comment = (
-        *comment_field("Operators", region.label),
-        *comment_field("Problem", describe(region.problem)),
-        *(
-            comment_field("Runs as", describe(launch.problem))
-            if launch.problem != region.problem
-            else ()
-        ),
-        *comment_field("Epilogue", f"D = {region.epilogue.describe()}"),
-    )
+    comment = (*comment_field("Operators", region.label), *launch.comment)
     parameters = [f"TensorView const& p{i}" for i in range(region.parameter_count)]
     return AdapterRegion(
         symbol=region.symbol,
@@ -143,23 +158,18 @@ def _region(launch: AdapterLaunch) -> AdapterRegion:
         comment=comment_lines(comment),
         parameters=",\n    ".join((*parameters, "TensorView const& output")),
         kernel=_declaration(launch),
-        fields=tuple(ArgumentField(name=name, value=_laid_out(value)) for name, value in fields),
+        fields=tuple(
+            ArgumentField(name=name, value=_laid_out(value)) for name, value in launch.fields()
+        ),
     )
 
 
-def _sizes(problem: Problem) -> list[tuple[str, str]]:
+def _sizes(problem: Problem) -> list[Field]:
     """The sizes and strides in the kernel's argument struct."""
     match problem:
         case Conv2d():
-            values = {
-                **{name: getattr(problem, name) for name in "nhwckrspq"},
-                "pad_h": problem.padding[0],
-                "pad_w": problem.padding[1],
-                "stride_h": problem.stride[0],
-                "stride_w": problem.stride[1],
-                "dilation_h": problem.dilation[0],
-                "dilation_w": problem.dilation[1],
-            }
+            extents = [(name, str(getattr(problem, name))) for name in "nhwckrspq"]
+            return extents + convolution_sizes(problem)
         case Gemm(m=m, n=n, k=k) | BatchedGemm(m=m, n=n, k=k):
             batched = problem if isinstance(problem, BatchedGemm) else None
             values = {
@@ -174,74 +184,14 @@ def _sizes(problem: Problem) -> list[tuple[str, str]]:
                 "batch_stride_b": n * k if batched and batched.b_batched else 0,
                 "batch_stride_d": m * n if batched else 0,
             }
-    return [(name, str(value)) for name, value in values.items()]
+            return [(name, str(value)) for name, value in values.items()]
 
 
-def _tensors(launch: AdapterLaunch) -> Iterator[tuple[str, str]]:
+def _tensors(launch: AdapterLaunch) -> Iterator[Field]:
     """The pointers in the kernel's argument struct, each with the check of its tensor."""
     region, problem = launch.region, launch.region.problem
-    a, b, d = _shapes(problem)
-    yield "a", _data(region.a, "A", problem.in_dtype, a)
-    yield "b", _data(region.b, "B", problem.in_dtype, b)
-    yield "d", _data(region.parameter_count, "D", problem.out_dtype, d, tensor="output")
-    m, n = _extent(problem)
-    seen = dict.fromkeys(LoadKind, 0)
-    for index, (load, operand) in enumerate(
-        zip(region.epilogue.loads, region.operands, strict=True)
-    ):
-        role = f"epilogue operand {load.kind.value}{seen[load.kind]}"
-        seen[load.kind] += 1
-        slices = (problem.batch,) if operand.batched and isinstance(problem, BatchedGemm) else ()
-        shape, rank = _operand_shape(load, m, n)
-        pointer = _data(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
-        ld = n if load.kind is LoadKind.TENSOR else 0
-        yield f"operands[{index}].pointer", pointer
-        yield f"operands[{index}].ld", str(ld)
-        yield f"operands[{index}].batch_stride", str(math.prod(shape) if slices else 0)
-
-
-def _data(index: int, role: str, dtype: DType, check: _ShapeCheck, tensor: str = "") -> str:
-    """The C++ call that checks parameter `index` and returns its pointer."""
-    shape, rank = check
-    extents = ", ".join(map(str, shape))
-    name = tensor or f"p{index}"
-    return f'call.data({name}, {index}, "{role}", {_TYPE[dtype]}, {{{extents}}}, Rank::{rank})'
-
-
-def _extent(problem: Problem) -> tuple[int, int]:
-    """M and N of one product."""
-    if isinstance(problem, Conv2d):
-        return problem.implicit_gemm.m, problem.implicit_gemm.n
-    return problem.m, problem.n
-
-
-def _shapes(problem: Problem) -> tuple[_ShapeCheck, _ShapeCheck, _ShapeCheck]:
-    """Expected shapes of A, B and D, and how strictly they are compared."""
-    match problem:
-        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, p=p, q=q):
-            return (
-                ((n, h, w, c), "kExact"),
-                ((k, r, s, c), "kExact"),
-                ((n, p, q, k), "kExact"),
-            )
-        case Gemm(m=m, n=n, k=k):
-            b = (k, n) if problem.b_layout is Layout.ROW else (n, k)
-            return ((m, k), "kMatrix"), (b, "kMatrix"), ((m, n), "kMatrix")
-        case BatchedGemm(m=m, n=n, k=k, batch=batch):
-            b = (k, n) if problem.b_layout is Layout.ROW else (n, k)
-            return (
-                ((batch, m, k) if problem.a_batched else (m, k), "kMatrix"),
-                ((batch, *b) if problem.b_batched else b, "kMatrix"),
-                ((batch, m, n), "kMatrix"),
-            )
-
-
-def _operand_shape(load: Load, m: int, n: int) -> _ShapeCheck:
-    """Shape of one slice of an operand, and how strictly it is compared."""
-    match load.kind:
-        case LoadKind.TENSOR:
-            return (m, n), "kMatrix"
-        case LoadKind.ROW:
-            return (n,), "kVector"
-        case LoadKind.COLUMN:
-            return (m,), "kVector"
+    a, b, d = tensor_shapes(problem)
+    yield "a", data_call(region.a, "A", problem.in_dtype, a)
+    yield "b", data_call(region.b, "B", problem.in_dtype, b)
+    yield "d", data_call(region.parameter_count, "D", problem.out_dtype, d, tensor="output")
+    yield from operand_fields(problem, region.epilogue, region.operands)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.chain import Chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
@@ -50,6 +52,42 @@ class Region:
     def accumulating_in(self, dtype: DType) -> Region:
         """The same region, its products summed in `dtype`."""
         return replace(self, problem=replace(self.problem, acc_dtype=dtype))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRoles:
+    """The parameters of a region that a layer of its chain reads."""
+
+    b: int
+    operands: tuple[Operand, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Their indices."""
+        return (self.b, *(operand.parameter for operand in self.operands))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRegion:
+    """One external function that computes a chain; `a` is the first layer's.
+
+    Raises:
+        InvalidProblemError: there are not as many roles as layers.
+    """
+
+    symbol: str
+    label: str
+    chain: Chain
+    parameter_count: int
+    a: int
+    layers: tuple[LayerRoles, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.layers) != len(self.chain.layers):
+            raise InvalidProblemError(
+                f"{self.symbol}: roles of {len(self.layers)} layers for a chain of "
+                f"{len(self.chain.layers)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

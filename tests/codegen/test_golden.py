@@ -11,10 +11,13 @@ from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.codegen.kernel import render_kernel
 from boltgen.settings import settings_from
 from tests.cases import golden_specs
+from tests.chain_cases import golden_chain_specs
+
+SPECS = {**golden_specs(), **golden_chain_specs()}
 
 
 def test_kernels_are_rendered_as_recorded(golden: Callable[[str, str], None]) -> None:
-    for name, spec in golden_specs().items():
+    for name, spec in SPECS.items():
         golden(f"{name}.cu", render_kernel(spec, "tests/golden").text)
 
 
@@ -23,7 +26,7 @@ def test_recorded_kernels_compile() -> None:
     tools = find_toolchain(chosen)
     units = [
         kernel_unit(render_kernel(spec, "tests/golden"), tools, DeviceCode.PTX)
-        for spec in golden_specs().values()
+        for spec in SPECS.values()
     ]
     outcomes = compile_all(units, Cache(chosen.cache_dir), jobs=chosen.jobs)
     for compiled in objects_or_raise(outcomes):

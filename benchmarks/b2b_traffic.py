@@ -1,0 +1,144 @@
+"""Global memory that back-to-back fusion saves: counted by the virtual GPU, not estimated.
+
+Bolt's chains (tables 1 and 2), each as one kernel and as a kernel for each layer with tiles of the
+same rows, so that weights are read as often. What the fused kernel does not move is what lies
+between the layers, written once and read once. M and the batch are cut: traffic is proportional.
+
+`bytes` are those that lanes ask for. `sector_bytes` are 32-byte sectors, what really moves: more
+where an access is narrow, like the columns of an intermediate of one channel.
+
+    python -m benchmarks.b2b_traffic --arch sm_80
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import write
+from boltgen.arch import Arch, arch_named
+from boltgen.ir.chain import Chain, ChainLayer, implicit_gemm, intermediate_bytes
+from boltgen.ir.problem import Problem
+from boltgen.runtime.device import activate
+from boltgen.space.b2b_kernel import chain_kernel_spec
+from boltgen.space.config import B2bConfig, Cutlass2Config, Residence
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.kernel import execution_problem, kernel_spec
+from boltgen.space.legality import violations
+from tests.cases import KernelCase
+from tests.chain_cases import ChainCase, paper_chains, paper_config
+from tests.kernels.conftest import build_libraries
+from tests.kernels.launch import Cuda, Launch, random_inputs
+from tests.kernels.launch_chain import judge_chain, random_chain_inputs
+
+_SECTOR_BYTES = 32
+
+
+def layer_config(problem: Problem, tiles: Cutlass2Config, arch: Arch) -> Cutlass2Config:
+    """The layer's tiles, or the nearest that a kernel of its own may have, without splits."""
+    if not violations(problem, tiles, arch):
+        return tiles
+    candidates = (config for config in enumerate_configs(problem, arch) if config.split_k == 1)
+    return min(
+        candidates,
+        key=lambda config: (
+            abs(config.threadblock.m - tiles.threadblock.m),
+            abs(config.threadblock.n - tiles.threadblock.n),
+            config.swizzle,
+        ),
+    )
+
+
+def layer_case(layer: ChainLayer, config: B2bConfig, index: int, arch: str) -> KernelCase:
+    """The layer as a kernel of its own."""
+    problem = execution_problem(layer.problem)
+    tiles = layer_config(problem, config.of_layer(index), arch_named(arch))
+    return KernelCase(
+        name=f"layer{index}",
+        spec=kernel_spec(problem, layer.epilogue, tiles, arch),
+        problem=problem,
+    )
+
+
+def traffic(launches: list[dict[str, Any]]) -> dict[str, int]:
+    """Launches, bytes asked for and bytes of sectors, of loads and stores."""
+    accesses = [launch[kind] for launch in launches for kind in ("global_load", "global_store")]
+    return {
+        "launches": len(launches),
+        "bytes": sum(access["bytes"] for access in accesses),
+        "sector_bytes": _SECTOR_BYTES * sum(access["sectors"] for access in accesses),
+    }
+
+
+def measure(name: str, chain: Chain, residence: Residence, arch: str, cuda: Cuda) -> dict[str, Any]:
+    """One chain, fused and not."""
+    config = paper_config(chain, arch, residence)
+    spec = chain_kernel_spec(chain, config, arch)
+    fused = ChainCase(name=name, spec=spec, chain=chain)
+    layers = [layer_case(layer, config, i, arch) for i, layer in enumerate(chain.layers)]
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = build_libraries([case.spec for case in layers], _folder(folder, "layers"))
+        chains = build_libraries([spec], _folder(folder, "chain"))
+        cuda.vgpu.clear_launches()
+        agreement = judge_chain(cuda, chains[spec], fused, random_chain_inputs(fused, rng))
+        if not agreement.within:
+            raise SystemExit(f"{name}: the fused kernel is wrong: {agreement}")
+        one = traffic(cuda.vgpu.counters())
+        conflicts = sum(launch["shared"]["bank_conflicts"] for launch in cuda.vgpu.counters())
+        cuda.vgpu.clear_launches()
+        for case in layers:
+            Launch(cuda, kernels[case.spec], case).run(random_inputs(case, rng))
+        many = traffic(cuda.vgpu.counters())
+    between = 2 * intermediate_bytes(chain)
+    return {
+        "chain": name,
+        "residence": residence.value,
+        "m": implicit_gemm(chain.layers[0]).m,
+        "config": str(config),
+        "unfused_configs": [str(case.spec.config) for case in layers],
+        "unfused": many,
+        "fused": one,
+        "intermediate_written_and_read_bytes": between,
+        "saved_over_intermediate": round((many["bytes"] - one["bytes"]) / between, 4),
+        "saved_sectors_over_intermediate": round(
+            (many["sector_bytes"] - one["sector_bytes"]) / between, 4
+        ),
+        "bank_conflicts_fused": conflicts,
+    }
+
+
+def _folder(parent: str, name: str) -> Path:
+    path = Path(parent) / name
+    path.mkdir()
+    return path
+
+
+def main() -> None:
+    """Count every chain in both residences."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="sm_80")
+    parser.add_argument("--rows", type=int, default=4096, help="most rows of a chain")
+    options = parser.parse_args()
+    device = activate("vgpu")
+    assert device.vgpu is not None
+    cuda = Cuda(device.vgpu)
+    cuda.vgpu.set_option("counters", "on")
+    rows = [
+        measure(name, chain, residence, options.arch, cuda)
+        for name, chain in paper_chains(options.rows, batch=1).items()
+        for residence in Residence
+    ]
+    write(
+        "b2b_traffic",
+        {"arch": options.arch, "chains": rows},
+        target="launches halve; global bytes fall by the intermediate's to within 3 %",
+    )
+
+
+if __name__ == "__main__":
+    main()

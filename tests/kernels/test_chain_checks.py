@@ -1,0 +1,73 @@
+"""Back-to-back kernels under the virtual GPU's checks and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from boltgen.space.b2b_kernel import ChainKernelSpec
+from tests.chain_cases import ChainCase, all_chain_cases
+from tests.kernels.launch import Cuda, KernelLibrary
+from tests.kernels.launch_chain import judge_chain, random_chain_inputs
+
+CASES = {case.name: case for case in all_chain_cases()}
+# Both residences and both ways of copying, a convolution, operands in inner layers, four layers.
+CHECKED = [
+    "rf-ragged",
+    "smem-row",
+    "smem-conv",
+    "sm75_smem-ragged",
+    "sm75_rf-row",
+    "smem-batch",
+    "smem4-four",
+    "rf3-two_tensors-per_channel-bias_gelu_tanh",
+    "paper-sm_80-shared_memory-gemm-2464x1x4x4",
+]
+
+
+@pytest.fixture
+def checking(cuda: Cuda) -> Iterator[Cuda]:
+    cuda.vgpu.set_option("check", "all")
+    cuda.vgpu.clear_findings()
+    yield cuda
+    cuda.vgpu.set_option("check", "none")
+    cuda.vgpu.clear_findings()
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_no_check_finds_anything(
+    name: str,
+    checking: Cuda,
+    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    case = CASES[name]
+    inputs = random_chain_inputs(case, rng)
+    for seed in ("0", "7"):
+        checking.vgpu.set_option("seed", seed)
+        assert judge_chain(checking, chain_kernels[case.spec], case, inputs).within
+    checking.vgpu.set_option("seed", "0")
+    assert [finding.message for finding in checking.vgpu.findings()] == []
+
+
+STAGED = [case for case in CASES.values() if case.spec.arch in ("sm_75", "sm_80")]
+
+
+@pytest.mark.parametrize("case", STAGED, ids=[case.name for case in STAGED])
+def test_no_access_to_shared_memory_has_bank_conflicts(
+    case: ChainCase,
+    cuda: Cuda,
+    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    cuda.vgpu.set_option("counters", "on")
+    cuda.vgpu.clear_launches()
+    try:
+        judge_chain(cuda, chain_kernels[case.spec], case, random_chain_inputs(case, rng))
+        (counted,) = cuda.vgpu.counters()
+    finally:
+        cuda.vgpu.set_option("counters", "off")
+    assert counted["shared"]["requests"] > 0
+    assert counted["shared"]["bank_conflicts"] == 0

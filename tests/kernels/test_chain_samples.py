@@ -1,0 +1,47 @@
+"""Random chains in random configs: if legality says yes, the kernel is right.
+
+`python -m tests.sweep_chains --seed N` runs as many more as there is time for.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.ir.chain import describe_chain
+from boltgen.space.b2b_kernel import ChainKernelSpec
+from tests.chain_cases import ChainCase
+from tests.chain_samples import sampled_cases
+from tests.kernels.conftest import build_libraries
+from tests.kernels.launch import Cuda, KernelLibrary
+from tests.kernels.launch_chain import judge_chain, random_chain_inputs
+
+# A library for each arch: two archs, six kernels each.
+CASES = [
+    case
+    for seed, arch in enumerate(("sm_75", "sm_80"))
+    for case in sampled_cases(random.Random(seed), (arch,), 6)
+]
+
+
+@pytest.fixture(scope="module")
+def sampled_kernels(
+    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+) -> dict[ChainKernelSpec, KernelLibrary]:
+    folder: Path = tmp_path_factory.mktemp("samples")
+    return build_libraries(list(dict.fromkeys(case.spec for case in CASES)), folder)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_what_legality_allows_is_right(
+    case: ChainCase,
+    cuda: Cuda,
+    sampled_kernels: dict[ChainKernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    inputs = random_chain_inputs(case, rng)
+    agreement = judge_chain(cuda, sampled_kernels[case.spec], case, inputs)
+    assert agreement.within, f"{describe_chain(case.chain)}: {agreement}"
