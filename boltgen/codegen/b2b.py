@@ -18,15 +18,10 @@ _ENTRY = {
 
 
 def chain_tiles_name(spec: ChainKernelSpec) -> str:
-    """The part of a symbol that tells tiles, layouts and alignments: `64_64x32_32x32_rf_r8`."""
-    layouts = "nhwc" if spec.family is Family.B2B_CONV2D else "r"
-    layers = "_".join(
-        f"{tile.n}x{tile.k}_{tile.warp_m}x{tile.warp_n}_s{tile.stages}"
-        f"{layer.b_layout.value[0]}{layer.alignment_b}"
-        for tile, layer in zip(spec.config.layers, spec.layers, strict=True)
-    )
+    """The part of a symbol that people want to see: rows, columns of each layer, `64x64x128_rf`."""
+    extents = (spec.config.threadblock_m, *(tile.n for tile in spec.config.layers))
     residence = "rf" if spec.config.residence is Residence.REGISTERS else "smem"
-    return f"{spec.config.threadblock_m}_{layers}_{residence}_{layouts}{spec.alignment_a}"
+    return f"{'x'.join(map(str, extents))}_{residence}"
 
 
 def describe_chain_kernel(spec: ChainKernelSpec) -> dict[str, str]:

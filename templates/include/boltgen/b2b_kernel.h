@@ -232,7 +232,7 @@ struct Chain {
     apply_epilogue<kLayer>(block, accumulators, [&](int m, int n, int half, Pair const& pair) {
       a[n / 2][m][n % 2 * 2 + half] = reinterpret_cast<unsigned const&>(pair);
     });
-    next.template multiply_unrolled<kN / Next::Shape::kK>(
+    next.template multiply<kN / Next::Shape::kK>(
         sums, block.template warp_column<kLayer + 1>(), block.lane,
         [&](typename Group::FragmentA& fragment, int column) {
           CUTLASS_PRAGMA_UNROLL
@@ -254,8 +254,7 @@ struct Chain {
   }
 };
 
-/// Checks of the layers, whatever the first one is. `k` is the first layer's, which B is checked
-/// for by the caller.
+/// Checks of the layers, whatever the first one is; the caller checks the first one's A and B.
 template <typename Kernel>
 class ChainCheck {
  public:

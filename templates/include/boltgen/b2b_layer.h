@@ -135,28 +135,23 @@ struct InnerLayer {
 
   /// Multiplies the layer's A with B; `load_a(fragment, column)` gives sixteen columns of A.
   ///
-  /// The first barrier inside also orders what the warps wrote to shared memory before.
-  template <typename LoadA>
+  /// The first barrier inside also orders what the warps wrote to shared memory before. Where A is
+  /// in registers, which no variable can index, kUnrolledSteps is the threadblock's steps along K.
+  template <int kUnrolledSteps = 0, typename LoadA>
   CUTLASS_DEVICE void multiply(FragmentC& accumulators, int column, int lane, LoadA&& load_a) {
     if constexpr (!kAsync) {
       copy_.finish(tile(0));
     }
-    for (int step = 0; step < steps_; ++step) {
-      multiply_step(accumulators, step, column, lane, load_a);
-    }
-  }
-
-  /// The same with all of the threadblock's K unrolled: registers cannot be indexed by a variable.
-  template <int kSteps, typename LoadA>
-  CUTLASS_DEVICE void multiply_unrolled(FragmentC& accumulators, int column, int lane,
-                                        LoadA&& load_a) {
-    if constexpr (!kAsync) {
-      copy_.finish(tile(0));
-    }
-    CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      if (step < steps_) {
+    if constexpr (kUnrolledSteps == 0) {
+      for (int step = 0; step < steps_; ++step) {
         multiply_step(accumulators, step, column, lane, load_a);
+      }
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int step = 0; step < kUnrolledSteps; ++step) {
+        if (step < steps_) {
+          multiply_step(accumulators, step, column, lane, load_a);
+        }
       }
     }
   }
