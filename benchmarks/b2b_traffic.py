@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,15 @@ from boltgen.arch import Arch, arch_named
 from boltgen.ir.chain import Chain, ChainLayer, implicit_gemm, intermediate_bytes
 from boltgen.ir.problem import Problem
 from boltgen.runtime.device import activate
-from boltgen.space.b2b_kernel import chain_kernel_spec
+from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
 from boltgen.space.config import B2bConfig, Cutlass2Config, Residence
 from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import execution_problem, kernel_spec
+from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
 from boltgen.space.legality import violations
 from tests.cases import KernelCase
-from tests.chain_cases import ChainCase, paper_chains, paper_config
+from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
 from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, Launch, random_inputs
+from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
 _SECTOR_BYTES = 32
@@ -74,33 +75,49 @@ def traffic(launches: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def measure(name: str, chain: Chain, residence: Residence, arch: str, cuda: Cuda) -> dict[str, Any]:
-    """One chain, fused and not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A chain as one kernel, and as a kernel for each layer."""
+
+    fused: ChainCase
+    layers: tuple[KernelCase, ...]
+
+
+def comparison(name: str, chain: Chain, residence: Residence, arch: str) -> Comparison:
+    """Both ways, with tiles of the same rows."""
     config = paper_config(chain, arch, residence)
-    spec = chain_kernel_spec(chain, config, arch)
-    fused = ChainCase(name=name, spec=spec, chain=chain)
-    layers = [layer_case(layer, config, i, arch) for i, layer in enumerate(chain.layers)]
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        kernels = build_libraries([case.spec for case in layers], _folder(folder, "layers"))
-        chains = build_libraries([spec], _folder(folder, "chain"))
-        cuda.vgpu.clear_launches()
-        agreement = judge_chain(cuda, chains[spec], fused, random_chain_inputs(fused, rng))
-        if not agreement.within:
-            raise SystemExit(f"{name}: the fused kernel is wrong: {agreement}")
-        one = traffic(cuda.vgpu.counters())
-        conflicts = sum(launch["shared"]["bank_conflicts"] for launch in cuda.vgpu.counters())
-        cuda.vgpu.clear_launches()
-        for case in layers:
-            Launch(cuda, kernels[case.spec], case).run(random_inputs(case, rng))
-        many = traffic(cuda.vgpu.counters())
-    between = 2 * intermediate_bytes(chain)
+    return Comparison(
+        fused=ChainCase(name=name, spec=chain_kernel_spec(chain, config, arch), chain=chain),
+        layers=tuple(layer_case(layer, config, i, arch) for i, layer in enumerate(chain.layers)),
+    )
+
+
+def measure(
+    compared: Comparison,
+    chains: dict[ChainKernelSpec, KernelLibrary],
+    kernels: dict[KernelSpec, KernelLibrary],
+    cuda: Cuda,
+) -> dict[str, Any]:
+    """What both ways launch and move."""
+    fused, rng = compared.fused, np.random.default_rng(0)
+    cuda.vgpu.clear_launches()
+    inputs = random_chain_inputs(fused, rng)
+    agreement = judge_chain(cuda, chains[fused.spec], fused, inputs)
+    if not agreement.within:
+        raise SystemExit(f"{fused.name}: the fused kernel is wrong: {agreement}")
+    one = traffic(cuda.vgpu.counters())
+    conflicts = sum(launch["shared"]["bank_conflicts"] for launch in cuda.vgpu.counters())
+    cuda.vgpu.clear_launches()
+    for case in compared.layers:
+        Launch(cuda, kernels[case.spec], case).run(random_inputs(case, rng))
+    many = traffic(cuda.vgpu.counters())
+    between = 2 * intermediate_bytes(fused.chain)
     return {
-        "chain": name,
-        "residence": residence.value,
-        "m": implicit_gemm(chain.layers[0]).m,
-        "config": str(config),
-        "unfused_configs": [str(case.spec.config) for case in layers],
+        "chain": fused.name,
+        "residence": fused.spec.config.residence.value,
+        "m": implicit_gemm(fused.chain.layers[0]).m,
+        "config": str(fused.spec.config),
+        "unfused_configs": [str(case.spec.config) for case in compared.layers],
         "unfused": many,
         "fused": one,
         "intermediate_written_and_read_bytes": between,
@@ -128,11 +145,19 @@ def main() -> None:
     assert device.vgpu is not None
     cuda = Cuda(device.vgpu)
     cuda.vgpu.set_option("counters", "on")
-    rows = [
-        measure(name, chain, residence, options.arch, cuda)
+    compared = [
+        comparison(name, chain, residence, options.arch)
         for name, chain in paper_chains(options.rows, batch=1).items()
         for residence in Residence
     ]
+    # With the kernels of the tests, so that those that are compiled already are not again.
+    fused = dict.fromkeys(case.spec for case in all_chain_cases())
+    fused.update(dict.fromkeys(both.fused.spec for both in compared))
+    apart = dict.fromkeys(case.spec for both in compared for case in both.layers)
+    with tempfile.TemporaryDirectory() as folder:
+        chains = build_libraries(list(fused), _folder(folder, "chains"))
+        kernels = build_libraries(list(apart), _folder(folder, "layers"))
+        rows = [measure(both, chains, kernels, cuda) for both in compared]
     write(
         "b2b_traffic",
         {"arch": options.arch, "chains": rows},

@@ -89,6 +89,14 @@ class ChainRegion:
                 f"{len(self.chain.layers)}"
             )
 
+    def accumulating_in(self, dtype: DType) -> ChainRegion:
+        """The same region, its products summed in `dtype`."""
+        layers = tuple(
+            replace(layer, problem=replace(layer.problem, acc_dtype=dtype))
+            for layer in self.chain.layers
+        )
+        return replace(self, chain=replace(self.chain, layers=layers))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:

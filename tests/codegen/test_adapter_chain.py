@@ -11,6 +11,7 @@ from boltgen.codegen.adapter import render_adapter
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import Chain, execution_chain
+from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.region import ChainRegion, Convention, LayerRoles, Operand
 from boltgen.space.b2b_kernel import chain_kernel_spec
@@ -74,6 +75,13 @@ def test_shapes_are_the_models_and_sizes_the_kernels() -> None:
         'call.data(output, 6, "D", kFloat16, {1, 9, 7, 56}, Rank::kExact)',
     ):
         assert expected in text
+
+
+def test_a_region_may_sum_in_fp16() -> None:
+    region = chain_launch("x", CHAINS["conv"]).region
+    half = region.accumulating_in(DType.F16)
+    assert {layer.problem.acc_dtype for layer in half.chain.layers} == {DType.F16}
+    assert half.accumulating_in(DType.F32) == region
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
