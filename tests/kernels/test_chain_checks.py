@@ -22,7 +22,7 @@ CHECKED = [
     "sm75_rf-row",
     "smem-batch",
     "smem4-four",
-    "rf3-two_tensors-per_channel-bias_gelu_tanh",
+    "rf3-two_tensors-per_channel-bias_silu",
     "paper-sm_80-shared_memory-gemm-2464x1x4x4",
 ]
 
@@ -52,7 +52,16 @@ def test_no_check_finds_anything(
     assert [finding.message for finding in checking.vgpu.findings()] == []
 
 
-STAGED = [case for case in CASES.values() if case.spec.arch in ("sm_75", "sm_80")]
+# Kernels whose first layer and last epilogue, which are CUTLASS's, have no conflicts either.
+STAGED = [
+    case
+    for name, case in CASES.items()
+    if name in ("rf-row", "rf-conv", "smem-row", "smem-conv", "smem-batch")
+    or (
+        name.startswith("paper-sm_80")
+        and any(chain in name for chain in ("32768", "conv-112", "conv-56"))
+    )
+]
 
 
 @pytest.mark.parametrize("case", STAGED, ids=[case.name for case in STAGED])
