@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 # All ones: a NaN in FP16 and in FP32, and -1 as a semaphore.
 _POISON_BYTE = 0xFF
-_PADDING = 8  # elements between rows: a multiple of every alignment
+PADDING = 8  # elements between rows: a multiple of every alignment
 
 
 class KernelError(Exception):
@@ -150,20 +150,30 @@ def poison(shape: Sequence[int], dtype: Any) -> Array:
     return array
 
 
-def padded(matrix: Array) -> Array:
+def padded(matrix: Array, padding: int = PADDING) -> Array:
     """`matrix` with NaN behind every row."""
     rows, columns = matrix.shape[-2:]
-    result = poison((*matrix.shape[:-2], rows, columns + _PADDING), matrix.dtype)
+    result = poison((*matrix.shape[:-2], rows, columns + padding), matrix.dtype)
     result[..., :columns] = matrix
     return result
 
 
 class Launch:
-    """One launch of a case, on a device of its arch where no other is named."""
+    """One launch of a case, on a device of its arch where no other is named.
+
+    `packed` for tensors without gaps at allocations' beginnings, whose sectors can be counted.
+    """
 
     def __init__(
-        self, cuda: Cuda, library: KernelLibrary, case: KernelCase, arch: str | None = None
+        self,
+        cuda: Cuda,
+        library: KernelLibrary,
+        case: KernelCase,
+        arch: str | None = None,
+        *,
+        packed: bool = False,
     ) -> None:
+        self._packed = packed
         self._cuda, self._library, self._case = cuda, library, case
         self._arch = arch or case.spec.arch
         self._symbol = kernel_symbol(case.spec)
@@ -178,8 +188,12 @@ class Launch:
         finally:
             self._cuda.free_all()
 
+    def _padded(self, matrix: Array) -> Array:
+        return padded(matrix, 0 if self._packed else PADDING)
+
     def _upload(self, array: Array, alignment: int) -> int:
-        return self._cuda.upload(array, skip_bytes=min(16, alignment * array.itemsize))
+        skip = 0 if self._packed else min(16, alignment * array.itemsize)
+        return self._cuda.upload(array, skip_bytes=skip)
 
     def _launch(self, args: Args) -> None:
         args.split_k = self._case.split_k
@@ -193,7 +207,7 @@ class Launch:
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
         vector = 1 if kind is LoadKind.COLUMN else self._case.spec.alignment_d
         if kind is LoadKind.TENSOR and not isinstance(self._case.problem, Conv2d):
-            array = padded(array)
+            array = self._padded(array)
         stride = array[0].size if batched else 0
         ld = array.shape[-1] if kind is LoadKind.TENSOR else 0
         return Operand(self._upload(array, vector), ld, stride)
@@ -205,8 +219,8 @@ class Launch:
     def _run_gemm(self, problem: Problem, inputs: Inputs) -> Array:
         assert isinstance(problem, Gemm | BatchedGemm)
         spec = self._case.spec
-        a, b = padded(inputs.a), padded(inputs.b)
-        d = padded(poison(output_shape(problem), spec.out_dtype.value))
+        a, b = self._padded(inputs.a), self._padded(inputs.b)
+        d = self._padded(poison(output_shape(problem), spec.out_dtype.value))
         args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
         args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
         if isinstance(problem, BatchedGemm):

@@ -18,7 +18,7 @@ from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import Operand, conv2d_extents
 from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from tests.chain_cases import ChainCase
-from tests.kernels.launch import Array, Cuda, KernelLibrary, padded, poison
+from tests.kernels.launch import PADDING, Array, Cuda, KernelLibrary, padded, poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,12 @@ def _operand_shapes(
 
 
 class ChainLaunch:
-    """One launch of a case, on a device of its arch."""
+    """One launch of a case, on a device of its arch; `packed` as for `Launch`."""
 
-    def __init__(self, cuda: Cuda, library: KernelLibrary, case: ChainCase) -> None:
+    def __init__(
+        self, cuda: Cuda, library: KernelLibrary, case: ChainCase, *, packed: bool = False
+    ) -> None:
+        self._packed = packed
         self._cuda, self._library, self._case = cuda, library, case
 
     def run(self, inputs: ChainInputs) -> Array:
@@ -81,7 +84,7 @@ class ChainLaunch:
         case, last = self._case, self._case.chain.layers[-1].problem
         is_conv = isinstance(case.chain, Conv2dChain)
         d = poison(output_shape(last), case.spec.out_dtype.value)
-        d = d if is_conv else padded(d)
+        d = d if is_conv else self._padded(d)
         args = self._conv2d(inputs.a) if isinstance(case.chain, Conv2dChain) else self._gemm(inputs)
         args.d = self._upload(d, case.spec.layers[-1].alignment_d)
         if isinstance(args, GemmChainArgs):
@@ -102,7 +105,7 @@ class ChainLaunch:
 
     def _gemm(self, inputs: ChainInputs) -> GemmChainArgs:
         first = implicit_gemm(self._case.chain.layers[0])
-        a = padded(inputs.a)
+        a = self._padded(inputs.a)
         args = GemmChainArgs(m=first.m, k=first.k, batch=batch_of(self._case.chain))
         args.a = self._upload(a, self._case.spec.alignment_a)
         args.lda = a.shape[-1]
@@ -121,7 +124,7 @@ class ChainLaunch:
     def _set_layer(self, args: ChainLayerArgs, index: int, inputs: LayerInputs) -> None:
         case, layer = self._case, self._case.chain.layers[index]
         spec = case.spec.layers[index]
-        b = inputs.b if isinstance(case.chain, Conv2dChain) else padded(inputs.b)
+        b = inputs.b if isinstance(case.chain, Conv2dChain) else self._padded(inputs.b)
         if isinstance(case.chain, Conv2dChain):
             b = b.reshape(b.shape[0], -1)
         args.n = implicit_gemm(layer).n
@@ -131,7 +134,7 @@ class ChainLaunch:
         batched = case.batched_operands and isinstance(layer.problem, BatchedGemm)
         for i, (load, array) in enumerate(zip(layer.epilogue.loads, inputs.operands, strict=True)):
             is_tensor = load.kind is LoadKind.TENSOR
-            rows = padded(array) if is_tensor and isinstance(case.chain, GemmChain) else array
+            rows = self._padded(array) if is_tensor and isinstance(case.chain, GemmChain) else array
             vector = 1 if load.kind is LoadKind.COLUMN else spec.alignment_d
             args.operands[i] = Operand(
                 self._upload(rows, vector),
@@ -139,14 +142,23 @@ class ChainLaunch:
                 rows[0].size if batched else 0,
             )
 
+    def _padded(self, matrix: Array) -> Array:
+        return padded(matrix, 0 if self._packed else PADDING)
+
     def _upload(self, array: Array, alignment: int) -> int:
-        return self._cuda.upload(array, skip_bytes=min(16, alignment * array.itemsize))
+        skip = 0 if self._packed else min(16, alignment * array.itemsize)
+        return self._cuda.upload(array, skip_bytes=skip)
 
 
 def judge_chain(
-    cuda: Cuda, library: KernelLibrary, case: ChainCase, inputs: ChainInputs
+    cuda: Cuda,
+    library: KernelLibrary,
+    case: ChainCase,
+    inputs: ChainInputs,
+    *,
+    packed: bool = False,
 ) -> reference.Agreement:
     """How the kernel's output compares with the oracle's."""
-    actual = ChainLaunch(cuda, library, case).run(inputs)
+    actual = ChainLaunch(cuda, library, case, packed=packed).run(inputs)
     expected = enclose_chain(case.chain, inputs.a, inputs.layers)
     return reference.compare(actual, expected.exact, expected.bound)
