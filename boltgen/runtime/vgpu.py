@@ -30,7 +30,8 @@ class LaunchRecord:
     block: tuple[int, int, int]
     dynamic_shared_bytes: int
     warp_instructions: int
-    wall_s: float
+    wall_s: float  # of this machine
+    modelled_s: float  # of the kernel on the device; 0 with the option `times=host`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class _Launch(ctypes.Structure):
         ("dynamic_shared_bytes", ctypes.c_uint64),
         ("warp_instructions", ctypes.c_uint64),
         ("seconds", ctypes.c_double),
+        ("modelled_seconds", ctypes.c_double),
     )
 
 
@@ -129,6 +131,7 @@ class Vgpu:
                 dynamic_shared_bytes=launch.dynamic_shared_bytes,
                 warp_instructions=launch.warp_instructions,
                 wall_s=launch.seconds,
+                modelled_s=launch.modelled_seconds,
             )
             for launch in found[:count]
         ]

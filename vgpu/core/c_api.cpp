@@ -30,6 +30,7 @@ uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity) {
     out[k].dynamic_shared_bytes = r.dynamic_shared;
     out[k].warp_instructions = r.warp_instructions;
     out[k].seconds = r.seconds;
+    out[k].modelled_seconds = static_cast<double>(r.time.ns) * 1e-9;
   }
   return kept.size();
 }

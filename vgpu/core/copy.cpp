@@ -8,7 +8,10 @@
 #include "core/capture.h"
 #include "core/host_memory.h"
 #include "core/memory.h"
+#include "core/options.h"
 #include "core/stream.h"
+#include "core/timeline.h"
+#include "core/timing.h"
 
 namespace vgpu {
 namespace {
@@ -41,6 +44,8 @@ Code transfer(void* to, const void* from, u64 bytes) {
   return fail(Code::kInvalidValue, text.str());
 }
 
+bool on_host(const void* p) { return !is_device_memory(p) || kind_of(p) == MemoryKind::kHost; }
+
 bool overlap(const void* a, const void* b, u64 bytes) {
   const u64 x = reinterpret_cast<u64>(a);
   const u64 y = reinterpret_cast<u64>(b);
@@ -61,6 +66,7 @@ Code perform(const Copy2d& c) {
     }
     follow_copy(to, from, c.width);
   }
+  pass_ns(copy_ns(*options().device, c.width * c.height, on_host(c.to) || on_host(c.from)), 0);
   return Code::kSuccess;
 }
 
@@ -77,6 +83,8 @@ Code perform(const Fill2d& f) {
     }
     for (u64 k = 0; k < bytes; k += f.element) std::memcpy(to + k, &f.value, f.element);
   }
+  // It writes only.
+  pass_ns(copy_ns(*options().device, f.width * f.element * f.height / 2, false), 0);
   return Code::kSuccess;
 }
 
@@ -145,8 +153,9 @@ Code fill_async(const Fill2d& fill, void* stream) {
 }
 
 Code copy_now(const Copy2d& copy) {
-  const Code code = unsafe_while_capturing("a copy that waits");
-  return code == Code::kSuccess ? copy_async(copy, nullptr) : code;
+  Code code = unsafe_while_capturing("a copy that waits");
+  if (code == Code::kSuccess) code = copy_async(copy, nullptr);
+  return code == Code::kSuccess ? synchronize_stream(nullptr) : code;
 }
 
 Code fill_now(const Fill2d& fill) {

@@ -36,7 +36,10 @@ void put(std::ostream& out, const LaunchRecord& r) {
       << ", \"registers\": " << r.registers << ", \"static_shared_bytes\": " << r.static_shared
       << ", \"dynamic_shared_bytes\": " << r.dynamic_shared
       << ", \"resident_blocks\": " << r.resident_blocks
-      << ", \"resident_warps\": " << r.resident_warps << ", \"occupancy\": " << r.occupancy << "}";
+      << ", \"resident_warps\": " << r.resident_warps << ", \"occupancy\": " << r.occupancy
+      << ", \"modelled\": {\"us\": " << static_cast<double>(r.time.ns) * 1e-3
+      << ", \"bound_by\": \"" << r.time.bound_by << "\", \"waves\": " << r.time.waves
+      << ", \"dram_bytes\": " << r.time.dram_bytes << "}}";
 }
 
 }  // namespace

@@ -9,6 +9,18 @@
 
 namespace vgpu {
 
+// What a multiprocessor does each clock, and what lies behind it: for the model of time only.
+struct Rates {
+  int fp32_results;   // FP32 additions, multiplications or both
+  int half_results;   // FP16; a packed instruction has two a lane
+  int fp64_results;   //
+  int conversions;    //
+  int mma_flop;       // FP16 tensor cores, of mma.sync
+  int l2_bytes;       // from L2 to all multiprocessors together
+  int memory_clocks;  // round trip to DRAM
+  int host_mb_per_s;  // PCIe, one way
+};
+
 struct DeviceModel {
   int capability;  // 80
   const char* name;
@@ -24,6 +36,10 @@ struct DeviceModel {
   int memory_bus_bits;
   u64 memory_bytes;
   int fp32_per_fp64;
+  Rates rates;
+
+  // Bytes a second: two transfers each clock.
+  double dram_bandwidth() const { return memory_clock_khz * 1e3 * 2 * memory_bus_bits / 8; }
 };
 
 inline constexpr int kSharedPerBlock = 48 * 1024;  // without opting in

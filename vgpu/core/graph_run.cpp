@@ -9,6 +9,7 @@
 #include "core/graph_handles.h"
 #include "core/memory.h"
 #include "core/options.h"
+#include "core/timeline.h"
 
 namespace vgpu {
 
@@ -75,18 +76,29 @@ Code put_in_order(Graph& g) {
   return Code::kSuccess;
 }
 
-// A fault stops the rest, but it is what follows the launch that reports it.
+// A fault stops the rest, but it is what follows the launch that reports it. Every node starts when
+// those that it depends on have ended; the graph ends with the last.
 Code run_nodes(const Graph& g, std::minstd_rand* random) {
+  const InGraph in_graph;
+  const u64 begin = work_ns();
+  u64 end = begin;
+  std::vector<u64> ends(g.nodes.size(), begin);
   const std::vector<size_t> order =
       random ? ordered(g, [&](size_t n) { return (*random)() % n; }) : g.order;
   for (size_t k : order) {
     const Node& node = g.nodes[k];
-    if (!node.enabled) continue;
+    work_ns() = begin;
+    for (const size_t earlier : node.after) work_ns() = std::max(work_ns(), ends[earlier]);
     Code code = Code::kSuccess;
-    if (const Graph* child = node.work.child()) code = run_nodes(*child, random);
-    if (node.work.run) code = node.work.run();
+    if (node.enabled) {
+      if (const Graph* child = node.work.child()) code = run_nodes(*child, random);
+      if (node.work.run) code = node.work.run();
+    }
     if (code != Code::kSuccess || has_fault()) return code;
+    ends[k] = work_ns();
+    end = std::max(end, ends[k]);
   }
+  work_ns() = end;
   return Code::kSuccess;
 }
 

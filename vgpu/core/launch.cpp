@@ -11,6 +11,7 @@
 #include "core/findings.h"
 #include "core/memory.h"
 #include "core/options.h"
+#include "core/timeline.h"
 #include "exec/check.h"
 #include "exec/scheduler.h"
 
@@ -273,6 +274,17 @@ void describe(Kernel& kernel, const LaunchShape& shape, const Counters& counters
                    static_cast<double>(options().device->threads_per_sm);
 }
 
+// Where tensors start: the parameters that are addresses of device memory.
+std::vector<u64> pointers_among(const u8* params, u32 bytes, const AllocationIndex& index) {
+  std::vector<u64> found;
+  for (u32 at = 0; at + sizeof(u64) <= bytes; at += sizeof(u64)) {
+    u64 value;
+    std::memcpy(&value, params + at, sizeof(value));
+    if (find_allocation(index, value, 1)) found.push_back(value);
+  }
+  return found;
+}
+
 Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const u8* params,
          u32 param_bytes) {
   u64 resident = 0;
@@ -300,8 +312,9 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.params = params;
   state.param_bytes = param_bytes;
   state.allocations = index.get();
-  state.counting = options().counting;
-  state.late_copies = options().late_copies;
+  state.counting = o.counting;
+  state.samples = o.model_times ? kSampledBlocks : 0;
+  state.late_copies = o.late_copies;
   static std::atomic<u32> grids{0};
   const u32 grid_id = ++grids;
   state.seed = o.seed;
@@ -316,10 +329,21 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   // Races are followed, and a seed is obeyed, by one host thread.
   const int threads = o.seed || (o.checks & kRacecheck) ? 1 : o.threads;
   const auto begin = std::chrono::steady_clock::now();
-  const GridResult result =
+  GridResult result =
       run_grid(state, *o.isa, threads, static_cast<u32>(o.device->multiprocessors), grid_id);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (workspace) release(workspace, MemoryKind::kModule);
+  ModelledTime time;
+  if (o.model_times && !result.fault) {
+    LaunchWork work;
+    work.blocks = static_cast<u64>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+    work.warps = (shape.block[0] * shape.block[1] * shape.block[2] + kWarpSize - 1) / kWarpSize;
+    work.resident = static_cast<int>(resident / static_cast<u64>(o.device->multiprocessors));
+    work.samples = std::move(result.samples);
+    work.pointers = pointers_among(params, param_bytes, *index);
+    time = model_time(*o.device, work);
+    pass_ns(launch_gap_ns() + time.ns, time.share);
+  }
   {
     const std::lock_guard lock(records_mutex);
     LaunchRecord r = {};
@@ -327,6 +351,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     r.dynamic_shared = shape.dynamic_shared;
     r.warp_instructions = result.instructions;
     r.seconds = seconds.count();
+    r.time = time;
     if (state.counting) describe(kernel, shape, result.counters, &r);
     std::memcpy(r.grid, shape.grid, sizeof(r.grid));
     std::memcpy(r.block, shape.block, sizeof(r.block));

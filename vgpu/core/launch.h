@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/module.h"
+#include "core/timing.h"
 #include "exec/counters.h"
 
 namespace vgpu {
@@ -60,8 +61,9 @@ struct LaunchRecord {
   u32 block[3];
   u64 dynamic_shared;
   u64 warp_instructions;
-  double seconds;
-  bool counted;  // only then there is more:
+  double seconds;     // of the host
+  ModelledTime time;  // where options say so
+  bool counted;       // only then there is more:
   Counters counters;
   u32 registers;  // a thread
   u64 static_shared;

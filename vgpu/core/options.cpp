@@ -80,11 +80,16 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
       return fail(Code::kInvalidValue, "vgpu option counters=" + value + ": know on and off");
     }
     o.counting = value == "on";
+  } else if (name == "times") {
+    if (value != "model" && value != "host") {
+      return fail(Code::kInvalidValue, "vgpu option times=" + value + ": know model and host");
+    }
+    o.model_times = value == "model";
   } else {
     return fail(Code::kInvalidValue,
                 "vgpu has no option '" + name +
                     "': know device, threads, isa, check, fresh, copies, counters, "
-                    "seed, timeout");
+                    "times, seed, timeout");
   }
   return Code::kSuccess;
 }

@@ -19,13 +19,15 @@ struct Options {
   u64 seed;          // of a random order of blocks and warps; 0: in order
   int timeout_s;     // of a launch; 0: none
   bool counting = false;
+  bool model_times = true;  // of events; else the host's
 };
 
 // The settings in force. The first call reads the environment.
 const Options& options();
 
 // Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck, initcheck, racecheck,
-// synccheck, deadlock, all, none), copies (late, eager), seed, timeout.
+// synccheck, deadlock, all, none), copies (late, eager), counters (on, off),
+// times (model, host), seed, timeout.
 Code set_option(const std::string& name, const std::string& value);
 
 }  // namespace vgpu

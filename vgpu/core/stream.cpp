@@ -1,10 +1,14 @@
 #include "core/stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
 
 #include "core/capture.h"
+#include "core/graph.h"
+#include "core/options.h"
+#include "core/timeline.h"
 
 namespace vgpu {
 namespace {
@@ -129,6 +133,7 @@ Code record_event(void* event, void* stream) {
   e->frontier = capturing ? s->frontier : std::set<size_t>();
   e->recorded = true;
   e->when = std::chrono::steady_clock::now();
+  e->at_ns = ready_ns(*s, is_legacy(stream));
   return sticky_error();
 }
 
@@ -152,6 +157,8 @@ Code wait_event(void* stream, void* event) {
     s->capture = e->capture;
     s->capture->members.insert(s);
     s->frontier.insert(e->frontier.begin(), e->frontier.end());
+  } else if (e->recorded) {
+    finish_at(*s, is_legacy(stream), std::max(s->end_ns, e->at_ns));
   }
   return sticky_error();
 }
@@ -171,7 +178,9 @@ Code elapsed(void* begin, void* end, float* ms) {
   if (!a->recorded || !b->recorded) {
     return fail(Code::kInvalidHandle, "the time between two events needs both to be recorded");
   }
-  *ms = std::chrono::duration<float, std::milli>(b->when - a->when).count();
+  *ms = options().model_times
+            ? static_cast<float>(static_cast<double>(static_cast<s64>(b->at_ns - a->at_ns)) * 1e-6)
+            : std::chrono::duration<float, std::milli>(b->when - a->when).count();
   return sticky_error();
 }
 
@@ -183,6 +192,7 @@ Code synchronize_stream(void* stream) {
     return spoil(*s->capture, Code::kCaptureUnsupported,
                  "the host waits for a stream that is capturing");
   }
+  host_reaches(ready_ns(*s, is_legacy(stream)));
   return sticky_error();
 }
 
@@ -190,12 +200,16 @@ Code synchronize_event(void* event) {
   Event* e = nullptr;
   Code code = find_event(event, &e);
   if (code == Code::kSuccess) code = not_in_a_capture(*e);
-  return code == Code::kSuccess ? sticky_error() : code;
+  if (code != Code::kSuccess) return code;
+  host_reaches(e->at_ns);
+  return sticky_error();
 }
 
 Code synchronize_device() {
   const Code code = unsafe_while_capturing("a wait for the whole device");
-  return code == Code::kSuccess ? sticky_error() : code;
+  if (code != Code::kSuccess) return code;
+  host_reaches(last_ns());
+  return sticky_error();
 }
 
 Code submit(void* stream, Work work) {
@@ -211,7 +225,10 @@ Code submit(void* stream, Work work) {
       return Code::kSuccess;
     }
   }
-  return work.run();
+  work_ns() = ready_ns(*s, is_legacy(stream));
+  const Code code = work.run();
+  finish_at(*s, is_legacy(stream), work_ns());
+  return code;
 }
 
 }  // namespace vgpu

@@ -1,5 +1,6 @@
 // Streams and events. Work is done when it is issued, in order, unless the stream is capturing:
-// then it becomes a node of a graph. An event is the host's clock.
+// then it becomes a node of a graph. An event has the time of its stream (timeline.h), and the
+// host's.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "exec/types.h"
 
 namespace vgpu {
 
@@ -18,12 +20,14 @@ struct Stream {
   unsigned long long id = 0;
   std::shared_ptr<Capture> capture;
   std::set<size_t> frontier;  // of the capture's graph: the nodes that the next one depends on
+  u64 end_ns = 0;             // of its last work, modelled
 };
 
 struct Event {
   unsigned flags = 0;
   bool recorded = false;
   std::chrono::steady_clock::time_point when;
+  u64 at_ns = 0;                     // modelled
   std::shared_ptr<Capture> capture;  // recorded in a stream that was capturing
   std::set<size_t> frontier;
 };

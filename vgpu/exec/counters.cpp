@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "exec/sample.h"
 #include "exec/warp.h"
 
 namespace vgpu {
 namespace {
 
-constexpr u64 kSectorBytes = 32;
 constexpr u32 kBanks = 32;
 
 template <class Lane>
@@ -20,7 +20,13 @@ const Lane* operand(const Warp& w, const Ins& i, int k) {
   return reinterpret_cast<const Lane*>(w.registers + i.ops[k]);
 }
 
-void count_global(Traffic& t, const u64* address, const u32* bytes, u32 mask) {
+Traffic& traffic_of(Counters& c, Category access) {
+  return access == Category::kStore ? c.stores : access == Category::kAtomic ? c.atomics : c.loads;
+}
+
+void count_global(Counters& c, BlockSample* sample, Category access, const u64* address,
+                  const u32* bytes, u32 mask) {
+  Traffic& t = traffic_of(c, access);
   u64 sectors[2 * kWarpSize];
   int touched = 0;
   for (u32 left = mask; left; left &= left - 1) {
@@ -31,7 +37,10 @@ void count_global(Traffic& t, const u64* address, const u32* bytes, u32 mask) {
     sectors[touched++] = (address[l] + bytes[l] - 1) / kSectorBytes;
   }
   std::sort(sectors, sectors + touched);
-  t.sectors += static_cast<u64>(std::unique(sectors, sectors + touched) - sectors);
+  touched = static_cast<int>(std::unique(sectors, sectors + touched) - sectors);
+  t.sectors += static_cast<u64>(touched);
+  if (sample && access != Category::kStore) sample->read.add(sectors, touched);
+  if (sample && access != Category::kLoad) sample->written.add(sectors, touched);
   ++t.requests;
 }
 
@@ -61,10 +70,6 @@ void count_shared(Counters& c, const u32* address, u32 mask, u32 bytes) {
   }
 }
 
-Traffic& traffic_of(Counters& c, Category access) {
-  return access == Category::kStore ? c.stores : access == Category::kAtomic ? c.atomics : c.loads;
-}
-
 // An access through 64-bit addresses, of which some may lie in shared memory.
 void count_wide(Counters& c, const Warp& w, const Ins& i, const CountInfo& info, u32 mask) {
   const u64* base = operand<u64>(w, i, info.address);
@@ -81,7 +86,7 @@ void count_wide(Counters& c, const Warp& w, const Ins& i, const CountInfo& info,
     global |= static_cast<u32>(window == 0) << l;
     shared |= static_cast<u32>(window == kSharedWindow) << l;
   }
-  if (global & mask) count_global(traffic_of(c, info.access), address, bytes, global & mask);
+  if (global & mask) count_global(c, w.sample, info.access, address, bytes, global & mask);
   if (shared & mask) count_shared(c, offset, shared & mask, info.bytes);
 }
 
@@ -104,7 +109,7 @@ void count_async_copy(Counters& c, const Warp& w, const Ins& i, u32 mask) {
     address[l] = source[l] + static_cast<u64>(i.imm >> 20);
     bytes[l] = (nothing >> l & 1u) ? 0 : wanted ? std::min(wanted[l], i.extra) : i.extra;
   }
-  count_global(c.loads, address, bytes, mask);
+  count_global(c, w.sample, Category::kLoad, address, bytes, mask);
   count_shared(c, offset, mask, i.extra);
 }
 
@@ -116,6 +121,17 @@ void count_matrix_load(Counters& c, const Warp& w, const Ins& i, const CountInfo
 }
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+// Tensor cores multiply as many bits each clock whatever the type; of doubles a sixteenth as many
+// values as of halves. Source: NVIDIA's A100 white paper, peak rates.
+u32 sixteenths(const std::string& mma) {
+  const auto multiplies = [&](const char* type) { return mma.find(type) != mma.npos; };
+  if (multiplies("f64")) return 16 * 16;
+  if (multiplies("tf32")) return 2 * 16;
+  if (multiplies("s8") || multiplies("u8")) return 16 / 2;
+  if (multiplies("s4") || multiplies("u4")) return 16 / 4;
+  return multiplies("b1") ? 1 : 16;
+}
 
 u32 number_after(const std::string& text, size_t at) {
   return static_cast<u32>(std::strtoul(text.c_str() + at, nullptr, 10));
@@ -141,10 +157,13 @@ CountInfo count_info(const std::string& name) {
         2 * number_after(name, 5) * number_after(name, n + 1) * number_after(name, k + 1);
     if (starts_with(name, "mma.m8n8k4.") && !starts_with(name, "mma.m8n8k4.f64"))
       info.mma_operations *= 4;  // Volta's makes four products
+    info.mma_cost = info.mma_operations * sixteenths(name);
   } else if (starts_with(name, "ldmatrix.x")) {
     info.touches = Touches::kMatrix;
     info.address = static_cast<u8>(number_after(name, 10));
     info.rows = static_cast<u8>(8 * info.address);
+  } else if (name == "poll") {
+    info.polls = true;
   } else if (name == "cp.async") {
     info.touches = Touches::kAsyncCopy;
   } else if (starts_with(name, "ld.") || starts_with(name, "st.") || starts_with(name, "atom.")) {
@@ -186,6 +205,7 @@ void Counters::add(const Counters& other) {
   predicated_off += other.predicated_off;
   thread_instructions += other.thread_instructions;
   mma_operations += other.mma_operations;
+  mma_cost += other.mma_cost;
   shared_requests += other.shared_requests;
   shared_bytes += other.shared_bytes;
   shared_wavefronts += other.shared_wavefronts;
@@ -194,8 +214,8 @@ void Counters::add(const Counters& other) {
 
 void count(Warp& w, const Ins& i, u32 mask) {
   if (w.waiting) return;  // the second look of a warp at a barrier
-  Counters& c = *w.counters;
   const CountInfo& info = w.launch->program->counted[static_cast<size_t>(w.pc)];
+  Counters& c = w.sample && info.waits ? w.sample->waiting : *w.counters;
   if (info.category != Category::kNone) {
     if (!mask) {
       ++c.predicated_off;
@@ -206,6 +226,7 @@ void count(Warp& w, const Ins& i, u32 mask) {
   }
   if (!mask) return;
   c.mma_operations += info.mma_operations;
+  c.mma_cost += info.mma_cost;
   u32 offset[kWarpSize];
   switch (info.touches) {
     case Touches::kNothing:

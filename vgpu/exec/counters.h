@@ -45,6 +45,9 @@ struct CountInfo {
   u8 bytes = 0;                       // a lane
   u8 rows = 0;                        // of ldmatrix
   u32 mma_operations = 0;
+  u32 mma_cost = 0;
+  bool polls = false;  // follows a load that another block may be waited for with
+  bool waits = false;  // in a loop that does nothing but wait: how often it runs means nothing
 };
 // From the name of an operation; its category is that of the PTX instruction.
 CountInfo count_info(const std::string& operation);
@@ -60,6 +63,7 @@ struct Counters {
   u64 predicated_off = 0;                                     // for all lanes
   u64 thread_instructions = 0;
   u64 mma_operations = 0;  // multiplications and additions
+  u64 mma_cost = 0;        // those, in sixteenths of what FP16 operations take
   Traffic loads, stores, atomics;
   u64 shared_requests = 0;
   u64 shared_bytes = 0;

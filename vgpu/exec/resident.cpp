@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace vgpu {
 namespace {
@@ -106,6 +107,14 @@ void Resident::start(u64 linear) {
   if (!launch_.checks) return;
   cta_.check = &cta_check_;
   start_checks(cta_, warps_.data(), shared_bytes_);
+}
+
+void Resident::count_into(Counters& counters, std::unique_ptr<BlockSample> sample) {
+  sample_ = std::move(sample);
+  for (Warp& w : warps_) {
+    w.sample = sample_.get();
+    w.counters = sample_ ? &sample_->counters : &counters;
+  }
 }
 
 void Resident::set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {

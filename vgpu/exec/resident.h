@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/check.h"
+#include "exec/sample.h"
 #include "exec/warp.h"
 
 namespace vgpu {
@@ -20,6 +21,9 @@ class Resident {
   void start(u64 linear);
   std::vector<Warp>& warps() { return warps_; }
   Cta& cta() { return cta_; }
+  // From now on until the next start: what counters are added to, and the sample, or null.
+  void count_into(Counters& counters, std::unique_ptr<BlockSample> sample);
+  std::unique_ptr<BlockSample>& sample() { return sample_; }
 
   // Where every warp stands, for people.
   std::string where() const;
@@ -43,6 +47,7 @@ class Resident {
   size_t warp_bytes_ = 0;  // registers, and their shadows
   u64 signature_ = 0;
   Cta cta_ = {};
+  std::unique_ptr<BlockSample> sample_;
   std::vector<Warp> warps_;
   Buffer registers_, shared_, local_;
   // Only where something is watched:

@@ -59,6 +59,9 @@ class Grid {
     GridResult r;
     r.instructions = instructions_;
     r.counters = counters_;
+    std::sort(samples_.begin(), samples_.end(),
+              [](const BlockSample& a, const BlockSample& b) { return a.block < b.block; });
+    r.samples = std::move(samples_);
     if (stop_) r.fault = report_;
     return r;
   }
@@ -83,8 +86,9 @@ class Grid {
             idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
           running.push_back(std::move(idle.back()));
           idle.pop_back();
-          running.back()->start(block_at(next));
-          for (Warp& w : running.back()->warps()) w.counters = &counters;
+          const u64 block = block_at(next);
+          running.back()->start(block);
+          running.back()->count_into(counters, new_sample(block));
           current = running.size() - 1;
         }
       }
@@ -92,6 +96,7 @@ class Grid {
       const Turn turn = take_turns(*running[current]);
       if (turn == Turn::kFault) break;
       if (turn == Turn::kDone) {
+        keep(std::move(running[current]->sample()), counters);
         idle.push_back(std::move(running[current]));
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(current));
         current = 0;
@@ -119,6 +124,30 @@ class Grid {
         for (Warp& w : r->warps()) instructions_ += w.instructions;
       }
     }
+  }
+
+  // Where the model of time wants to know what the block does: blocks spread over the grid, with
+  // the first and the last.
+  std::unique_ptr<BlockSample> new_sample(u64 block) const {
+    const u64 wanted = std::min<u64>(launch_.samples, total_);
+    if (!wanted) return nullptr;
+    const u64 last = std::max<u64>(total_ - 1, 1);
+    // The sample that lies nearest below or at the block, of those at k * (total - 1) / (wanted -
+    // 1).
+    const u64 k = (block * (wanted - 1) + last - 1) / last;
+    if (wanted < total_ && (wanted == 1 ? block : k * (total_ - 1) / (wanted - 1) - block))
+      return nullptr;
+    auto sample = std::make_unique<BlockSample>();
+    sample->block = block;
+    return sample;
+  }
+
+  void keep(std::unique_ptr<BlockSample> sample, Counters& counters) {
+    if (!sample) return;
+    counters.add(sample->counters);
+    counters.add(sample->waiting);
+    const std::lock_guard lock(mutex_);
+    samples_.push_back(std::move(*sample));
   }
 
   u64 block_at(u64 k) const {
@@ -180,7 +209,7 @@ class Grid {
         const u64 before = w.instructions;
         const u32 polls = w.polls;
         w.budget = before + (launch_.seed ? random_() % 1024 : kSlice);
-        const Status status = launch_.counting ? isa_.run_counting(w) : isa_.run(w);
+        const Status status = w.sample || launch_.counting ? isa_.run_counting(w) : isa_.run(w);
         progress |= w.instructions != before || w.done;
         left -= std::min(left, launch_.find_deadlock ? w.instructions - before
                                : w.polls != polls    ? kPollCost
@@ -232,6 +261,7 @@ class Grid {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   Counters counters_;
+  std::vector<BlockSample> samples_;
   FaultReport report_ = {};
   std::mt19937_64 random_;  // of a seed: there is one host thread then
   u64 stride_ = 1;

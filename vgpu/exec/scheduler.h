@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "exec/op_table.h"
+#include "exec/sample.h"
 #include "exec/warp.h"
 
 namespace vgpu {
@@ -19,8 +21,9 @@ struct FaultReport {
 
 struct GridResult {
   std::optional<FaultReport> fault;
-  u64 instructions = 0;  // of warps
-  Counters counters;     // where they are on
+  u64 instructions = 0;              // of warps
+  Counters counters;                 // where they are on
+  std::vector<BlockSample> samples;  // as many as were asked for, in the order of the grid
 };
 
 GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,

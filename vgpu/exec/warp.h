@@ -70,6 +70,7 @@ struct Cta;
 struct LaunchState;
 struct WarpCheck;
 struct CtaCheck;
+struct BlockSample;
 class CheckRun;
 
 inline constexpr int kDivergenceDepth = 256;
@@ -103,9 +104,10 @@ struct Warp {
   u32 copy_capacity;
   u32 copy_head;
   u32 copy_count;
-  u32 group;           // copies issued now belong to this group
-  Counters* counters;  // null when they are off
-  WarpCheck* check;    // null when nothing is watched
+  u32 group;            // copies issued now belong to this group
+  Counters* counters;   // null when they are off
+  BlockSample* sample;  // of the block, where its time is taken from it; or null
+  WarpCheck* check;     // null when nothing is watched
   Fault fault;
   DivergenceEntry stack[kDivergenceDepth];
 };
@@ -131,6 +133,7 @@ struct LaunchState {
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
   bool counting;
+  u32 samples;       // blocks to count for the model of time, spread over the grid
   u32 resident;      // blocks that the device would run at once
   u64 workspace;     // of the grid's barrier; 0 unless the launch is cooperative
   CheckRun* checks;  // null when nothing is watched

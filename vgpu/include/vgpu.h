@@ -14,7 +14,8 @@ typedef struct {
   uint32_t block[3];
   uint64_t dynamic_shared_bytes;
   uint64_t warp_instructions;
-  double seconds;
+  double seconds;          /* of the host */
+  double modelled_seconds; /* of the kernel on the device; 0 with times=host */
 } vgpu_launch;
 
 typedef struct {       /* texts are valid until the calling thread asks for findings again */

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/sample.h"
 #include "ptx/builder.h"
 #include "ptx/opcode.h"
 
@@ -111,6 +112,7 @@ std::unique_ptr<Program> Builder::run() {
     program_->code.push_back(ins);
     program_->counted.push_back(d.count);
   }
+  mark_waits(*program_);
   if (checks_) attach_watches(code_, slots_, checks_, *program_);
   return std::move(program_);
 }
