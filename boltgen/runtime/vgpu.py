@@ -31,7 +31,7 @@ class LaunchRecord:
     dynamic_shared_bytes: int
     warp_instructions: int
     wall_s: float  # of this machine
-    modelled_s: float  # of the kernel on the device; 0 with the option `times=host`
+    modelled_s: float  # of the kernel on the device; 0 where nothing asked for times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

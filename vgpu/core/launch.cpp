@@ -313,7 +313,8 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.param_bytes = param_bytes;
   state.allocations = index.get();
   state.counting = o.counting;
-  state.samples = o.model_times ? kSampledBlocks : 0;
+  const bool modelled = o.model_times && (o.counting || times_are_wanted());
+  state.samples = modelled ? kSampledBlocks : 0;
   state.late_copies = o.late_copies;
   static std::atomic<u32> grids{0};
   const u32 grid_id = ++grids;
@@ -334,7 +335,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (workspace) release(workspace, MemoryKind::kModule);
   ModelledTime time;
-  if (o.model_times && !result.fault) {
+  if (modelled && !result.fault) {
     LaunchWork work;
     work.blocks = static_cast<u64>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
     work.warps = (shape.block[0] * shape.block[1] * shape.block[2] + kWarpSize - 1) / kWarpSize;

@@ -133,6 +133,7 @@ Code record_event(void* event, void* stream) {
   e->frontier = capturing ? s->frontier : std::set<size_t>();
   e->recorded = true;
   e->when = std::chrono::steady_clock::now();
+  if (!(e->flags & kDisableTiming)) want_times();
   e->at_ns = ready_ns(*s, is_legacy(stream));
   return sticky_error();
 }

@@ -1,6 +1,7 @@
 #include "core/timeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <limits>
 #include <mutex>
@@ -24,6 +25,7 @@ struct State {
   u64 legacy = 0;    // end of the legacy default stream's work
   u64 blocking = 0;  // of all streams that it waits for
   u64 last = 0;
+  std::atomic<bool> wanted{false};
   std::deque<Running> running;  // the latest, as they were issued
 };
 State& state() {
@@ -35,6 +37,9 @@ thread_local u64 work = 0;
 thread_local int graphs = 0;
 
 }  // namespace
+
+void want_times() { state().wanted = true; }
+bool times_are_wanted() { return state().wanted; }
 
 u64 ready_ns(const Stream& stream, bool legacy) {
   State& s = state();

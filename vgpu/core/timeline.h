@@ -15,6 +15,11 @@ void host_reaches(u64 ns);
 // The end of all work of all streams.
 u64 last_ns();
 
+// Times cost time: launches are not looked at before the first event is recorded that can be asked
+// for one.
+void want_times();
+bool times_are_wanted();
+
 // While a host thread does a piece of work (submit), the time at which it starts, and then ends.
 u64& work_ns();
 // Moves that time on: by so long, after waiting until so large a share of the device is free. A

@@ -38,7 +38,7 @@ inline constexpr u64 kLaunchNs = 900;
 inline constexpr u64 kNodeNs = 500;
 
 // Blocks of a launch that are looked at.
-inline constexpr u32 kSampledBlocks = 8;
+inline constexpr u32 kSampledBlocks = 4;
 
 ModelledTime model_time(const DeviceModel& device, LaunchWork& work);
 

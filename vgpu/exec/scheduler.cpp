@@ -43,6 +43,10 @@ class Grid {
     stride_ = launch.seed ? random_() % total_ : 1;
     while (std::gcd(stride_, total_) != 1) ++stride_;
     offset_ = launch.seed ? random_() % total_ : 0;
+    // The samples are spread over the grid, the first and the last block among them.
+    const u64 samples = std::min<u64>(launch.samples, total_);
+    for (u64 k = 0; k < samples; ++k)
+      sampled_.push_back(k * (total_ - 1) / std::max<u64>(samples - 1, 1));
   }
 
   // What one host thread does until no CTA is left.
@@ -126,17 +130,8 @@ class Grid {
     }
   }
 
-  // Where the model of time wants to know what the block does: blocks spread over the grid, with
-  // the first and the last.
   std::unique_ptr<BlockSample> new_sample(u64 block) const {
-    const u64 wanted = std::min<u64>(launch_.samples, total_);
-    if (!wanted) return nullptr;
-    const u64 last = std::max<u64>(total_ - 1, 1);
-    // The sample that lies nearest below or at the block, of those at k * (total - 1) / (wanted -
-    // 1).
-    const u64 k = (block * (wanted - 1) + last - 1) / last;
-    if (wanted < total_ && (wanted == 1 ? block : k * (total_ - 1) / (wanted - 1) - block))
-      return nullptr;
+    if (!std::binary_search(sampled_.begin(), sampled_.end(), block)) return nullptr;
     auto sample = std::make_unique<BlockSample>();
     sample->block = block;
     return sample;
@@ -261,6 +256,7 @@ class Grid {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   Counters counters_;
+  std::vector<u64> sampled_;  // blocks that are looked at for the model of time, in order
   std::vector<BlockSample> samples_;
   FaultReport report_ = {};
   std::mt19937_64 random_;  // of a seed: there is one host thread then

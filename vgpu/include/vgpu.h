@@ -15,7 +15,7 @@ typedef struct {
   uint64_t dynamic_shared_bytes;
   uint64_t warp_instructions;
   double seconds;          /* of the host */
-  double modelled_seconds; /* of the kernel on the device; 0 with times=host */
+  double modelled_seconds; /* of the kernel on the device; 0 where nobody asked (README.md) */
 } vgpu_launch;
 
 typedef struct {       /* texts are valid until the calling thread asks for findings again */

@@ -1,0 +1,301 @@
+"""Modelled times: equal for equal launches, more for more work, and what bounds a kernel shows."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boltgen.errors import VgpuError
+from tests.vgpu.driver import CudaError, Driver, entry
+
+# Every thread copies 16 bytes: 512 a warp, 4096 a block of 256.
+COPY = entry(
+    ["u64", "u64"],
+    ".reg .b32 %r<8>; .reg .b64 %d<8>;",
+    """
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d2, %r3, 16;
+    add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+    ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d3]; st.global.v4.u32 [%d4], {%r4,%r5,%r6,%r7}; ret;
+    """,
+)
+# p1 rounds of a multiplication; shared memory is read with a stride of p2 bytes between lanes.
+ROUNDS = entry(
+    ["u64", "u32", "u32"],
+    """.reg .pred %p; .reg .b32 %r<8>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+    .shared .align 16 .b8 tile[4096];""",
+    """
+    ld.param.u64 %d0, [p0]; ld.param.u32 %r1, [p1]; ld.param.u32 %r5, [p2];
+    mov.u32 %r0, %tid.x; mov.u32 %r3, tile; and.b32 %r4, %r0, 31; mad.lo.u32 %r3, %r4, %r5, %r3;
+    mov.f32 %f0, 0f3F800000; st.shared.f32 [%r3], %f0; mov.u32 %r2, 0;
+    LOOP: ld.shared.f32 %f1, [%r3]; fma.rn.f32 %f0, %f0, %f1, %f1;
+    add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, %r1; @%p bra LOOP;
+    st.global.f32 [%d0], %f0; ret;
+    """,
+)
+# Every block waits until the one before it has added one: how often it looks is chance.
+CHAIN = entry(
+    ["u64"],
+    ".reg .pred %p; .reg .b32 %r<4>; .reg .b64 %d<2>;",
+    """
+    ld.param.u64 %d0, [p0]; mov.u32 %r0, %ctaid.x;
+    WAIT: ld.acquire.gpu.global.u32 %r1, [%d0]; setp.ne.u32 %p, %r0, %r1; @%p bra WAIT;
+    add.u32 %r2, %r0, 1; st.release.gpu.global.u32 [%d0], %r2; ret;
+    """,
+)
+
+
+class Stream:
+    """A stream and its events, through the driver's interface."""
+
+    def __init__(self, driver: Driver, *, non_blocking: bool = True) -> None:
+        self._driver = driver
+        self.handle = ctypes.c_void_p()
+        driver.call("cuStreamCreate", ctypes.byref(self.handle), int(non_blocking))
+
+    def record(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self._driver.call("cuEventCreate", ctypes.byref(event), 0)
+        self._driver.call("cuEventRecord", event, self.handle)
+        return event
+
+    def launch(self, function: Any, arguments: list[Any], blocks: int, threads: int = 256) -> None:
+        pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        shape = (blocks, 1, 1, threads, 1, 1, 0)
+        self._driver.call("cuLaunchKernel", function, *shape, self.handle, pointers, None)
+
+
+def elapsed_us(driver: Driver, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+    driver.call("cuEventSynchronize", end)
+    milliseconds = ctypes.c_float()
+    driver.call("cuEventElapsedTime", ctypes.byref(milliseconds), begin, end)
+    return 1e3 * milliseconds.value
+
+
+@pytest.fixture
+def timed(driver: Driver) -> Iterator[Driver]:
+    yield driver
+    driver.vgpu.set_option("times", "model")
+    driver.vgpu.set_option("threads", 2)
+
+
+def copy_arguments(driver: Driver, blocks: int) -> list[Any]:
+    array = np.zeros(blocks * 4096, np.uint8)
+    return [ctypes.c_uint64(driver.buffer(array).address) for _ in range(2)]
+
+
+def copy_us(driver: Driver, blocks: int) -> float:
+    """The time of a kernel that reads and writes 4096 bytes a block."""
+    stream, function = Stream(driver), driver.function(driver.load(COPY), "k")
+    arguments = copy_arguments(driver, blocks)
+    begin = stream.record()
+    stream.launch(function, arguments, blocks)
+    return elapsed_us(driver, begin, stream.record())
+
+
+def rounds_us(driver: Driver, rounds: int, blocks: int = 1, stride: int = 4) -> float:
+    stream, function = Stream(driver), driver.function(driver.load(ROUNDS), "k")
+    to = driver.buffer(np.zeros(1, np.float32)).address
+    begin = stream.record()
+    numbers = [ctypes.c_uint32(rounds), ctypes.c_uint32(stride)]
+    stream.launch(function, [ctypes.c_uint64(to), *numbers], blocks)
+    return elapsed_us(driver, begin, stream.record())
+
+
+# Source: vgpu/core/timing.h, of a launch into a stream.
+LAUNCH_US = 0.9
+A100_BYTES_PER_US = 1215e6 * 2 * 5120 / 8 / 1e6
+
+
+def test_a_pair_of_events_around_nothing_lies_no_time_apart(timed: Driver) -> None:
+    stream = Stream(timed)
+    begin = stream.record()
+    assert elapsed_us(timed, begin, stream.record()) == 0.0
+
+
+def test_equal_launches_take_equal_times_however_busy_the_host_is(timed: Driver) -> None:
+    times = set()
+    for threads in (1, 2, 7):
+        timed.vgpu.set_option("threads", threads)
+        times |= {copy_us(timed, 300) for _ in range(2)}
+    timed.vgpu.set_option("counters", "on")
+    times.add(copy_us(timed, 300))
+    timed.vgpu.set_option("counters", "off")
+    assert len(times) == 1
+
+
+def test_a_kernel_that_streams_takes_its_bytes_over_the_bandwidth(timed: Driver) -> None:
+    for blocks in (2048, 8192):
+        bytes_moved = 2 * 4096 * blocks
+        wanted = LAUNCH_US + bytes_moved / A100_BYTES_PER_US
+        assert copy_us(timed, blocks) == pytest.approx(wanted, abs=0.002)
+
+
+def test_tensors_in_one_allocation_are_told_apart(timed: Driver) -> None:
+    # As in a pool: what lies between the two is not touched.
+    blocks = 2048
+    pool = timed.buffer(np.zeros(16 * blocks * 4096, np.uint8)).address
+    stream, function = Stream(timed), timed.function(timed.load(COPY), "k")
+    begin = stream.record()
+    ends = [ctypes.c_uint64(pool), ctypes.c_uint64(pool + 15 * blocks * 4096)]
+    stream.launch(function, ends, blocks)
+    assert elapsed_us(timed, begin, stream.record()) == copy_us(timed, blocks)
+
+
+def test_more_work_never_takes_less_time(timed: Driver) -> None:
+    copies = [copy_us(timed, blocks) for blocks in (1, 8, 100, 108, 109, 1000, 4000)]
+    assert copies == sorted(copies)
+    rounds = [rounds_us(timed, count, blocks=300) for count in (1, 10, 100, 400)]
+    assert rounds == sorted(rounds)
+    assert len(set(rounds)) == len(rounds)
+
+
+def test_twice_the_full_waves_take_twice_the_time(timed: Driver) -> None:
+    timed.vgpu.set_option("counters", "on")
+    timed.vgpu.clear_launches()
+    one = rounds_us(timed, 50, blocks=108 * 8) - LAUNCH_US
+    two = rounds_us(timed, 50, blocks=2 * 108 * 8) - LAUNCH_US
+    counted = timed.vgpu.counters()
+    timed.vgpu.set_option("counters", "off")
+    assert two == pytest.approx(2 * one, abs=0.002)
+    assert [c["modelled"]["waves"] for c in counted] == [1.0, 2.0]
+    assert [c["modelled"]["us"] for c in counted] == pytest.approx([one, two], abs=0.001)
+
+
+def test_bank_conflicts_take_time(timed: Driver) -> None:
+    timed.vgpu.set_option("counters", "on")
+    timed.vgpu.clear_launches()
+    plain, conflicting = (rounds_us(timed, 100, 864, stride) for stride in (4, 128))
+    bounds = [c["modelled"]["bound_by"] for c in timed.vgpu.counters()]
+    timed.vgpu.set_option("counters", "off")
+    assert bounds == ["issue", "shared memory"]
+    # 32 wavefronts a load, one a clock; 8 blocks of 8 warps on a multiprocessor.
+    assert conflicting - LAUNCH_US == pytest.approx(64 * 101 * 32 / 1410, rel=0.01)
+    assert conflicting > 5 * plain
+
+
+def test_a_faster_device_is_faster(timed: Driver) -> None:
+    slow, fast = [], []
+    for device, times in (("sm_86", slow), ("sm_90", fast)):
+        timed.vgpu.set_option("device", device)
+        times += [copy_us(timed, 4096), rounds_us(timed, 100, 2000)]
+    assert all(a > b for a, b in zip(slow, fast, strict=True))
+
+
+def test_waiting_for_other_blocks_is_not_counted(timed: Driver) -> None:
+    times = set()
+    for threads in (1, 2, 5):
+        timed.vgpu.set_option("threads", threads)
+        stream, function = Stream(timed), timed.function(timed.load(CHAIN), "k")
+        semaphore = timed.buffer(np.zeros(1, np.uint32)).address
+        begin = stream.record()
+        stream.launch(function, [ctypes.c_uint64(semaphore)], 40, threads=32)
+        times.add(elapsed_us(timed, begin, stream.record()))
+    assert len(times) == 1
+
+
+def test_streams_share_the_device(timed: Driver) -> None:
+    function = timed.function(timed.load(ROUNDS), "k")
+    to = ctypes.c_uint64(timed.buffer(np.zeros(1, np.float32)).address)
+    arguments = [to, ctypes.c_uint32(400), ctypes.c_uint32(4)]
+
+    def both_us(blocks: int) -> float:
+        """From the start of two launches in two streams to the end of both."""
+        first, second = Stream(timed), Stream(timed)
+        timed.call("cuCtxSynchronize")
+        begin = first.record()
+        for stream in (first, second):
+            stream.launch(function, arguments, blocks)
+        return max(elapsed_us(timed, begin, s.record()) for s in (first, second))
+
+    few, many = 100, 108 * 8
+    assert both_us(few) == pytest.approx(rounds_us(timed, 400, few), abs=0.002)
+    assert both_us(many) == pytest.approx(2 * rounds_us(timed, 400, many), abs=0.002)
+
+
+def test_a_stream_that_waits_for_an_event_goes_on_after_it(timed: Driver) -> None:
+    function = timed.function(timed.load(COPY), "k")
+    arguments = copy_arguments(timed, 100)
+    first, second = Stream(timed), Stream(timed)
+    begin = first.record()
+    first.launch(function, arguments, 100)
+    done = first.record()
+    timed.call("cuStreamWaitEvent", second.handle, done, 0)
+    assert elapsed_us(timed, begin, second.record()) == elapsed_us(timed, begin, done) > 0
+
+
+def test_the_default_stream_waits_for_blocking_streams_only(timed: Driver) -> None:
+    function = timed.function(timed.load(COPY), "k")
+    arguments = copy_arguments(timed, 100)
+    for non_blocking in (False, True):
+        stream, legacy = Stream(timed, non_blocking=non_blocking), Stream(timed)
+        legacy.handle = ctypes.c_void_p()
+        timed.call("cuCtxSynchronize")
+        begin = stream.record()
+        stream.launch(function, arguments, 100)
+        waited = elapsed_us(timed, begin, legacy.record())
+        assert (waited == 0) == non_blocking
+
+
+@contextmanager
+def captured(driver: Driver, stream: Stream) -> Iterator[ctypes.c_void_p]:
+    """An executable graph of what is submitted to the stream inside of the block."""
+    executable, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    driver.call("cuStreamBeginCapture_v2", stream.handle, 0)
+    yield executable
+    driver.call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+    driver.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
+
+
+def test_a_graph_takes_the_time_of_its_nodes_which_follow_each_other_sooner(timed: Driver) -> None:
+    function = timed.function(timed.load(COPY), "k")
+    arguments = copy_arguments(timed, 100)
+    stream = Stream(timed)
+    with captured(timed, stream) as graph:
+        for _ in range(5):
+            stream.launch(function, arguments, 100)
+    begin = stream.record()
+    timed.call("cuGraphLaunch", graph, stream.handle)
+    as_graph = elapsed_us(timed, begin, stream.record())
+    begin = stream.record()
+    for _ in range(5):
+        stream.launch(function, arguments, 100)
+    one_by_one = elapsed_us(timed, begin, stream.record())
+    # Source: vgpu/core/timing.h: 0.9 us before a launch, 0.5 us before a node.
+    assert one_by_one - as_graph == pytest.approx(5 * 0.4, abs=0.001)
+
+
+def test_copies_take_time_by_where_they_go(timed: Driver) -> None:
+    stream, host = Stream(timed), np.zeros(1 << 24, np.uint8)
+    to, source = (ctypes.c_uint64(timed.buffer(host).address) for _ in range(2))
+    size, pointer = ctypes.c_size_t(host.nbytes), ctypes.c_void_p(host.ctypes.data)
+    times = []
+    for name, where in (("cuMemcpyDtoDAsync_v2", source), ("cuMemcpyHtoDAsync_v2", pointer)):
+        begin = stream.record()
+        timed.call(name, to, where, size, stream.handle)
+        times.append(elapsed_us(timed, begin, stream.record()))
+    within, across = times
+    assert within == pytest.approx(2 * host.nbytes / A100_BYTES_PER_US, abs=0.002)
+    assert across == pytest.approx(host.nbytes / 32e3, abs=0.002)  # PCIe 4.0, 32 GB/s
+
+
+def test_the_hosts_times_are_there_for_those_who_want_them(timed: Driver) -> None:
+    timed.vgpu.set_option("times", "host")
+    assert copy_us(timed, 300) > 0
+    assert timed.vgpu.launches()[-1].modelled_s == 0.0
+    with pytest.raises(VgpuError, match="times=guess: know model and host"):
+        timed.vgpu.set_option("times", "guess")
+
+
+def test_an_event_without_timing_has_no_time(timed: Driver) -> None:
+    stream, event = Stream(timed), ctypes.c_void_p()
+    timed.call("cuEventCreate", ctypes.byref(event), 2)
+    timed.call("cuEventRecord", event, stream.handle)
+    with pytest.raises(CudaError, match="timing disabled"):
+        elapsed_us(timed, stream.record(), event)
