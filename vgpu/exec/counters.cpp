@@ -128,7 +128,9 @@ u32 sixteenths(const std::string& mma) {
   const auto multiplies = [&](const char* type) { return mma.find(type) != mma.npos; };
   if (multiplies("f64")) return 16 * 16;
   if (multiplies("tf32")) return 2 * 16;
-  if (multiplies("s8") || multiplies("u8")) return 16 / 2;
+  for (const char* byte : {"s8", "u8", "e4m3", "e5m2"}) {
+    if (multiplies(byte)) return 16 / 2;
+  }
   if (multiplies("s4") || multiplies("u4")) return 16 / 4;
   return multiplies("b1") ? 1 : 16;
 }
