@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from boltgen.arch import ARCHES, Arch
 from boltgen.errors import VgpuError
 from tests.vgpu.driver import CudaError, Driver, entry
 
@@ -299,3 +300,31 @@ def test_an_event_without_timing_has_no_time(timed: Driver) -> None:
     timed.call("cuEventRecord", event, stream.handle)
     with pytest.raises(CudaError, match="timing disabled"):
         elapsed_us(timed, stream.record(), event)
+
+
+@pytest.mark.parametrize(
+    "arch", [a for a in ARCHES.values() if a.cutlass_api == 2], ids=lambda a: a.name
+)
+def test_a_device_is_the_one_that_the_cost_model_knows(timed: Driver, arch: Arch) -> None:
+    """The virtual GPU's rows and `boltgen.arch` say the same of a device."""
+    timed.vgpu.set_option("device", arch.name)
+
+    def attribute(number: int) -> int:
+        value = ctypes.c_int()
+        timed.call("cuDeviceGetAttribute", ctypes.byref(value), number, 0)
+        return value.value
+
+    # Numbers of CUdevice_attribute.
+    assert attribute(16) == arch.sm_count
+    assert attribute(39) == arch.max_threads_per_sm
+    assert attribute(106) == arch.max_ctas_per_sm
+    assert attribute(82) == arch.registers_per_sm
+    assert attribute(81) == arch.shared_memory_per_sm_bytes
+    assert attribute(97) == arch.shared_memory_per_cta_bytes
+    assert attribute(111) == arch.reserved_shared_memory_bytes
+    assert attribute(38) == arch.l2_bytes
+    # Two transfers a clock. H200's data sheet rounds its 4.9 TB/s down; its tensor figure holds at
+    # a lower clock than its highest.
+    bytes_per_us = attribute(36) * 2 * attribute(37) / 8 / 1e3
+    assert bytes_per_us == pytest.approx(arch.dram_gb_per_s * 1e3, rel=0.03)
+    assert attribute(13) == pytest.approx(arch.boost_mhz * 1e3, rel=0.09)
