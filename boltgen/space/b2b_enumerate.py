@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
@@ -36,6 +37,7 @@ class _Block:
     instruction: Shape
 
 
+@lru_cache(maxsize=256)
 def enumerate_chain_configs(chain: Chain, arch: Arch) -> tuple[B2bConfig, ...]:
     """All legal configurations worth considering, in a fixed order.
 
