@@ -85,7 +85,7 @@ def _chain(rng: random.Random, config: B2bConfig) -> Chain:
     final = rng.choice((DType.F16, DType.F16, DType.F32))
     layers = tuple(
         ChainLayer(
-            problem=_with_output(problem, final) if i + 1 == len(problems) else problem,
+            problem=replace(problem, out_dtype=final) if i + 1 == len(problems) else problem,
             epilogue=EPILOGUES[rng.choice(list(EPILOGUES))],
         )
         for i, problem in enumerate(problems)
@@ -129,10 +129,6 @@ def _next(rng: random.Random, before: Problem, n: int) -> Problem:
         types["b_batched"] = rng.random() < 0.5
         return BatchedGemm(batch=before.batch, m=before.m, n=n, k=before.n, **types)
     return Gemm(m=before.m, n=n, k=before.n, **types)
-
-
-def _with_output(problem: Problem, dtype: DType) -> Problem:
-    return replace(problem, out_dtype=dtype)
 
 
 def each_chunk(cases: list[ChainCase], size: int) -> Iterator[list[ChainCase]]:

@@ -28,6 +28,8 @@ _INT32_MAX = 2**31 - 1
 # A threadblock's last rows are counted beyond M, in 32 bits.
 _MOST_ROWS = _INT32_MAX - 256
 _INNER_DEPTHS = (16, 32, 64)
+# Rules without which nothing else can be said.
+_STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
 _INNER_LAYER_H = "templates/include/boltgen/b2b_layer.h"
 
 
@@ -63,9 +65,6 @@ def chain_violations(chain: Chain, config: B2bConfig, arch: Arch) -> tuple[Viola
         *_capacity_violations(chain, config, arch),
         *_extent_violations(chain, config),
     )
-
-
-_STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
 
 
 def layer_violations(

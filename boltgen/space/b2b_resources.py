@@ -40,7 +40,7 @@ def inner_tiles_bytes(layer: ChainLayer, config: B2bConfig, index: int) -> int:
     return tile.stages * swizzled_tile_bytes(rows, columns)
 
 
-def intermediate_bytes_shared(config: B2bConfig) -> int:
+def staging_bytes(config: B2bConfig) -> int:
     """Shared memory of the widest intermediate: one buffer serves all."""
     if config.residence is Residence.REGISTERS:
         return _PLACEHOLDER_BYTES
@@ -57,7 +57,7 @@ def chain_shared_memory_bytes(chain: Chain, config: B2bConfig) -> int:
         main_loop_bytes(config.of_layer(0)),
         *(inner_tiles_bytes(chain.layers[i], config, i) for i in range(1, last + 1)),
     )
-    working = tiles + intermediate_bytes_shared(config)
+    working = tiles + staging_bytes(config)
     return max(working, epilogue_bytes(config.of_layer(last), chain.layers[last].problem.acc_dtype))
 
 
