@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,9 @@ from boltgen.errors import ToolchainError
 from boltgen.frontend.relay import versions
 from boltgen.frontend.relay.versions import (
     cuda_compile_callback,
+    function_attribute,
     installed_tvm,
+    integers,
     require_relax,
     require_relay,
 )
@@ -89,3 +92,29 @@ def test_the_callback_takes_what_each_version_passes() -> None:
     assert callback("a") == bytearray(b"fatbin")
     assert callback("b", "cuda") == bytearray(b"fatbin")
     assert heard == [("a", None), ("b", "cuda")]
+
+
+class IntImm:
+    """What containers of integers hold until 0.17."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __int__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("kind", [IntImm, int])
+def test_integers_of_each_version(kind: type) -> None:
+    assert integers(kind(3)) == (3,)
+    assert integers([kind(1), kind(2)]) == (1, 2)
+
+
+@pytest.mark.parametrize("none", [None, {}])
+def test_attributes_of_each_version(none: object) -> None:
+    assert function_attribute(SimpleNamespace(attrs=none), "Compiler") is None
+    assert function_attribute(SimpleNamespace(attrs={"Compiler": "boltgen"}), "Compiler") == (
+        "boltgen"
+    )
+    assert function_attribute(SimpleNamespace(attrs={"Compiler": "boltgen"}), "Inline") is None
+    assert function_attribute(object(), "Compiler") is None

@@ -11,11 +11,11 @@ from boltgen.frontend.relay.translate import (
     NAMES,
     conv2d_attributes,
     four_sided,
-    integers,
     scalar_of,
     shape_of,
     transpose_axes,
 )
+from boltgen.frontend.relay.versions import integers
 
 # Relay's names of operators whose rules have another name.
 RULE_NAMES = {

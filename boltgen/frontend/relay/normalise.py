@@ -20,6 +20,7 @@ from boltgen.frontend.normalise.values import Store, Value
 from boltgen.frontend.normalise.walk import RULES, as_written, rewrite
 from boltgen.frontend.relay.attributes import RULE_NAMES, UnknownForm, attributes
 from boltgen.frontend.relay.dialect import RelayDialect
+from boltgen.frontend.relay.patterns import is_model
 from boltgen.frontend.relay.translate import (
     dtype_of,
     expressions,
@@ -58,10 +59,7 @@ def _is_static(type_: object) -> bool:
 
 
 def _is_rewritable(function: relay.Function) -> bool:
-    attrs = function.attrs
-    if attrs and any(name in attrs for name in ("Compiler", "Composite", "Primitive")):
-        return False
-    if not is_dataflow(function):
+    if not is_model(function) or not is_dataflow(function):
         return False
     return all(
         _is_static(expr.checked_type)

@@ -37,17 +37,13 @@ from boltgen.frontend.relay.translate import (
     translate,
     transposes,
 )
+from boltgen.frontend.relay.versions import function_attribute
 from boltgen.ir.region import Placement, Region
 
 
 def is_region(function: object) -> bool:
     """Whether a module's function is a region of ours."""
-    return _attribute(function, "Compiler") == CODEGEN
-
-
-def _attribute(function: object, name: str) -> str | None:
-    attrs = getattr(function, "attrs", None)
-    return str(attrs[name]) if attrs and name in attrs else None
+    return function_attribute(function, "Compiler") == CODEGEN
 
 
 def is_model(function: object) -> bool:
@@ -55,7 +51,8 @@ def is_model(function: object) -> bool:
     if not isinstance(function, relay.Function):
         return False
     return all(
-        _attribute(function, name) is None for name in ("Compiler", "Composite", "Primitive")
+        function_attribute(function, name) is None
+        for name in ("Compiler", "Composite", "Primitive")
     )
 
 

@@ -15,6 +15,7 @@ from tvm import ir, relay, tir
 
 from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, Expr, Graph
 from boltgen.frontend.imported import TensorType
+from boltgen.frontend.relay.versions import integers
 
 _KERNEL_ORDERS = {"HWIO": (3, 0, 1, 2), "OIHW": (0, 2, 3, 1)}  # to OHWI
 
@@ -63,13 +64,6 @@ def scalar_of(expr: object) -> float | None:
         return None
     array = expr.data.numpy()
     return float(array.reshape(())) if array.size == 1 else None
-
-
-def integers(values: object) -> tuple[int, ...]:
-    """A Relay attribute of one or several integers."""
-    if isinstance(values, (int, tir.IntImm)):
-        return (int(values),)
-    return tuple(int(value) for value in values)  # type: ignore[attr-defined]
 
 
 def four_sided(padding: object) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from boltgen.errors import ToolchainError
 
@@ -120,9 +121,34 @@ def _shown(number: tuple[int, int]) -> str:
 def cuda_compile_callback(
     compile_text: Callable[[str, object], bytes],
 ) -> Callable[..., bytearray]:
-    """`tvm_callback_cuda_compile` for every version; earlier ones do not pass the target."""
+    """`tvm_callback_cuda_compile` for every version.
+
+    All supported ones pass the target. Source: apache/tvm#14939, of May 2023; builds of 0.14 in
+    development from before that day pass the code alone.
+    """
 
     def callback(code: str, target: object = None) -> bytearray:
         return bytearray(compile_text(code, target))
 
     return callback
+
+
+def integers(values: Any) -> tuple[int, ...]:
+    """An attribute of one or several integers.
+
+    They are `tir.IntImm` until 0.17; from 0.18 on a container gives Python's own. Source:
+    apache/tvm#16183, which #17257 brought back.
+    """
+    if hasattr(values, "__int__"):
+        return (int(values),)
+    return tuple(int(value) for value in values)
+
+
+def function_attribute(function: object, name: str) -> str | None:
+    """A function's attribute as text, or None where it has none of that name.
+
+    A function without attributes has None in their place until 0.16, an empty dictionary later.
+    Source: apache/tvm#16745.
+    """
+    attrs = getattr(function, "attrs", None)
+    return str(attrs[name]) if attrs is not None and name in attrs else None
