@@ -1,6 +1,7 @@
 """`python run_model.py MODEL.onnx INPUTS.npz OUTPUTS.npz`: through plain `relay.build`, and run.
 
-Prints what was offloaded and what the virtual GPU launched, as JSON.
+Every input holds one batch after the other, (batches, *shape). Prints what was offloaded and what
+the virtual GPU launched, as JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ from tvm.contrib import graph_executor  # isort: skip
 
 def main(model_path: str, inputs_path: str, outputs_path: str) -> None:
     model = onnx.load(model_path)
-    (name,) = {value.name for value in model.graph.input} - {
-        tensor.name for tensor in model.graph.initializer
-    }
-    image = np.load(inputs_path)[name]
-    imported, params = relay.frontend.from_onnx(model, {name: image.shape})
+    batches = dict(np.load(inputs_path))
+    shapes = {name: array.shape[1:] for name, array in batches.items()}
+    imported, params = relay.frontend.from_onnx(model, shapes)
     module = boltgen.relay.partition(imported, params, arch="sm_80")
     target = tvm.target.Target("cuda -arch=sm_80", host="llvm")
     with tvm.transform.PassContext(opt_level=3):
@@ -39,8 +38,11 @@ def main(model_path: str, inputs_path: str, outputs_path: str) -> None:
         loaded = tvm.runtime.load_module(str(library))
         executor = graph_executor.GraphModule(loaded["default"](tvm.cuda(0)))
         vgpu.clear_launches()
-        executor.run(**{name: image})
-        np.savez(outputs_path, output=executor.get_output(0).numpy())
+        outputs = []
+        for number in range(len(next(iter(batches.values())))):
+            executor.run(**{name: array[number] for name, array in batches.items()})
+            outputs.append(executor.get_output(0).numpy())
+        np.savez(outputs_path, output=np.stack(outputs))
     calls: dict[str, int] = {}
 
     def count(expr: relay.Expr) -> None:
