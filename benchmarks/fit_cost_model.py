@@ -8,6 +8,8 @@ constant. Cross-validation leaves problems out, whole: its figures are those of 
 fit has not seen. A constant on which no measurement depends keeps its value and its origin.
 
 --check reports on the shipped constants and fits nothing; --write replaces them by the fitted ones.
+
+scipy is there wherever boltgen is: CUTLASS's package requires it.
 """
 
 from __future__ import annotations
