@@ -212,6 +212,8 @@ def test_kernels_are_compiled_checked_and_timed(vgpu):
     first = dict(vgpu.run(TRIALS))
     assert set(first) == set(TRIALS)
     assert all(isinstance(outcome, Timing) for outcome in first.values()), first
+    second = dict(vgpu.run(TRIALS))
+    assert second == first, "modelled times are the same every time"
 
 
 def test_a_convolution(vgpu):
