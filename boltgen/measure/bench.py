@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from boltgen.arch import arch_named
@@ -203,7 +203,7 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
     # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
     model = arch_named(arch).name.removesuffix("a")
     libraries = vgpu_libraries(chosen.settings, chosen.cache, chosen.reporter)
-    return _open(
+    bench = _open(
         chosen,
         arch=arch,
         policy=Policy(modelled=True),
@@ -212,6 +212,11 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         budget_bytes=chosen.budget_bytes or _VGPU_BUDGET_BYTES,
         timeout_s=chosen.timeout_s or _VGPU_TIMEOUT_S,
     )
+    # Its times are what its sources make of a kernel: those of another version do not compare.
+    greeting = bench.worker.greeting
+    driver = f"{greeting.device.driver}, vgpu {libraries.name[:12]}"
+    bench.worker.greeting = replace(greeting, device=replace(greeting.device, driver=driver))
+    return bench
 
 
 def _open(

@@ -209,6 +209,7 @@ TRIALS = [
 def test_kernels_are_compiled_checked_and_timed(vgpu):
     assert vgpu.device.kind is DeviceKind.VGPU
     assert (vgpu.device.arch, vgpu.lock_name) == ("sm_80", None)
+    assert ", vgpu " in vgpu.device.driver, "another version of it is another device"
     first = dict(vgpu.run(TRIALS))
     assert set(first) == set(TRIALS)
     assert all(isinstance(outcome, Timing) for outcome in first.values()), first
