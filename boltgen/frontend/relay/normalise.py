@@ -79,6 +79,11 @@ class _Rewrite:
         self._items: dict[relay.Expr, Item] = {}
         self._exprs: Sequence[relay.Expr] = expressions(function)
         self._uses = self._count_uses()
+        self._parts = Counter(
+            (expr.tuple_value, expr.index)
+            for expr in self._exprs
+            if isinstance(expr, relay.TupleGetItem)
+        )
 
     def _count_uses(self) -> Counter[relay.Expr]:
         uses: Counter[relay.Expr] = Counter([self._function.body])
@@ -119,14 +124,8 @@ class _Rewrite:
         item: Item = whole[expr.index]
         if isinstance(item, Value):
             # The tuple's other parts are values of their own; only this part's readers count.
-            parts = [
-                each
-                for each in self._exprs
-                if isinstance(each, relay.TupleGetItem)
-                and each.tuple_value == expr.tuple_value
-                and each.index == expr.index
-            ]
-            item.single_use = len(parts) == 1 and self._uses[expr] == 1
+            is_read_once = self._parts[expr.tuple_value, expr.index] == 1
+            item.single_use = is_read_once and self._uses[expr] == 1
         return item
 
     def _wrap(self, expr: relay.Expr, type_: object) -> Item:
