@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.vgpu.driver import Driver
+from tests.vgpu.float_reference import Reference, arithmetic, extreme
 from tests.vgpu.lanes import operands, run_instruction
 from tests.vgpu.rounding import BF16, F16, F32, F64, Format, bits_f32, f32, f64
 
 FORMATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
-Reference = Callable[..., int]
 
 
 @dataclass(frozen=True)
@@ -24,94 +24,6 @@ class Case:
     kinds: tuple[str, ...]
     result: str
     reference: Reference  # bits to bits
-
-
-def _special(fmt: Format, op: str, *bits: int) -> int | None:
-    """The result where an operand is NaN or infinite, by Python's doubles; None elsewhere."""
-    if any(fmt.is_nan(b) for b in bits):
-        return fmt.nan
-    if not any(fmt.is_inf(b) for b in bits):
-        return None
-    values = [
-        (-math.inf if fmt.split(b)[0] else math.inf)
-        if fmt.is_inf(b)
-        else math.copysign(1.0, float(fmt.value(b)) or (-1 if fmt.split(b)[0] else 1))
-        * (0.0 if fmt.value(b) == 0 else 1.0)
-        for b in bits
-    ]
-    if op == "add":
-        value = values[0] + values[1]
-    elif op == "sub":
-        value = values[0] - values[1]
-    elif op == "div":
-        if math.isinf(values[1]):
-            if math.isinf(values[0]):
-                return fmt.nan
-            sign = fmt.split(bits[0])[0] ^ fmt.split(bits[1])[0]
-            return sign << (fmt.bits - 1)
-        sign = fmt.split(bits[0])[0] ^ fmt.split(bits[1])[0]
-        return sign << (fmt.bits - 1) | fmt.exponent_mask << fmt.mantissa
-    else:
-        value = values[0] * values[1]
-        if op == "fma":
-            value += values[2]
-    if math.isnan(value):
-        return fmt.nan
-    if math.isinf(value):
-        return int(value < 0) << (fmt.bits - 1) | fmt.exponent_mask << fmt.mantissa
-    return fmt.round(Fraction(value))
-
-
-def _arithmetic(fmt: Format, op: str, mode: str = "rn") -> Reference:
-    def reference(*bits: int) -> int:
-        special = _special(fmt, op, *bits)
-        if special is not None:
-            return special
-        values = [fmt.value(b) for b in bits]
-        signs = [fmt.split(b)[0] for b in bits]
-        if op in ("add", "sub"):
-            if op == "sub":
-                values[1], signs[1] = -values[1], signs[1] ^ 1
-            exact = values[0] + values[1]
-            negative = (signs[0] and signs[1]) or (mode == "rm" and (signs[0] or signs[1]))
-        elif op == "mul":
-            exact = values[0] * values[1]
-            negative = signs[0] ^ signs[1]
-        elif op == "div":
-            negative = signs[0] ^ signs[1]
-            if values[1] == 0:
-                if values[0] == 0:
-                    return fmt.nan
-                return negative << (fmt.bits - 1) | fmt.exponent_mask << fmt.mantissa
-            exact = values[0] / values[1]
-        else:
-            product = values[0] * values[1]
-            exact = product + values[2]
-            sign = signs[0] ^ signs[1]
-            negative = (sign and signs[2]) or (mode == "rm" and (sign or signs[2]))
-        if exact == 0 and op in ("add", "sub") and any(values):
-            negative = mode == "rm"
-        if exact == 0 and op == "fma" and values[0] * values[1] != 0:
-            negative = mode == "rm"
-        return fmt.round(exact, mode, negative_zero=bool(negative))
-
-    return reference
-
-
-def _extreme(fmt: Format, *, largest: bool, nan: bool) -> Reference:
-    def order(bits: int) -> int:
-        sign = bits >> (fmt.bits - 1)
-        magnitude = bits & ((1 << (fmt.bits - 1)) - 1)
-        return -magnitude - 1 if sign else magnitude
-
-    def reference(a: int, b: int) -> int:
-        if fmt.is_nan(a) or fmt.is_nan(b):
-            if nan or (fmt.is_nan(a) and fmt.is_nan(b)):
-                return fmt.nan
-            return b if fmt.is_nan(a) else a
-        return (max if largest else min)(a, b, key=order)
-
-    return reference
 
 
 def _relation(fmt: Format, name: str) -> Reference:
@@ -191,16 +103,16 @@ def _arithmetic_cases() -> list[Case]:
             rounded = "" if kind == "f16" else f".{mode}"
             for op in ("add", "sub", "mul"):
                 ptx = f"{op}{rounded}.{kind} %d, %a, %b;"
-                cases.append(Case(ptx, two, kind, _arithmetic(fmt, op, mode)))
+                cases.append(Case(ptx, two, kind, arithmetic(fmt, op, mode)))
             ptx = f"fma.{mode}.{kind} %d, %a, %b, %c;"
-            cases.append(Case(ptx, three, kind, _arithmetic(fmt, "fma", mode)))
+            cases.append(Case(ptx, three, kind, arithmetic(fmt, "fma", mode)))
             if kind != "f16":
                 ptx = f"div.{mode}.{kind} %d, %a, %b;"
-                cases.append(Case(ptx, two, kind, _arithmetic(fmt, "div", mode)))
+                cases.append(Case(ptx, two, kind, arithmetic(fmt, "div", mode)))
         variants = ("", ".NaN") if kind != "f64" else ("",)
         for name in ("min", "max"):
             for variant in variants:
-                rule = _extreme(fmt, largest=name == "max", nan=bool(variant))
+                rule = extreme(fmt, largest=name == "max", nan=bool(variant))
                 cases.append(Case(f"{name}{variant}.{kind} %d, %a, %b;", two, kind, rule))
         for name in RELATIONS:
             test = f"setp.{name}.{kind} %p, %a, %b; selp.b32 %d, 1, 0, %p;"
@@ -248,7 +160,7 @@ def _conversion_cases() -> list[Case]:
         )
     )
     for op in ("add", "mul"):
-        one = _arithmetic(F16, op)
+        one = arithmetic(F16, op)
         cases.append(
             Case(
                 f"mov.b32 %x, {{%a, %b}}; mov.b32 %y, {{%b, %a}}; {op}.f16x2 %d, %x, %y;",
@@ -275,7 +187,7 @@ def test_flushing_takes_subnormals_for_zero_and_keeps_the_sign(driver: Driver) -
     def flushed(bits: int) -> int:
         return bits if bits & 0x7F800000 else bits & 0x80000000
 
-    multiply = _arithmetic(F32, "mul")
+    multiply = arithmetic(F32, "mul")
     found, _ = run_instruction(driver, "mul.ftz.f32 %d, %a, %b;", ("f32", "f32"), "f32")
     expected = [
         flushed(multiply(flushed(a), flushed(b)))
@@ -286,7 +198,7 @@ def test_flushing_takes_subnormals_for_zero_and_keeps_the_sign(driver: Driver) -
 
 def test_saturation_clamps_to_the_unit_interval_and_nan_to_zero(driver: Driver) -> None:
     found, _ = run_instruction(driver, "add.sat.f32 %d, %a, %b;", ("f32", "f32"), "f32")
-    total = _arithmetic(F32, "add")
+    total = arithmetic(F32, "add")
     for bits, a, b in zip(found.tolist(), *operands(("f32", "f32")), strict=True):
         exact = f32(total(a, b))
         clamped = 0.0 if math.isnan(exact) else min(max(exact, 0.0), 1.0)
@@ -351,7 +263,7 @@ def test_every_instruction_set_gives_the_same_bits(driver: Driver) -> None:
 
 
 def test_references_agree_with_python_doubles() -> None:
-    add = _arithmetic(F64, "add")
+    add = arithmetic(F64, "add")
     for a, b in zip(*operands(("f64", "f64")), strict=True):
         wanted = f64(a) + f64(b)
         if not math.isnan(wanted):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -248,3 +249,45 @@ def test_lop3_with_a_predicate(driver: Driver, operation: str) -> None:
     combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[operation]
     holds = combine(logic != 0, columns[0] < columns[1])
     np.testing.assert_array_equal(driver.read(out), logic + holds.astype(np.uint32))
+
+
+def test_subnormal_sums_are_flushed_in_global_memory_only(driver: Driver) -> None:
+    """As the PTX ISA says of atom.add.f32, whichever way the address is written."""
+    bits = np.array([0x00000010, 0x80000010, 0x00800000, 0x3F800000], np.uint32)
+    addend = np.array([0x00000020, 0x80000001, 0x80000001, 0x00400000], np.uint32)
+    body = """ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; ld.param.u64 %d2, [p2];
+    mov.u32 %r0, %tid.x; mul.wide.u32 %d3, %r0, 4; add.u64 %d0, %d0, %d3; add.u64 %d1, %d1, %d3;
+    mad.wide.u32 %d2, %r0, 12, %d2; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1;
+    ld.global.f32 %f0, [%d0]; ld.global.f32 %f1, [%d1]; st.shared.f32 [%r1], %f0;
+    red.global.add.f32 [%d0], %f1; ld.global.f32 %f2, [%d0]; st.global.f32 [%d2], %f2;
+    red.shared.add.f32 [%r1], %f1; ld.shared.f32 %f2, [%r1]; st.global.f32 [%d2+4], %f2;
+    st.shared.f32 [%r1], %f0; cvt.u64.u32 %d3, %r1; cvta.shared.u64 %d3, %d3;
+    red.add.f32 [%d3], %f1; ld.shared.f32 %f2, [%r1]; st.global.f32 [%d2+8], %f2; ret;"""
+    registers = ".reg .b32 %r<2>; .reg .f32 %f<3>; .reg .b64 %d<4>;"
+    ptx = entry(["u64"] * 3, registers, body, ".shared .align 4 .b8 tile[128];")
+    out = driver.buffer(np.zeros((4, 3), np.uint32))
+    driver.run(ptx, [driver.buffer(bits), driver.buffer(addend), out], block=(4, 1, 1))
+    kept = [0x00000030, 0x80000011, 0x007FFFFF, 0x3F800000]
+    flushed = [0x00000000, 0x80000000, 0x00800000, 0x3F800000]
+    assert driver.read(out).tolist() == [list(row) for row in zip(flushed, kept, kept, strict=True)]
+
+
+@pytest.mark.parametrize("op", ["add", "min", "max"])
+@pytest.mark.parametrize("kind", ["f16x2", "bf16x2", "f16", "bf16"])
+def test_vector_reductions_of_halves(driver: Driver, kind: str, op: str) -> None:
+    driver.vgpu.set_option("device", "sm_90")
+    dtype = np.dtype(np.float16) if kind.startswith("f") else np.dtype(ml_dtypes.bfloat16)
+    per = 2 if kind.endswith("x2") else 1
+    values = np.arange(-4, 4).astype(dtype)[: 4 * per]
+    addend = np.array([1, -3, 0.5, -8, 2, 2, -1, 9]).astype(dtype)[: 4 * per]
+    bits = 16 * per
+    names = [", ".join(f"%{x}{k}" for k in range(4)) for x in "ab"]
+    body = f"""ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];
+    ld.global.v4.b{bits} {{{names[0]}}}, [%d1];
+    red.global.{op}.noftz.v4.{kind} [%d0], {{{names[0]}}}; ret;"""
+    registers = f".reg .b{bits} %a<4>, %b<4>; .reg .b64 %d<2>;"
+    data = driver.buffer(values)
+    driver.run(entry(["u64"] * 2, registers, body), [data, driver.buffer(addend)], block=(1, 1, 1))
+    combine = {"add": np.add, "min": np.minimum, "max": np.maximum}[op]
+    wanted = combine(values.astype(np.float32), addend.astype(np.float32))
+    np.testing.assert_array_equal(driver.read(data).astype(np.float32), wanted)

@@ -15,6 +15,7 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, TranslationUnit, device_code_flag
 from boltgen.cli import app
 from boltgen.errors import VgpuError
+from boltgen.ir.key import digest
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 from tests.vgpu.test_launches import fatbin
@@ -29,8 +30,8 @@ QUICK_EXAMPLES = (
 )
 
 
-def link(name: str, runtime: Path, output: Path, *flags: str) -> Path:
-    """A program of `SOURCES`, compiled with `flags` too and linked to the given CUDA runtime."""
+def link(name: str, runtime: Path, output: Path, *flags: str, arch: str = "sm_75") -> Path:
+    """A program of `SOURCES` for `arch`, compiled with `flags` too, linked to the given runtime."""
     settings = settings_from()
     tools = find_toolchain(settings)
     unit = TranslationUnit(
@@ -42,7 +43,7 @@ def link(name: str, runtime: Path, output: Path, *flags: str) -> Path:
         compiler=tools.nvcc.path,
         flags=(
             *("-c", "-std=c++17", "-O2", "--no-compress"),
-            *device_code_flag("sm_75", DeviceCode.PTX),
+            *device_code_flag(arch, DeviceCode.PTX),
             *flags,
         ),
         include=(),
@@ -257,25 +258,42 @@ def test_an_example_of_cutlass(library_folder: Path, tmp_path: Path, name: str) 
 
 # --- damaged input -------------------------------------------------------------------------------
 
-FUZZED = ("ptx/lexer.cpp", "ptx/parser.cpp", "core/fatbin.cpp", "core/error.cpp")
 
-
-def test_damaged_ptx_and_fatbins_are_refused_without_a_crash(tmp_path: Path) -> None:
+def sanitized_harness(libraries: Path) -> Path:
+    """`mutate.cpp` with the reading and lowering of PTX under sanitizers; the operations come from
+    the library. Built once for each version of the sources."""
     settings = settings_from()
     tools = find_toolchain(settings)
     root = Path(__file__).parents[2] / "vgpu"
-    harness = tmp_path / "mutate"
-    command = [
-        *(str(tools.cxx.path), "-std=c++20", "-O0", "-fsanitize=address,undefined"),
-        *("-fno-sanitize-recover=all", "-I", str(root), "-o", str(harness)),
-        *(str(SOURCES / "mutate.cpp"), *(str(root / name) for name in FUZZED)),
-    ]
-    subprocess.run(command, check=True, env=dict(tools.environment))
+    fuzzed = [*sorted((root / "ptx").glob("*.cpp")), root / "core/fatbin.cpp"]
+    sources = [SOURCES / "mutate.cpp", *fuzzed, root / "core/error.cpp"]
+    headers = sorted(root.rglob("*.h"))
+    contents = tuple(path.read_text(encoding="utf-8") for path in (*sources, *headers))
+
+    def build(folder: Path) -> None:
+        command = [
+            *(str(tools.cxx.path), "-std=c++20", "-O0", "-fsanitize=address,undefined"),
+            *("-fno-sanitize-recover=all", "-Wno-psabi", "-I", str(root)),
+            *("-o", str(folder / "mutate"), *map(str, sources)),
+            *("-L", str(libraries), "-lvgpu", f"-Wl,-rpath,{libraries}"),
+        ]
+        subprocess.run(command, check=True, env=dict(tools.environment))
+
+    key = digest("fuzz", contents, tools.cxx.version, str(libraries))
+    return Cache(settings.cache_dir).get_or_build("example", key, build).folder / "mutate"
+
+
+def test_damaged_ptx_and_fatbins_are_refused_without_a_crash(
+    library_folder: Path, tmp_path: Path
+) -> None:
+    harness = sanitized_harness(library_folder)
+    seeds = ("seed.ptx", "instructions.ptx")
+    for name in seeds:
+        (tmp_path / name).write_bytes((SOURCES / name).read_bytes())
     ptx = (SOURCES / "seed.ptx").read_text(encoding="utf-8")
-    (tmp_path / "seed.ptx").write_text(ptx, encoding="utf-8")
     (tmp_path / "seed.fatbin").write_bytes(fatbin((1, 75, ptx), (2, 80, "code"), (1, 80, ptx)))
     done = subprocess.run(
-        [harness, "1", "8000", "seed.ptx", "seed.fatbin"],
+        [harness, "1", "8000", *seeds, "seed.fatbin"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

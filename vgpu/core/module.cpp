@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/device_heap.h"
 #include "core/host_memory.h"
 #include "core/memory.h"
 #include "core/options.h"
@@ -101,6 +102,10 @@ const Program* Kernel::program(Code* why) {
     const auto address = [this](const std::string& symbol) -> std::optional<u64> {
       void* at;
       u64 bytes;
+      if (symbol == ptx::kDeviceHeap) {
+        const u64 heap = device_heap();
+        return heap ? std::optional(heap) : std::nullopt;
+      }
       if (!module_.variable(symbol, &at, &bytes)) return std::nullopt;
       return reinterpret_cast<u64>(at);
     };
@@ -204,8 +209,11 @@ Code Module::place_variables() {
     for (const ptx::Variable::Reference& r : v.references) {
       auto to = variables_.find(r.symbol);
       auto in = variables_.find(v.name);
-      if (to == variables_.end() || in == variables_.end()) continue;
-      const u64 value = reinterpret_cast<u64>(to->second.address) + static_cast<u64>(r.addend);
+      if (in == variables_.end()) continue;
+      u64 value = ast_.function_address(r.symbol);
+      if (to != variables_.end())
+        value = reinterpret_cast<u64>(to->second.address) + static_cast<u64>(r.addend);
+      if (value == 0) continue;
       std::memcpy(static_cast<char*>(in->second.address) + r.at, &value, 8);
     }
   }

@@ -2,6 +2,8 @@
 #include "exec/access.h"
 #include "exec/math.h"
 
+#include <type_traits>
+
 namespace vgpu::VGPU_ISA {
 namespace {
 
@@ -25,7 +27,13 @@ Status atomic(Warp& w, const Ins& i, u32 mask) {
     T seen = __atomic_load_n(cell, __ATOMIC_RELAXED);
     T wanted;
     do {
-      wanted = F{}(seen, static_cast<T>(a[l]), static_cast<T>(b[l]));
+      if constexpr (std::is_invocable_v<F, T, T, T, bool>) {  // it asks whether memory is global
+        const bool shared = kWhere == Where::kShared ||
+                            (kWhere == Where::kGeneric && (address & kWindowMask) == kSharedWindow);
+        wanted = F{}(seen, static_cast<T>(a[l]), static_cast<T>(b[l]), !shared);
+      } else {
+        wanted = F{}(seen, static_cast<T>(a[l]), static_cast<T>(b[l]));
+      }
     } while (!__atomic_compare_exchange_n(cell, &seen, wanted, false, __ATOMIC_SEQ_CST,
                                           __ATOMIC_RELAXED));
     if (old) old[l] = seen;
@@ -68,6 +76,29 @@ u32 add_pair(u32 x, u32 a) {
          N::store(N::load(x >> 16) + N::load(a >> 16)) << 16;
 }
 
+u32 flush(u32 x) { return x & 0x7f800000u ? x : x & 0x80000000u; }
+
+template <class N, class F>
+u32 each_half(u32 x, u32 a, F f) {
+  return N::store(f(N::load(x & 0xffff), N::load(a & 0xffff))) |
+         N::store(f(N::load(x >> 16), N::load(a >> 16))) << 16;
+}
+template <class N>
+void extremes(OpTable& t, const char* type, const char* pair) {
+  add_atomic<u16>(t, "min", type, [](u16 x, u16 a, u16) {
+    return static_cast<u16>(N::store(minimum(N::load(x), N::load(a))));
+  });
+  add_atomic<u16>(t, "max", type, [](u16 x, u16 a, u16) {
+    return static_cast<u16>(N::store(maximum(N::load(x), N::load(a))));
+  });
+  add_atomic<u32>(t, "min", pair, [](u32 x, u32 a, u32) {
+    return each_half<N>(x, a, [](float p, float q) { return minimum(p, q); });
+  });
+  add_atomic<u32>(t, "max", pair, [](u32 x, u32 a, u32) {
+    return each_half<N>(x, a, [](float p, float q) { return maximum(p, q); });
+  });
+}
+
 }  // namespace
 
 void register_atomic(OpTable& t) {
@@ -79,8 +110,11 @@ void register_atomic(OpTable& t) {
   add_atomic<u16>(t, "exch", "u16", [](u16, u16 a, u16) { return a; });
   add_atomic<u32>(t, "inc", "u32", [](u32 x, u32 a, u32) { return x >= a ? 0u : x + 1; });
   add_atomic<u32>(t, "dec", "u32", [](u32 x, u32 a, u32) { return x == 0 || x > a ? a : x - 1; });
-  add_atomic<u32>(t, "add", "f32",
-                  [](u32 x, u32 a, u32) { return F32::store(F32::load(x) + F32::load(a)); });
+  // PTX ISA, atom: in global memory subnormal numbers become zero, in shared memory they do not.
+  add_atomic<u32>(t, "add", "f32", [](u32 x, u32 a, u32, bool global) {
+    if (!global) return F32::store(F32::load(x) + F32::load(a));
+    return flush(F32::store(F32::load(flush(x)) + F32::load(flush(a))));
+  });
   add_atomic<u64>(t, "add", "f64",
                   [](u64 x, u64 a, u64) { return F64::store(F64::load(x) + F64::load(a)); });
   add_atomic<u16>(t, "add", "f16", [](u16 x, u16 a, u16) {
@@ -90,6 +124,8 @@ void register_atomic(OpTable& t) {
     return static_cast<u16>(BF16::store(BF16::load(x) + BF16::load(a)));
   });
   add_atomic<u32>(t, "add", "f16x2", [](u32 x, u32 a, u32) { return add_pair<F16>(x, a); });
+  extremes<F16>(t, "f16", "f16x2");
+  extremes<BF16>(t, "bf16", "bf16x2");
   add_atomic<u32>(t, "add", "bf16x2", [](u32 x, u32 a, u32) { return add_pair<BF16>(x, a); });
 }
 

@@ -4,6 +4,9 @@
 #include <xmmintrin.h>
 
 namespace vgpu::VGPU_ISA {
+
+void register_call(OpTable&);
+
 namespace {
 
 // Continues with the topmost path that still has threads. False when none has.
@@ -146,6 +149,7 @@ void register_ops(OpTable& t) {
   register_memory(t);
   register_atomic(t);
   register_warp(t);
+  register_call(t);
   register_matrix(t);
   register_matrix_integer(t);
   register_matrix_volta(t);

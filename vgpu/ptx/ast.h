@@ -106,6 +106,9 @@ struct Module {
   std::vector<Variable> variables;
   std::vector<Function> functions;
   const Function* find(const std::string& name) const;
+  // What a pointer to a device function holds: no address of memory. 0 when there is none of the
+  // name.
+  u64 function_address(const std::string& name) const;
 };
 
 // Bytes of a fundamental type without its dot: "b32" is 4. 0 when it is none.

@@ -31,10 +31,11 @@ struct Draft {  // an Ins in the making
   u32 extra = 0;
   u32 control = 0;  // MXCSR bits
   Kind kind = Kind::kPlain;
-  int label = -1;  // branch target
+  int label = -1;  // target of a branch or call
   int target = -1;
   int reconverge = -1;
   bool joins = false;
+  bool ends = false;     // a return: what follows is not reached from here
   bool strong = false;   // volatile, relaxed, acquire or release
   bool release = false;  // of an atomic
   u32 line = 0;
@@ -54,9 +55,17 @@ void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
 void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slots, u32 checks,
                     Program& program);
 
-// The body of one function, inlined at one place.
+// Local memory of the kernel, or of a function that is called and not inlined: then its addresses
+// count from where the call's frame begins.
+struct LocalSpace {
+  u32 bytes = 0;
+  bool relative = false;
+};
+
+// The body of one function, inlined at one place or called.
 struct Frame {
   const Function* function = nullptr;
+  LocalSpace* space = nullptr;
   std::vector<int> registers;  // slot of each, -1 until it is used
   std::vector<s64> storage;    // place of each variable in its space, -1 until it is used
   std::map<std::pair<int, std::string>, int> labels;  // (scope, name)
@@ -95,11 +104,46 @@ class Builder {
     int mine;         // bytes to the lane's first element
   };
 
-  // lower.cpp: structure, operands
+  // Places of the caller's .param variables, in its local memory.
+  struct CallSite {
+    struct Block {
+      s64 place;
+      u64 bytes;
+    };
+    std::vector<Block> arguments;
+    std::vector<Block> results;
+  };
+  struct Outlined {
+    int label = -1;
+    LocalSpace space;
+    std::vector<s64> storage;  // of the parameters and results
+  };
+
+  // lower.cpp: structure
   void inline_function(Frame& frame);
+  void refuse(const Instruction& ins, const std::string& why);
+  int guard_slot(int index);
+
+  // lower_calls.cpp
   void call(const Instruction& ins);
-  bool call_builtin(const Instruction& ins, const std::string& name,
-                    const std::vector<s64>& arguments, const std::vector<s64>& results);
+  void call_function(const std::string& name, const CallSite& site);
+  void call_through_pointer(const Operand& pointer, const CallSite& site);
+  void call_outlined(const Function& callee, const CallSite& site);
+  bool call_builtin(const std::string& name, const CallSite& site);
+  void lower_outlined();
+  Outlined& outline(const Function& callee);
+  void copy_local(s64 from, s64 to, u64 bytes, bool into_callee);
+  bool matches(const Function& callee, const CallSite& site) const;
+  bool calls_itself(const Function& function);
+  std::vector<const Function*> callees_of(const Function& function);
+  const std::vector<const Function*>& address_taken();
+  const Function* find_body(const std::string& name) const;
+  int frame_slot();
+  int call_slot(int& slot, Width width);
+  int new_label();
+  int jump_around();
+
+  // lower_operands.cpp
   int new_slot(Width width);
   int constant(Width width, u64 value, bool dynamic_base = false);
   int special(Special which);
@@ -149,6 +193,7 @@ class Builder {
   int lane_quotient(u32 by);
   int lane_remainder(u32 by);
   void lower_cvta(const Instruction& ins);
+  void lower_is_constant(const Instruction& ins);
   void lower_setp(const Instruction& ins);
   void lower_set(const Instruction& ins);
   int compare(const std::string& cmp, const std::string& type, const Operand& a, const Operand& b,
@@ -178,7 +223,21 @@ class Builder {
   std::map<std::string, u32> shared_offsets_;  // module-scope shared variables
   u32 shared_bytes_ = 0;
   u32 dynamic_align_ = 16;
-  u32 local_bytes_ = 0;
+  LocalSpace kernel_space_;
+  std::map<const Function*, Outlined> outlined_;
+  std::vector<const Function*> to_outline_;
+  std::map<const Function*, bool> calls_itself_;
+  std::vector<const Function*> address_taken_;
+  bool address_taken_known_ = false;
+  int frame_start_ = -1;  // slots of calls, from the first call on
+  int call_level_ = -1;
+  // The sizes of frames are known at the end only.
+  struct Patch {
+    size_t draft;
+    const LocalSpace* caller;
+    const LocalSpace* callee;  // null: the operation does not ask for it
+  };
+  std::vector<Patch> patches_;
   Frame* frame_ = nullptr;
   std::vector<const Function*> call_stack_;
   const Instruction* current_ = nullptr;

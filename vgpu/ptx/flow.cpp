@@ -29,7 +29,7 @@ Graph build_graph(const std::vector<Draft>& code) {
   std::vector<bool> leader(n + 1, false);
   leader[0] = true;
   for (int k = 0; k < n; ++k) {
-    if (code[k].kind == Kind::kPlain) continue;
+    if (code[k].kind == Kind::kPlain && !code[k].ends) continue;
     leader[k + 1] = true;
     if (code[k].kind == Kind::kBranch) leader[code[k].target] = true;
   }
@@ -49,7 +49,7 @@ Graph build_graph(const std::vector<Draft>& code) {
   };
   for (int b = 0; b < static_cast<int>(g.blocks.size()); ++b) {
     const Draft& end = code[g.blocks[b].last];
-    const bool falls = end.kind == Kind::kPlain || end.guard >= 0;
+    const bool falls = (end.kind == Kind::kPlain && !end.ends) || end.guard >= 0;
     if (end.kind == Kind::kBranch) link(b, g.block_of[end.target]);
     if (falls && g.blocks[b].last + 1 < n) link(b, b + 1);
   }
@@ -236,7 +236,7 @@ u32 bytes_of(Width width) {
 
 void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_position) {
   for (Draft& d : code) {
-    if (d.kind == Kind::kBranch) d.target = label_position[d.label];
+    if (d.label >= 0) d.target = label_position[d.label];
   }
   const Graph g = build_graph(code);
   const std::vector<int> dominator = post_dominators(code, g);

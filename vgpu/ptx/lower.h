@@ -12,6 +12,9 @@
 
 namespace vgpu::ptx {
 
+// What lowering asks SymbolAddress for when a kernel calls malloc or free: no PTX name is like it.
+inline constexpr const char* kDeviceHeap = "the heap of malloc";
+
 // The device address of a module-scope variable, or nothing when there is none of that name.
 using SymbolAddress = std::function<std::optional<u64>(const std::string&)>;
 

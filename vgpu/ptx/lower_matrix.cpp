@@ -20,7 +20,7 @@ bool Builder::lower_matrix(const Instruction& ins) {
   } else if (base == "mma") {
     lower_mma(ins);
   } else if (base == "wmma") {
-    const std::string kind = ins.parts.size() > 1 ? ins.parts[1] : "";
+    const std::string kind = ins.parts.size() > 1 ? ins.parts.at(1) : "";
     if (kind == "load" || kind == "store") {
       lower_wmma_memory(ins, kind == "store");
     } else if (kind == "mma") {
@@ -44,7 +44,7 @@ void Builder::lower_matrix_load(const Instruction& ins) {
   if (!has(parts, "m8n8") || parts.back() != "b16") unknown();
   const Address at = address(ins.operands.at(1), 'w');
   std::vector<int> slots;
-  const Operand& to = ins.operands[0];
+  const Operand& to = ins.operands.at(0);
   if (to.kind == Operand::Kind::kVector) {
     for (const Operand& e : elements(to)) slots.push_back(result(e, 'w', false));
   } else {
@@ -63,7 +63,7 @@ void Builder::lower_matrix_store(const Instruction& ins) {
   const auto& o = ins.operands;
   const Address at = address(o.at(0), 'w');
   const std::vector<Operand> one = {o.at(1)};
-  const auto& values = o[1].kind == Operand::Kind::kVector ? elements(o[1]) : one;
+  const auto& values = o.at(1).kind == Operand::Kind::kVector ? elements(o.at(1)) : one;
   const bool transposed = has(parts, "trans");
   if (!has(parts, "m8n8") || parts.back() != "b16" || find_space(parts) != "shared" ||
       !has(parts, "x" + std::to_string(values.size())))
@@ -112,12 +112,12 @@ int Builder::lane_remainder(u32 by) {
 // stand at the end.
 void Builder::lower_mma(const Instruction& ins) {
   const Parts& parts = ins.parts;
-  if (parts.size() < 10 || parts[1] != "sync" || parts[2] != "aligned") unknown();
-  std::string name = "mma." + parts[3];
-  const bool volta = parts[3] == "m8n8k4" && parts.back() != "f64";  // layouts to choose from
+  if (parts.size() < 10 || parts.at(1) != "sync" || parts.at(2) != "aligned") unknown();
+  std::string name = "mma." + parts.at(3);
+  const bool volta = parts.at(3) == "m8n8k4" && parts.back() != "f64";  // layouts to choose from
   if (volta) {
-    name += "." + parts[4] + "." + parts[5];
-  } else if (parts[4] != "row" || parts[5] != "col") {
+    name += "." + parts.at(4) + "." + parts.at(5);
+  } else if (parts.at(4) != "row" || parts.at(5) != "col") {
     unknown();
   }
   static const std::set<std::string> kTypes = {"f16", "f32", "f64", "bf16", "tf32", "s32", "s8",
@@ -140,7 +140,7 @@ void Builder::lower_mma(const Instruction& ins) {
   const OpInfo& info = op(name);
   std::vector<int> slots;
   for (size_t k = 0; k < ins.operands.size(); ++k) {
-    const Operand& o = ins.operands[k];
+    const Operand& o = ins.operands.at(k);
     const std::vector<Operand> one = {o};
     for (const Operand& e : o.kind == Operand::Kind::kVector ? elements(o) : one) {
       slots.push_back(k == 0 ? result(e, code_of(types[0]), false)
@@ -157,7 +157,7 @@ void Builder::lower_mma(const Instruction& ins) {
 // of register h. That changes the order of k, in both factors alike.
 void Builder::multiply_eight_bits(const Instruction& ins, const std::vector<std::string>& types) {
   const bool wide = types[0] == "f32";
-  const size_t steps = ins.parts[3] == "m16n8k32" ? 2 : ins.parts[3] == "m16n8k16" ? 1 : 0;
+  const size_t steps = ins.parts.at(3) == "m16n8k32" ? 2 : ins.parts.at(3) == "m16n8k16" ? 1 : 0;
   const auto& o = ins.operands;
   if (steps == 0 || types[0] != types[3] || (!wide && types[0] != "f16") || types[2][0] != 'e' ||
       ins.parts.size() != 10 || o.size() != 4)
@@ -191,7 +191,7 @@ void Builder::multiply_eight_bits(const Instruction& ins, const std::vector<std:
     sums = to;
   }
   if (!wide) sums = narrowed(sums);
-  const auto& d = elements(o[0]);
+  const auto& d = elements(o.at(0));
   if (d.size() != sums.size()) throw Unsupported("the fragments have other lengths");
   for (size_t k = 0; k < d.size(); ++k) emit("mov.u32", {result(d[k], 'w', false), sums[k]});
 }

@@ -96,12 +96,13 @@ void Builder::lower_atomic(const Instruction& ins) {
       sources.push_back(kept);
     }
     for (size_t k = 0; k < values.size(); ++k) {
-      const int before = reduction ? -1 : result(elements(ins.operands[0]).at(k), code, false);
+      const int before = reduction ? -1 : result(elements(ins.operands.at(0)).at(k), code, false);
       emit("atom." + space + "." + op + "." + type, {before, to.slot, sources[k], -1}).imm =
           to.offset + static_cast<s64>(k * type_bytes(parts.back()));
     }
     return;
   }
+  if (is_half(type) && op != "add" && op != "cas" && op != "exch") unknown();
   size_t next = 0;
   const int old = reduction ? -1 : result(ins.operands.at(next++), code, parts.back()[0] == 's');
   const Address at = address(ins.operands.at(next++), space == "shared" ? 'w' : 'd');
@@ -130,7 +131,7 @@ void Builder::lower_async_copy(const Instruction& ins) {
   size_t count = ins.operands.size();
   if (has(parts, "L2::cache_hint")) --count;
   if (count > 3) {
-    const Operand& o = ins.operands[3];
+    const Operand& o = ins.operands.at(3);
     const bool predicate =
         o.kind == Operand::Kind::kRegister && frame_->function->registers[o.index].type == "pred";
     slots[predicate ? 3 : 2] = source(o, predicate ? 'p' : 'w', "u32");
@@ -140,10 +141,28 @@ void Builder::lower_async_copy(const Instruction& ins) {
     emit("add.u32", {moved, to.slot, constant(Width::kWord, static_cast<u64>(to.offset))});
     slots[0] = moved;
   }
+  const u64 bytes = ins.operands.at(2).bits;
+  if (bytes != 4 && bytes != 8 && bytes != 16) throw Unsupported("it copies 4, 8 or 16 bytes");
   Draft& d = emit("cp.async", slots);
   d.imm =
       static_cast<s64>(static_cast<u64>(from.offset) << 20) | (slots[0] == to.slot ? to.offset : 0);
-  d.extra = static_cast<u32>(ins.operands.at(2).bits);
+  d.extra = static_cast<u32>(bytes);
+}
+
+// Constants lie in the same memory as everything else: these are the module's.
+void Builder::lower_is_constant(const Instruction& ins) {
+  const int address = source(ins.operands.at(1), 'd', "u64");
+  const int to = result(ins.operands.at(0), 'p', false);
+  emit("mov.pred", {to, constant(Width::kPredicate, 0)});
+  for (const Variable& v : module_.variables) {
+    const auto at = v.space == Space::kConst ? symbols_(v.name) : std::nullopt;
+    if (!at) continue;
+    const int distance = new_slot(Width::kDouble);
+    const int inside = new_slot(Width::kPredicate);
+    emit("sub.u64", {distance, address, constant(Width::kDouble, *at)});
+    emit("setp.lt.u64", {inside, distance, constant(Width::kDouble, v.bytes)});
+    emit("or.pred", {to, to, inside});
+  }
 }
 
 void Builder::lower_cvta(const Instruction& ins) {
@@ -151,7 +170,11 @@ void Builder::lower_cvta(const Instruction& ins) {
   if (parts[0] == "isspacep") {
     const std::string space = find_space(parts);
     const u64 window = space == "shared" ? kSharedWindow : space == "local" ? kLocalWindow : 0;
-    if (has(parts, "shared::cluster") || space == "param") unknown();
+    if (has(parts, "shared::cluster") || space == "param" || space == "generic") unknown();
+    if (has(parts, "const")) {
+      lower_is_constant(ins);
+      return;
+    }
     const int to = result(ins.operands.at(0), 'p', false);
     emit("isspacep", {to, source(ins.operands.at(1), 'd', "u64")}).imm = static_cast<s64>(window);
     return;

@@ -71,7 +71,7 @@ bool Builder::lower_control(const Instruction& ins) {
       if (it != frame_->function->scopes[s].branch_targets.end()) targets = &it->second;
     }
     if (!targets) throw Unsupported("branch targets " + table + " are not defined");
-    const int index = source(ins.operands[0], 'w', "u32");
+    const int index = source(ins.operands.at(0), 'w', "u32");
     const int outer_guard = guard_;
     const bool outer_negated = guard_negated_;
     for (size_t k = 0; k < targets->size(); ++k) {
@@ -96,6 +96,8 @@ bool Builder::lower_control(const Instruction& ins) {
       guard_negated_ = outer_negated;
     }
   } else if (base == "exit" || (base == "ret" && frame_->end_label < 0)) {
+    if (frame_->space->relative)
+      throw Unsupported("a function that may call itself, or is called through a pointer, exits");
     emit("nothing", {}).kind = Kind::kExit;
   } else if (base == "ret") {
     Draft& d = emit("nothing", {});
@@ -143,28 +145,28 @@ bool Builder::lower_warp(const Instruction& ins) {
     std::vector<int> slots;
     pair(o.at(0), 'w', slots);
     for (size_t k = 1; k <= 4; ++k) slots.push_back(source(o.at(k), 'w', "u32"));
-    emit("shfl." + parts[2], slots);
+    emit("shfl." + parts.at(2), slots);
   } else if (base == "vote") {
     if (!has(parts, "sync")) unknown();
-    const char code = parts[2] == "ballot" ? 'w' : 'p';
+    const char code = parts.at(2) == "ballot" ? 'w' : 'p';
     const int vote = source(o.at(1), 'p', "pred");
-    emit("vote." + parts[2], {result(o.at(0), code, false), vote, source(o.at(2), 'w', "u32")});
+    emit("vote." + parts.at(2), {result(o.at(0), code, false), vote, source(o.at(2), 'w', "u32")});
   } else if (base == "match") {
     const std::string type = unsigned_of(parts.back());
     std::vector<int> slots;
-    if (parts[1] == "all") {
+    if (parts.at(1) == "all") {
       pair(o.at(0), 'w', slots);
     } else {
       slots.push_back(result(o.at(0), 'w', false));
     }
     slots.push_back(source(o.at(1), code_of(type), type));
     slots.push_back(source(o.at(2), 'w', "u32"));
-    emit("match." + parts[1] + "." + type, slots);
+    emit("match." + parts.at(1) + "." + type, slots);
   } else if (base == "redux") {
     std::string type = untyped_to_unsigned(parts.back());
-    if (type == "s32" && parts[2] == "add") type = "u32";
+    if (type == "s32" && parts.at(2) == "add") type = "u32";
     const int value = source(o.at(1), 'w', type);
-    emit("redux." + parts[2] + "." + type,
+    emit("redux." + parts.at(2) + "." + type,
          {result(o.at(0), 'w', false), value, source(o.at(2), 'w', "u32")});
   } else if (base == "activemask") {
     emit("activemask", {result(o.at(0), 'w', false)});
@@ -230,15 +232,15 @@ int Builder::flushed(int slot, const std::string& type) {
 // lop3.BOOLOP.b32 d|p, a, b, c, table, q: p = (d != 0) BOOLOP q.
 void Builder::lower_lop3_with_predicate(const Instruction& ins) {
   const auto& o = ins.operands;
-  if (o.size() != 6 || o[0].kind != Operand::Kind::kPair || ins.parts[2] != "b32") unknown();
+  if (o.size() != 6 || o.at(0).kind != Operand::Kind::kPair || ins.parts.at(2) != "b32") unknown();
   std::vector<int> slots = {-1};
   for (size_t k = 1; k < 5; ++k) slots.push_back(source(o[k], 'w', "u32"));
-  const int other = source(o[5], 'p', "pred");
-  slots[0] = result(elements(o[0])[0], 'w', false);
+  const int other = source(o.at(5), 'p', "pred");
+  slots[0] = result(elements(o.at(0))[0], 'w', false);
   emit("lop3.u32", slots);
   const int any = new_slot(Width::kPredicate);
   emit("setp.ne.u32", {any, slots[0], constant(Width::kWord, 0)});
-  emit(ins.parts[1] + ".pred", {result(elements(o[0])[1], 'p', false), any, other});
+  emit(ins.parts.at(1) + ".pred", {result(elements(o.at(0))[1], 'p', false), any, other});
 }
 
 void Builder::lower_generic(const Instruction& ins) {
@@ -283,7 +285,7 @@ void Builder::lower_generic(const Instruction& ins) {
   if (floating) control = control_of(parts);
   if (base == "slct") {
     name += "." + type;  // slct.DATA.CONTROL
-    type = parts[1] == "ftz" ? parts[2] : parts[1];
+    type = parts.at(1) == "ftz" ? parts.at(2) : parts.at(1);
   }
   if (type != "pred") type = kBitwise.count(base) ? unsigned_of(type) : untyped_to_unsigned(type);
   name += "." + type;

@@ -104,13 +104,13 @@ void Builder::lower_setp(const Instruction& ins) {
       emit(k ? "high.32" : "low.32", {x, a});
       emit(k ? "high.32" : "low.32", {y, b});
       value[k] = new_slot(Width::kPredicate);
-      emit("setp." + parts[1] + "." + half, {value[k], x, y});
+      emit("setp." + parts.at(1) + "." + half, {value[k], x, y});
     }
     deliver(two ? elements(to)[0] : to, value[0]);
     if (two) deliver(elements(to)[1], value[1]);
     return;
   }
-  const int value = compare(parts[1], type, o.at(1), o.at(2), control_of(parts));
+  const int value = compare(parts.at(1), type, o.at(1), o.at(2), control_of(parts));
   int opposite = -1;
   if (two) {
     opposite = new_slot(Width::kPredicate);
@@ -124,7 +124,7 @@ void Builder::lower_set(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
   const std::string& from = parts.back();
-  const std::string& to = parts[parts.size() - 2];
+  const std::string& to = parts.at(parts.size() - 2);
   const auto truth = [&](const std::string& type) {
     const u64 one = type == "f32"    ? 0x3f800000u
                     : type == "f16"  ? 0x3c00u
@@ -150,14 +150,14 @@ void Builder::lower_set(const Instruction& ins) {
       const int p = new_slot(Width::kPredicate);
       emit(k ? "high.32" : "low.32", {x, a});
       emit(k ? "high.32" : "low.32", {y, b});
-      emit("setp." + parts[1] + "." + half, {p, x, y});
+      emit("setp." + parts.at(1) + "." + half, {p, x, y});
       emit("selp.u32", {x, as_mask ? constant(Width::kWord, 0xffffu) : truth(half), zero, p});
       slots.push_back(x);
     }
     emit("pack.32", slots);
     return;
   }
-  int p = compare(parts[1], from, o.at(1), o.at(2), control_of(parts));
+  int p = compare(parts.at(1), from, o.at(1), o.at(2), control_of(parts));
   for (const char* op : {"and", "or", "xor"}) {
     if (!has(parts, op)) continue;
     const int combined = new_slot(Width::kPredicate);
@@ -178,7 +178,7 @@ void Builder::lower_cvt(const Instruction& ins) {
     if (!kModifiers.count(parts[k])) unknown();
   }
   const std::string& from = parts.back();
-  const std::string& to = parts[parts.size() - 2];
+  const std::string& to = parts.at(parts.size() - 2);
   const bool eight_bits = to == "e4m3x2" || to == "e5m2x2";
   const bool float_to = is_float(to) || to == "tf32" || eight_bits;
   std::string rounding;
@@ -213,8 +213,8 @@ void Builder::lower_cvt(const Instruction& ins) {
 // fill the word.
 void Builder::lower_pack(const Instruction& ins) {
   const Parts& parts = ins.parts;
-  if (parts.size() < 5 || parts[2] != "sat" || parts[4] != "s32") unknown();
-  const std::string name = "cvt.pack." + parts[3] + ".s32";
+  if (parts.size() < 5 || parts.at(2) != "sat" || parts.at(4) != "s32") unknown();
+  const std::string name = "cvt.pack." + parts.at(3) + ".s32";
   const OpInfo& info = op(name);
   std::vector<int> slots = {-1};
   for (size_t k = 1; info.sources[k - 1]; ++k)

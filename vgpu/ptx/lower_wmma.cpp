@@ -84,14 +84,14 @@ Layout sum_layout(int tall, int other, int bits) {
 // wmma.store.d with the first two operands exchanged. The stride is in elements.
 void Builder::lower_wmma_memory(const Instruction& ins, bool store) {
   const Parts& parts = ins.parts;
-  const Shape* shape = parts.size() >= 8 ? find_shape(parts[6]) : nullptr;
-  if (!shape || parts[3] != "sync" || parts[4] != "aligned") unknown();
-  const std::string& which = parts[2];
-  const bool by_rows = parts[5] == "row";
+  const Shape* shape = parts.size() >= 8 ? find_shape(parts.at(6)) : nullptr;
+  if (!shape || parts.at(3) != "sync" || parts.at(4) != "aligned") unknown();
+  const std::string& which = parts.at(2);
+  const bool by_rows = parts.at(5) == "row";
   const bool swapped = shape->n > 16;
   const int bits = bits_of(parts.back());
   const std::string space = find_space(parts);
-  if (bits == 0 || (!by_rows && parts[5] != "col") || (store != (which == "d"))) unknown();
+  if (bits == 0 || (!by_rows && parts.at(5) != "col") || (store != (which == "d"))) unknown();
   const auto& fragment = elements(ins.operands.at(store ? 1 : 0));
   const Address at = address(ins.operands.at(store ? 0 : 1), space == "shared" ? 'w' : 'd');
   if (at.entry_parameter || at.local_storage) unknown();
@@ -117,7 +117,7 @@ void Builder::lower_wmma_memory(const Instruction& ins, bool store) {
 
   emit("whole_warp", {});
   const bool has_stride = ins.operands.size() > 2;
-  const Operand* stride = has_stride ? &ins.operands[2] : nullptr;
+  const Operand* stride = has_stride ? &ins.operands.at(2) : nullptr;
   Strided memory = {at, space, bits, layout.count, along_depth, line_default, -1, -1};
   if (stride && stride->kind == Operand::Kind::kInteger) {
     memory.stride = static_cast<s64>(stride->bits);
@@ -220,8 +220,8 @@ void Builder::lower_wmma_product(const Instruction& ins) {
     parts.pop_back();
   }
   size_t next = 2;
-  if (parts.size() > 4 && parts[3] == "popc") {
-    operation = "." + parts[2] + ".popc";
+  if (parts.size() > 4 && parts.at(3) == "popc") {
+    operation = "." + parts.at(2) + ".popc";
     next = 4;
   }
   if (parts.size() < next + 7 || ins.operands.size() != 4) unknown();
@@ -237,7 +237,7 @@ void Builder::lower_wmma_product(const Instruction& ins) {
 
   const auto read = [&](size_t operand, const std::string& type) {
     std::vector<int> slots;
-    for (const Operand& e : elements(ins.operands[operand]))
+    for (const Operand& e : elements(ins.operands.at(operand)))
       slots.push_back(source(e, code_of(type), "u32"));
     return slots;
   };
@@ -260,7 +260,7 @@ void Builder::lower_wmma_product(const Instruction& ins) {
   const std::string name = std::string("mma.") + shape->tile + operation + "." + sum_type + "." +
                            (swapped ? b_type + "." + a_type : a_type + "." + b_type);
   const size_t sums = std::string(op(name).results).size();
-  const auto& d = elements(ins.operands[0]);
+  const auto& d = elements(ins.operands.at(0));
   const auto expected = [&](const std::string& type) {
     return tiles * sums / (sum_type == "f32" && type == "f16" ? 2 : 1);
   };

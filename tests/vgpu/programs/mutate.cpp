@@ -1,5 +1,5 @@
-// Feeds damaged PTX and fatbins to the parsers: mutate SEED RUNS FILE... ends with 0 where each was
-// taken or refused with a message. It is built with the address and undefined-behaviour sanitizers,
+// Feeds damaged PTX and fatbins to the parsers, and what they take to lowering: mutate SEED RUNS
+// FILE... ends with 0 where each was taken or refused with a message. It is built with the address and undefined-behaviour sanitizers,
 // and stopped by an alarm where one input takes seconds.
 //
 // What libFuzzer does with coverage is done here with a dictionary; the same seed gives the same
@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "core/module.h"
-#include "ptx/ast.h"
+#include "exec/check.h"
+#include "ptx/lower.h"
 
 namespace {
 
@@ -88,6 +89,26 @@ const std::vector<std::string> kWords = {"{",
                                          "call",
                                          "ret",
                                          ".callprototype",
+                                         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+                                         "wmma.load.a.sync.aligned.row.m16n16k16.f16",
+                                         ".ftz",
+                                         ".sat",
+                                         ".v4",
+                                         ".f16x2",
+                                         ".bf16",
+                                         ".u64",
+                                         ".pred",
+                                         ".shared",
+                                         "%p1",
+                                         "%d1",
+                                         "%h1",
+                                         "{%r1, %r2}",
+                                         "[%d1+4]",
+                                         "%r1|%p1",
+                                         "clock64",
+                                         "%tid.x",
+                                         "return",
+                                         "exit",
                                          "$L"};
 
 size_t below(Random& random, size_t n) { return n ? random() % n : 0; }
@@ -130,13 +151,28 @@ std::string mutated(std::string text, Random& random, const std::string& other) 
 }
 
 // Whether it was taken.
+bool lower(const vgpu::ptx::Module& module, const vgpu::ptx::Function& kernel) {
+  const auto address = [](const std::string&) { return std::optional<vgpu::u64>(1 << 20); };
+  const auto& isa = vgpu::select_isa("generic");
+  const auto program = vgpu::ptx::lower(module, kernel, isa, address, vgpu::kAllChecks);
+  for (const std::string& why : program->unsupported) {
+    if (why.find("(PTX line ") == why.npos) std::abort();
+  }
+  for (const vgpu::Ins& i : program->code) {
+    if (i.target < -1 || i.target > static_cast<vgpu::s32>(program->code.size())) std::abort();
+  }
+  return program->unsupported.empty();
+}
+
 bool parse(const std::string& text) {
   try {
     const vgpu::ptx::Module module = vgpu::ptx::parse(text);
+    bool whole = true;
     for (const auto& f : module.functions) {
       for (const auto& i : f.body) (void)i.text();
+      if (f.is_entry && f.has_body) whole &= lower(module, f);
     }
-    return true;
+    return whole;
   } catch (const vgpu::ptx::SyntaxError& error) {
     if (std::string(error.what()).rfind("PTX line ", 0) != 0) std::abort();
     return false;
