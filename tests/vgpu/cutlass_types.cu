@@ -31,7 +31,7 @@ int run(int m, int n, int k, void* a, void* b, void* c, void* d, float alpha) {
 
 template <class Element, int kCount>
 using Linear = cutlass::epilogue::thread::LinearCombination<Element, kCount, float, float>;
-using Clamped = cutlass::epilogue::thread::LinearCombinationClamp<int8_t, 16, int32_t, float>;
+using Clamped = cutlass::epilogue::thread::LinearCombinationClamp<int8_t, 8, int32_t, float>;
 using Bfloat = cutlass::bfloat16_t;
 
 extern "C" int gemm_bf16(int m, int n, int k, void* a, void* b, void* c, void* d, float alpha) {

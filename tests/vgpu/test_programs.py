@@ -272,7 +272,7 @@ def sanitized_harness(libraries: Path) -> Path:
 
     def build(folder: Path) -> None:
         command = [
-            *(str(tools.cxx.path), "-std=c++20", "-O0", "-fsanitize=address,undefined"),
+            *(str(tools.cxx.path), "-std=c++20", "-O1", "-fsanitize=address,undefined"),
             *("-fno-sanitize-recover=all", "-Wno-psabi", "-I", str(root)),
             *("-o", str(folder / "mutate"), *map(str, sources)),
             *("-L", str(libraries), "-lvgpu", f"-Wl,-rpath,{libraries}"),
