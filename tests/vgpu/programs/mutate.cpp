@@ -1,6 +1,6 @@
 // Feeds damaged PTX and fatbins to the parsers, and what they take to lowering: mutate SEED RUNS
-// FILE... ends with 0 where each was taken or refused with a message. It is built with the address and undefined-behaviour sanitizers,
-// and stopped by an alarm where one input takes seconds.
+// FILE... ends with 0 where each was taken or refused with a message. It is built with the address
+// and undefined-behaviour sanitizers, and stopped by an alarm where one input takes seconds.
 //
 // What libFuzzer does with coverage is done here with a dictionary; the same seed gives the same
 // inputs.
