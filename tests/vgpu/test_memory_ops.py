@@ -275,6 +275,15 @@ def test_write_before_the_start_is_caught(driver: Driver) -> None:
     assert "8 bytes before the start of the 512-byte allocation" in str(error)
 
 
+def test_an_address_at_the_end_of_the_address_space_is_caught(driver: Driver) -> None:
+    """One lane of a warp, whose others read what is theirs: the end of the range wraps to 0."""
+    data = driver.buffer(np.zeros(64, np.uint32))
+    body = f"{at('%d2', '%d0', 4)} setp.eq.u32 %p, %r0, 31; selp.b64 %d2, -4, %d2, %p;"
+    error = _failure(driver, two_buffers(body + "ld.global.u32 %r1, [%d2];"), [data, data])
+    assert error.code == ILLEGAL_ADDRESS
+    assert "thread (31,0,0)" in str(error)
+
+
 def test_freed_memory_is_recognised(driver: Driver) -> None:
     data = driver.buffer(np.zeros(64, np.uint64))
     driver.free(data)

@@ -35,7 +35,7 @@ __attribute__((noinline, cold)) inline Status raise(Warp& w, FaultKind kind, Whe
 }
 
 VGPU_INLINE bool inside(const Allocation& a, u64 low, u64 end, bool store) {
-  return low >= a.base && end <= a.base + a.bytes && !(store && a.read_only);
+  return low >= a.base && end > low && end <= a.base + a.bytes && !(store && a.read_only);
 }
 
 // The allocation that holds the access, from the warp's cache or the table.
@@ -109,6 +109,16 @@ VGPU_INLINE Range range_of(const u64* address, u64 offset, u32 mask) {
     }
   }
   return r;
+}
+
+// The same of other spaces: offsets into local memory, addresses of parameters.
+VGPU_INLINE bool local_ok(const Warp& w, const Range& r, u32 bytes) {
+  return (r.bits & (bytes - 1)) == 0 && r.high < w.local_bytes && r.high + bytes <= w.local_bytes;
+}
+VGPU_INLINE bool parameter_ok(const Warp& w, const Range& r, u32 bytes) {
+  const u64 base = reinterpret_cast<u64>(w.launch->params);
+  const u64 end = base + w.launch->param_bytes;
+  return (r.bits & (bytes - 1)) == 0 && r.low >= base && r.high < end && r.high + bytes <= end;
 }
 
 // True when every active lane's global access is fine. Otherwise the slow path finds the lane.

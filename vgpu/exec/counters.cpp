@@ -139,6 +139,13 @@ u32 number_after(const std::string& text, size_t at) {
   return static_cast<u32>(std::strtoul(text.c_str() + at, nullptr, 10));
 }
 
+// No operation takes so long (a tenth of a millisecond): the thread has lost its core.
+constexpr u64 kLostCore = 200'000;
+
+const CountInfo& info_of(const Warp& w, const Ins& i) {
+  return w.launch->program->counted[static_cast<size_t>(&i - w.launch->code)];
+}
+
 }  // namespace
 
 const char* name_of(Category category) {
@@ -194,8 +201,10 @@ CountInfo count_info(const std::string& name) {
 }
 
 void Counters::add(const Counters& other) {
-  for (int k = 0; k < static_cast<int>(Category::kCount); ++k)
+  for (int k = 0; k < static_cast<int>(Category::kCount); ++k) {
     instructions[k] += other.instructions[k];
+    host_cycles[k] += other.host_cycles[k];
+  }
   const auto merge = [](Traffic& to, const Traffic& from) {
     to.requests += from.requests;
     to.bytes += from.bytes;
@@ -216,9 +225,9 @@ void Counters::add(const Counters& other) {
 
 void count(Warp& w, const Ins& i, u32 mask) {
   if (w.waiting) return;  // the second look of a warp at a barrier
-  const CountInfo& info = w.launch->program->counted[static_cast<size_t>(w.pc)];
+  const CountInfo& info = info_of(w, i);
   Counters& c = w.sample && info.waits ? w.sample->waiting : *w.counters;
-  if (info.category != Category::kNone) {
+  if (info.category != Category::kNone && !info.is_step) {
     if (!mask) {
       ++c.predicated_off;
     } else {
@@ -248,6 +257,15 @@ void count(Warp& w, const Ins& i, u32 mask) {
       count_matrix_load(c, w, i, info);
       break;
   }
+}
+
+Status run_counted(Warp& w, const Ins& i, u32 mask) {
+  for (const Ins* each = &i; each != &i + i.run; ++each) count(w, *each, mask);
+  const u64 begin = __builtin_ia32_rdtsc();
+  const Status status = i.fn(w, i, mask);
+  const u64 ticks = __builtin_ia32_rdtsc() - begin;
+  if (ticks < kLostCore) w.counters->host_cycles[static_cast<int>(info_of(w, i).category)] += ticks;
+  return status;
 }
 
 }  // namespace vgpu

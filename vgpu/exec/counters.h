@@ -10,9 +10,10 @@ namespace vgpu {
 
 struct Warp;
 struct Ins;
+enum class Status : u32;
 
 enum class Category : u8 {
-  kNone,  // a step of an instruction that is counted already
+  kNone,  // of no PTX instruction
   kInteger,
   kHalf,
   kFloat,
@@ -39,6 +40,7 @@ enum class Touches : u8 { kNothing, kGlobal, kShared, kGeneric, kAsyncCopy, kMat
 // What there is to count about one instruction of a program.
 struct CountInfo {
   Category category = Category::kNone;
+  bool is_step = false;  // a further operation of an instruction that is counted already
   Touches touches = Touches::kNothing;
   Category access = Category::kLoad;  // or kStore, kAtomic
   u8 address = 0;                     // operand
@@ -60,7 +62,9 @@ struct Traffic {
 
 struct Counters {
   u64 instructions[static_cast<int>(Category::kCount)] = {};  // of warps
-  u64 predicated_off = 0;                                     // for all lanes
+  // Ticks of the host's time-stamp counter inside operations.
+  u64 host_cycles[static_cast<int>(Category::kCount)] = {};
+  u64 predicated_off = 0;  // for all lanes
   u64 thread_instructions = 0;
   u64 mma_operations = 0;  // multiplications and additions
   u64 mma_cost = 0;        // those, in sixteenths of what FP16 operations take
@@ -74,5 +78,7 @@ struct Counters {
 
 // `mask` are the lanes that take part; the instruction has not run yet.
 void count(Warp& w, const Ins& i, u32 mask);
+// Counts it, runs it and takes the time.
+Status run_counted(Warp& w, const Ins& i, u32 mask);
 
 }  // namespace vgpu

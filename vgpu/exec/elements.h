@@ -1,4 +1,4 @@
-// The element types of matrix fragments that are multiplied in f32.
+// The element types of matrix fragments that are multiplied in f32, and the fragments of a product.
 #pragma once
 
 #include "exec/lanes.h"
@@ -32,6 +32,15 @@ struct Tf32 {
   static VGPU_INLINE float multiply_add(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
   }
+};
+
+// The registers of one mma with sums in f32.
+template <int kSteps>
+struct Operands {
+  u32* d[4];
+  const u32* a[2 * kSteps];
+  const u32* b[kSteps];
+  const u32* c[4];
 };
 
 }  // namespace vgpu::VGPU_ISA

@@ -183,6 +183,14 @@ VGPU_INLINE u32 pack_mask(const u32* value) {
   const __m512i high = _mm512_loadu_si512(value + 16);
   return static_cast<u32>(_mm512_test_epi32_mask(low, low)) |
          static_cast<u32>(_mm512_test_epi32_mask(high, high)) << 16;
+#elif defined(__AVX2__)
+  u32 zero = 0;
+  for (int q = 0; q < 4; ++q) {
+    const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(value) + q);
+    const __m256i is_zero = _mm256_cmpeq_epi32(eight, _mm256_setzero_si256());
+    zero |= static_cast<u32>(_mm256_movemask_ps(_mm256_castsi256_ps(is_zero))) << (8 * q);
+  }
+  return ~zero;
 #else
   u32 mask = 0;
   for (int l = 0; l < kWarpSize; ++l) mask |= static_cast<u32>(value[l] != 0) << l;
@@ -235,6 +243,17 @@ Status elementwise(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
+// Predicates only: all lanes are the bits of one word.
+template <class F, class... S, size_t... K>
+VGPU_INLINE void bitwise_indexed(Warp& w, const Ins& i, u32 mask, std::index_sequence<K...>) {
+  set_predicate(w, i, 0, F{}(predicate(w, i, static_cast<int>(K) + 1)...), mask);
+}
+template <class F, class... S>
+Status bitwise(Warp& w, const Ins& i, u32 mask) {
+  bitwise_indexed<F, S...>(w, i, mask, std::index_sequence_for<S...>());
+  return Status::kNext;
+}
+
 template <class... T>
 inline constexpr char kCodes[] = {T::kCode..., '\0'};
 
@@ -243,10 +262,21 @@ void add(OpTable& table, const char* name, F) {
   table.put(name, {&elementwise<F, D, S...>, kCodes<D>, kCodes<S...>, true, D::kSigned});
 }
 
+// F works on the words that hold the predicates.
+template <class... S, class F>
+void add_predicate(OpTable& table, const char* name, F) {
+  table.put(name, {&bitwise<F, S...>, kCodes<Pred>, kCodes<S...>, true, false});
+}
+
 // An operation that is a function of its own. `results` and `sources` spell its operands.
 inline void add_function(OpTable& table, const char* name, OpFn fn, const char* results,
                          const char* sources, bool sign = false) {
   table.put(name, {fn, results, sources, false, sign});
+}
+// One that executes a run of its instructions at once.
+inline void add_run(OpTable& table, const char* name, OpFn fn, const char* results,
+                    const char* sources) {
+  table.put(name, {fn, results, sources, false, false, true});
 }
 
 // The parts of an operation's name, joined by dots.

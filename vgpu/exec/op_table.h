@@ -21,6 +21,7 @@ struct OpInfo {
   const char* sources = "";
   bool lanewise = false;  // lane l of the result depends on lane l only, written after it is read
   bool sign = false;      // the result is signed: what a wider destination register receives
+  bool runs = false;      // executes Ins::run instructions of its kind, one behind the other
   const char* name = "";  // in the table
 };
 

@@ -293,11 +293,11 @@ void mixed(OpTable& t) {
                           [](u32 a, u32 b, u32 c) { return dot4<u8, s8>(a, b, c); });
   add<U32, U32, U32, U32>(t, "dp4a.s32.u32",
                           [](u32 a, u32 b, u32 c) { return dot4<s8, u8>(a, b, c); });
-  add<Pred, Pred, Pred>(t, "and.pred", [](bool a, bool b) { return a && b; });
-  add<Pred, Pred, Pred>(t, "or.pred", [](bool a, bool b) { return a || b; });
-  add<Pred, Pred, Pred>(t, "xor.pred", [](bool a, bool b) { return a != b; });
-  add<Pred, Pred>(t, "not.pred", [](bool a) { return !a; });
-  add<Pred, Pred>(t, "mov.pred", [](bool a) { return a; });
+  add_predicate<Pred, Pred>(t, "and.pred", [](u32 a, u32 b) { return a & b; });
+  add_predicate<Pred, Pred>(t, "or.pred", [](u32 a, u32 b) { return a | b; });
+  add_predicate<Pred, Pred>(t, "xor.pred", [](u32 a, u32 b) { return a ^ b; });
+  add_predicate<Pred>(t, "not.pred", [](u32 a) { return ~a; });
+  add_predicate<Pred>(t, "mov.pred", [](u32 a) { return a; });
   add<Pred, Pred, Pred, Pred>(t, "selp.pred", [](bool a, bool b, bool c) { return c ? a : b; });
   // Fixing operand widths, packing and unpacking vectors.
   add<U64, U32>(t, "extend.u", [](u32 a) { return u64(a); });

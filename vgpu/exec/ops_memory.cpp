@@ -1,4 +1,6 @@
 // Loads, stores, matrix loads and asynchronous copies.
+#include <emmintrin.h>
+
 #include "exec/access.h"
 
 namespace vgpu::VGPU_ISA {
@@ -30,6 +32,19 @@ VGPU_INLINE void store_lane(Warp& w, const Ins& i, u8* to, int lane) {
   T value[N];
   for (int n = 0; n < N; ++n) value[n] = static_cast<T>(slot<LaneOf<T>>(w, i, n + 1)[lane]);
   __builtin_memcpy(to, value, sizeof(value));
+}
+
+// The same place for every lane.
+template <class T, int N>
+VGPU_INLINE void load_once(Warp& w, const Ins& i, const u8* from, u32 mask) {
+  T value[N];
+  __builtin_memcpy(value, from, sizeof(value));
+  for (int n = 0; n < N; ++n) {
+    if (!has(i, n)) continue;
+    auto* to = slot<LaneOf<T>>(w, i, n);
+    const LaneOf<T> v = extend(value[n]);
+    for (int l = 0; l < kWarpSize; ++l) to[l] = (mask >> l & 1u) ? v : to[l];
+  }
 }
 
 // The address operand is last in a load and first in a store.
@@ -64,16 +79,28 @@ Status access(Warp& w, const Ins& i, u32 mask) {
   } else {
     const u64* address = doubles(w, i, kAddress);
     const u64 offset = static_cast<u64>(i.imm);
-    if constexpr (kWhere == Where::kGlobal || kWhere == Where::kGeneric) {
-      if (global_ok(w, range_of(address, offset, mask), kBytes, kStore)) {
-        if (mask == kFullMask) {
-          for (int l = 0; l < kWarpSize; ++l)
-            perform(reinterpret_cast<u8*>(address[l] + offset), l);
-        } else {
-          for_lanes(mask, [&](int l) { perform(reinterpret_cast<u8*>(address[l] + offset), l); });
+    const Range range = range_of(address, offset, mask);
+    const bool ok = kWhere == Where::kLocal   ? local_ok(w, range, kBytes)
+                    : kWhere == Where::kParam ? parameter_ok(w, range, kBytes)
+                                              : global_ok(w, range, kBytes, kStore);
+    if (ok) {
+      if constexpr (!kStore && kWhere != Where::kLocal) {
+        if (range.low == range.high) {
+          load_once<T, N>(w, i, reinterpret_cast<const u8*>(range.low), mask);
+          return Status::kNext;
         }
-        return Status::kNext;
       }
+      const auto place = [&](int l) {
+        const u64 at = address[l] + offset;
+        return kWhere == Where::kLocal ? w.local + static_cast<u64>(l) * w.local_bytes + at
+                                       : reinterpret_cast<u8*>(at);
+      };
+      if (mask == kFullMask) {
+        for (int l = 0; l < kWarpSize; ++l) perform(place(l), l);
+      } else {
+        for_lanes(mask, [&](int l) { perform(place(l), l); });
+      }
+      return Status::kNext;
     }
     for (u32 left = mask; left; left &= left - 1) {
       const int l = __builtin_ctz(left);
@@ -88,15 +115,7 @@ Status access(Warp& w, const Ins& i, u32 mask) {
 // A parameter by name: the same bytes for every lane, and the offset is known to be right.
 template <class T, int N>
 Status load_parameter(Warp& w, const Ins& i, u32 mask) {
-  const u8* from = w.launch->params + i.imm;
-  T value[N];
-  __builtin_memcpy(value, from, sizeof(value));
-  for (int n = 0; n < N; ++n) {
-    if (!has(i, n)) continue;
-    auto* to = slot<LaneOf<T>>(w, i, n);
-    const LaneOf<T> v = extend(value[n]);
-    for (int l = 0; l < kWarpSize; ++l) to[l] = (mask >> l & 1u) ? v : to[l];
-  }
+  load_once<T, N>(w, i, w.launch->params + i.imm, mask);
   return Status::kNext;
 }
 
@@ -140,6 +159,25 @@ void add_widths(OpTable& t, const char* type) {
 
 // --- ldmatrix -----------------------------------------------------------------------------------
 
+// `to`[4g + t] gets columns 2t and 2t + 1 of row g; or of the transposed matrix.
+template <bool kTranspose>
+VGPU_INLINE void gather_matrix(const u8* const row[8], u32* to) {
+  __m128i r[8];
+  for (int k = 0; k < 8; ++k) r[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row[k]));
+  if constexpr (kTranspose) {
+    // Each round interleaves the first half of the list with the second.
+    for (int round = 0; round < 3; ++round) {
+      __m128i next[8];
+      for (int k = 0; k < 4; ++k) {
+        next[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
+        next[2 * k + 1] = _mm_unpackhi_epi16(r[k], r[k + 4]);
+      }
+      for (int k = 0; k < 8; ++k) r[k] = next[k];
+    }
+  }
+  for (int k = 0; k < 8; ++k) _mm_store_si128(reinterpret_cast<__m128i*>(to) + k, r[k]);
+}
+
 template <int N, bool kTranspose>
 Status load_matrix(Warp& w, const Ins& i, u32 mask) {
   const u32* address = words(w, i, N);
@@ -153,23 +191,12 @@ Status load_matrix(Warp& w, const Ins& i, u32 mask) {
   const u8* row[8 * N];
   for (int r = 0; r < 8 * N; ++r) row[r] = w.shared + (address[r] + offset);
   for (int n = 0; n < N; ++n) {
-    alignas(64) u32 fragment[kWarpSize];
-    if constexpr (!kTranspose) {
-      for (int r = 0; r < 8; ++r) __builtin_memcpy(fragment + 4 * r, row[8 * n + r], 16);
-    } else {
-      // Lane 4g + t holds column g of rows 2t and 2t + 1.
-      alignas(16) u16 tile[8][8];
-      for (int r = 0; r < 8; ++r) __builtin_memcpy(tile[r], row[8 * n + r], 16);
-      for (int g = 0; g < 8; ++g) {
-        for (int q = 0; q < 4; ++q) {
-          fragment[4 * g + q] = tile[2 * q][g] | static_cast<u32>(tile[2 * q + 1][g]) << 16;
-        }
-      }
-    }
     u32* to = words(w, i, n);
     if (mask == kFullMask) {
-      __builtin_memcpy(to, fragment, sizeof(fragment));
+      gather_matrix<kTranspose>(row + 8 * n, to);
     } else {
+      alignas(64) u32 fragment[kWarpSize];
+      gather_matrix<kTranspose>(row + 8 * n, fragment);
       blend(to, fragment, mask);
     }
   }
@@ -178,16 +205,32 @@ Status load_matrix(Warp& w, const Ins& i, u32 mask) {
 
 // --- cp.async -----------------------------------------------------------------------------------
 
+template <u32 kBytes>
+VGPU_INLINE void copy_lane(u8* to, const u8* from, u32 wanted) {
+  if (wanted == kBytes) {
+    __builtin_memcpy(to, from, kBytes);
+  } else {
+    __builtin_memset(to, 0, kBytes);
+    std::memcpy(to, from, wanted);
+  }
+}
+
+template <u32 kBytes>
+void perform_all(Warp& w, const AsyncCopy& copy) {
+  for_lanes(copy.mask, [&](int l) {
+    copy_lane<kBytes>(w.shared + copy.destination[l], reinterpret_cast<const u8*>(copy.source[l]),
+                      copy.source_bytes[l]);
+  });
+}
+
 void perform(Warp& w, const AsyncCopy& copy) {
-  for (u32 left = copy.mask; left; left &= left - 1) {
-    const int l = __builtin_ctz(left);
-    u8* to = w.shared + copy.destination[l];
-    if (copy.bytes == 16 && copy.source_bytes[l] == 16) {
-      __builtin_memcpy(to, reinterpret_cast<const u8*>(copy.source[l]), 16);
-      continue;
-    }
-    std::memcpy(to, reinterpret_cast<const u8*>(copy.source[l]), copy.source_bytes[l]);
-    std::memset(to + copy.source_bytes[l], 0, copy.bytes - copy.source_bytes[l]);
+  switch (copy.bytes) {
+    case 4:
+      return perform_all<4>(w, copy);
+    case 8:
+      return perform_all<8>(w, copy);
+    default:
+      return perform_all<16>(w, copy);
   }
 }
 
@@ -253,6 +296,8 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
   }
   if (w.launch->late_copies) {
     ++w.copy_count;
+    // Rows of a tile lie far apart, where the hardware does not look ahead.
+    for_lanes(reading, [&](int l) { __builtin_prefetch(reinterpret_cast<void*>(copy.source[l])); });
   } else {
     perform(w, copy);
   }

@@ -39,9 +39,10 @@ struct Ins {
   u32 line;        // line of the PTX text
   u32 extra;       // second immediate: a mode, a count, MXCSR bits
   Kind kind;
-  bool guard_negated;
-  bool joins;          // some branch reconverges here
-  bool special;        // kind, guard or joins need the slow path of the loop
+  bool guard_negated : 1;
+  bool joins : 1;      // some branch reconverges here
+  bool special : 1;    // kind, guard or joins need the slow path of the loop
+  u16 run;             // instructions that fn executes: itself and those behind it (fuse_runs)
   const Watch* watch;  // what the checks need to know; null where nothing is watched
 };
 static_assert(sizeof(Ins) == 64, "an instruction fills one cache line");

@@ -105,16 +105,15 @@ Status run(Warp& w) {
         continue;
       }
     }
-    if (kCounting) count(w, i, mask);
-    const Status status = i.fn(w, i, mask);
+    const Status status = kCounting ? run_counted(w, i, mask) : i.fn(w, i, mask);
     if (__builtin_expect(status != Status::kNext, 0)) {
       if (status != Status::kYield) return status;
       ++w.pc;
       ++w.instructions;
       return status;
     }
-    ++w.pc;
-    ++w.instructions;
+    w.pc += i.run;
+    w.instructions += i.run;
   }
 }
 

@@ -40,9 +40,16 @@ Block in_sum(Fragments f, int r, int count, u32 lane) {
   return {1u << (v + lane % 2 + (n & 2)), 1u << (columns + (n & 4) + (lane & 2) + n % 2)};
 }
 
-}  // namespace
+// Nothing is undefined that the run reads or writes.
+bool all_defined(Warp& w, const Ins& first) {
+  u32 undefined = 0;
+  for (const Ins* i = &first; i != &first + first.run; ++i) {
+    for (int k = 0; k < i->watch->operands; ++k) undefined |= shadow_of(w, *i, k).undefined;
+  }
+  return undefined == 0;
+}
 
-Status matrix(Warp& w, const Ins& i, u32 mask) {
+Status single(Warp& w, const Ins& i, u32 mask) {
   const Watch& watch = *i.watch;
   const Fragments f = watch.fragments;
   const Sources from = sources_of(w, i, mask);
@@ -88,6 +95,19 @@ Status matrix(Warp& w, const Ins& i, u32 mask) {
   for (int r = 0; r < d; ++r) {
     define(w, i, r, mask & ~spoilt[r], lane_bytes(i, r));
     if (spoilt[r]) undefine(w, i, r, spoilt[r], why);
+  }
+  return status;
+}
+
+}  // namespace
+
+Status matrix(Warp& w, const Ins& i, u32 mask) {
+  if (__builtin_expect(all_defined(w, i), 1)) return i.watch->op(w, i, mask);
+  Status status = Status::kNext;
+  for (u32 k = 0; k < i.run && status == Status::kNext; ++k) {
+    Ins alone = (&i)[k];
+    alone.run = 1;
+    status = single(w, alone, mask);
   }
   return status;
 }

@@ -55,6 +55,9 @@ void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
 void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slots, u32 checks,
                     Program& program);
 
+// Sets Ins::run.
+void fuse_runs(const std::vector<Draft>& code, Program& program);
+
 // Local memory of the kernel, or of a function that is called and not inlined: then its addresses
 // count from where the call's frame begins.
 struct LocalSpace {

@@ -71,6 +71,7 @@ std::unique_ptr<Program> Builder::run() {
     ins.line = d.line;
     ins.extra = d.control ? d.control : d.extra;
     ins.kind = d.kind;
+    ins.run = 1;
     ins.joins = d.joins;
     ins.special = d.joins || d.guard >= 0 || d.kind != Kind::kPlain;
     program_->code.push_back(ins);
@@ -78,6 +79,7 @@ std::unique_ptr<Program> Builder::run() {
   }
   mark_waits(*program_);
   if (checks_) attach_watches(code_, slots_, checks_, *program_);
+  fuse_runs(code_, *program_);
   return std::move(program_);
 }
 
@@ -161,7 +163,8 @@ Draft& Builder::emit(const std::string& name, std::vector<int> slots) {
   d.guard_negated = guard_negated_;
   d.line = current_ ? current_->line : 0;
   d.count = count_info(name);
-  if (current_ && !counted_) d.count.category = category_of(current_->parts);
+  if (current_) d.count.category = category_of(current_->parts);
+  d.count.is_step = counted_;
   counted_ = true;
   code_.push_back(std::move(d));
   return code_.back();

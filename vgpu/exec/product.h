@@ -1,0 +1,209 @@
+// The product of mma fragments with vectors, for AVX-512 and AVX2.
+//
+// The accumulators stay where mma has them: a vector is a piece of one register, that is, the even
+// or the odd columns of 4 rows (AVX-512) or 2 (AVX2). So a step of k is, for each vector of the
+// accumulator, one fused multiplication and addition of "A[row][k] for each row, four times", which
+// one shuffle makes from four columns of A, and "four columns of B[k], once for each row":
+//
+//   lane of register 2r + c     row g + 8r, column 2t + c     (g = lane / 4, t = lane % 4)
+//   left[k / 4][v]              A[row][k..k + 3] for the rows of vector v
+//   right[k][c]                 B[k][c], B[k][2 + c], B[k][4 + c], B[k][6 + c]
+//
+// Unpacking a fragment takes as long as multiplying it, and the tile of a warp needs each one many
+// times. So a Multiplier keeps what it has unpacked; it serves one run of mma instructions, none of
+// which reads what another one has written (see fuse_runs). Two products with the same A are done
+// at once: they share the shuffles.
+#pragma once
+
+#if defined(__AVX512F__)
+#include "exec/product_avx512.h"
+#else
+#include "exec/product_avx2.h"
+#endif
+
+namespace vgpu::VGPU_ISA {
+
+inline constexpr int kVectors = 16 / kVectorRows;  // of A's rows
+inline constexpr int kLanes = 4 * kVectorRows;     // of a vector
+
+// Vectors of rows that are done at once: as many sums as there are registers for.
+inline constexpr int kAtOnce = kVectorRows == 4 ? 4 : 2;
+
+// Fragments that were unpacked, found again by the registers that hold them.
+template <class Unpacked, int kRegisters, int kCapacity>
+class Unpackings {
+ public:
+  template <class Unpack>
+  VGPU_INLINE const Unpacked& get(const u32* const registers[kRegisters], Unpack unpack) {
+    for (int n = 0; n < used_; ++n) {
+      if (registers_[n][0] != registers[0]) continue;
+      bool same = true;
+      for (int r = 1; r < kRegisters; ++r) same &= registers_[n][r] == registers[r];
+      if (!same) continue;
+      if (n == next_) next_ = (n + 1) % kCapacity;  // two are in use at once
+      return unpacked_[n];
+    }
+    const int n = next_;
+    next_ = (n + 1) % kCapacity;
+    if (n == used_) ++used_;
+    for (int r = 0; r < kRegisters; ++r) registers_[n][r] = registers[r];
+    unpack(registers, unpacked_[n]);
+    return unpacked_[n];
+  }
+
+ private:
+  int used_ = 0;
+  int next_ = 0;
+  const u32* registers_[kCapacity][kRegisters];
+  Unpacked unpacked_[kCapacity];
+};
+
+template <class E, int kSteps>
+class Multiplier {
+ public:
+  using One = Operands<kSteps>;
+
+  VGPU_INLINE void run(const One& one) {
+    multiply<1>(lefts_.get(one.a, unpack_left), {&one}, {&rights_.get(one.b, unpack_right)});
+  }
+  // Both have the same A.
+  VGPU_INLINE void run(const One& one, const One& other) {
+    const Right& right = rights_.get(one.b, unpack_right);
+    multiply<2>(lefts_.get(one.a, unpack_left), {&one, &other},
+                {&right, &rights_.get(other.b, unpack_right)});
+  }
+
+ private:
+  static constexpr int kStepDepth = 4 * E::kPerWord;
+  static constexpr int kDepth = kSteps * kStepDepth;
+
+  struct Left {
+    alignas(64) float at[kDepth / 4][kVectors][kLanes];
+  };
+  struct Right {
+    alignas(64) float at[kDepth][2][4];
+  };
+
+  // A fragment register, read as elements, is a row-major tile of 8 rows: only the width changes.
+  static void unpack_left(const u32* const a[2 * kSteps], Left& left) {
+    alignas(64) float tile[8 * kStepDepth];
+    for (int n = 0; n < 2 * kSteps; ++n) {  // register 2h + r
+      widen_all(E(), a[n], tile);
+      for (int k = 0; k < kStepDepth; k += 4) {
+        for (int v = 0; v < kVectors / 2; ++v) {
+          store(left.at[(n / 2 * kStepDepth + k) / 4][n % 2 * (kVectors / 2) + v],
+                rows4(tile + v * kVectorRows * kStepDepth + k, kStepDepth));
+        }
+      }
+    }
+  }
+
+  // The same tile has B's columns in its rows: a transposition, even columns before odd ones.
+  static void unpack_right(const u32* const b[kSteps], Right& right) {
+    alignas(64) float tile[8 * kStepDepth];
+    for (int h = 0; h < kSteps; ++h) {
+      widen_all(E(), b[h], tile);
+      for (int k = 0; k < kStepDepth; k += 4) {
+        __m256 pair[4];  // columns 2t and 2t + 1
+        for (int t = 0; t < 4; ++t) {
+          const float* even = tile + 2 * t * kStepDepth + k;
+          pair[t] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(even)),
+                                         _mm_load_ps(even + kStepDepth), 1);
+        }
+        const __m256 low01 = _mm256_unpacklo_ps(pair[0], pair[1]);
+        const __m256 low23 = _mm256_unpacklo_ps(pair[2], pair[3]);
+        const __m256 high01 = _mm256_unpackhi_ps(pair[0], pair[1]);
+        const __m256 high23 = _mm256_unpackhi_ps(pair[2], pair[3]);
+        float* to = right.at[h * kStepDepth + k][0];
+        _mm256_store_ps(to, _mm256_shuffle_ps(low01, low23, 0x44));
+        _mm256_store_ps(to + 8, _mm256_shuffle_ps(low01, low23, 0xee));
+        _mm256_store_ps(to + 16, _mm256_shuffle_ps(high01, high23, 0x44));
+        _mm256_store_ps(to + 24, _mm256_shuffle_ps(high01, high23, 0xee));
+      }
+    }
+  }
+
+  // Where the rows are done in rounds, the first rounds must not write what later ones read.
+  template <int kCount>
+  VGPU_INLINE static void keep_sums(const One* const (&one)[kCount], const u32* (&from)[kCount][4],
+                                    u32 (*kept)[2][kWarpSize]) {
+    for (int n = 0; n < kCount; ++n) {
+      for (int r = 0; r < 4; ++r) from[n][r] = one[n]->c[r];
+      for (int r = 2; kVectors > kAtOnce && r < 4; ++r) {
+        bool overwritten = false;
+        for (const One* o : one) overwritten |= from[n][r] == o->d[0] || from[n][r] == o->d[1];
+        if (!overwritten) continue;
+        __builtin_memcpy(kept[n][r - 2], from[n][r], sizeof(kept[n][r - 2]));
+        from[n][r] = kept[n][r - 2];
+      }
+    }
+  }
+
+  template <int kCount>
+  VGPU_INLINE static void multiply(const Left& left, const One* const (&one)[kCount],
+                                   const Right* const (&right)[kCount]) {
+    alignas(64) u32 kept[kCount][2][kWarpSize];
+    const u32* from[kCount][4];
+    keep_sums<kCount>(one, from, kept);
+    for (int first = 0; first < kVectors; first += kAtOnce) {
+      // Of a vector of the accumulator: its register, and its place in there.
+      const auto which = [&](int v, int c) { return (first + v) / (kVectors / 2) * 2 + c; };
+      const auto place = [&](int v) { return (first + v) % (kVectors / 2) * kLanes; };
+      Vector sum[kCount][2][kAtOnce];
+      each<kCount, 2, kAtOnce>(
+          [&](int n, int c, int v) { sum[n][c][v] = load(from[n][which(v, c)] + place(v)); });
+#pragma GCC unroll 1
+      for (int k = 0; k < kDepth; k += 4) {
+        Vector rows[kAtOnce];
+#pragma GCC unroll 4
+        for (int v = 0; v < kAtOnce; ++v) rows[v] = load(left.at[k / 4][first + v]);
+        const auto step = [&](auto t) {
+          Vector columns[kCount][2];
+          each<kCount, 2, 1>(
+              [&](int n, int c, int) { columns[n][c] = repeat4(right[n]->at[k + t][c]); });
+#pragma GCC unroll 4
+          for (int v = 0; v < kAtOnce; ++v) {
+            const Vector four_times = spread<t>(rows[v]);
+            each<kCount, 2, 1>([&](int n, int c, int) {
+              sum[n][c][v] = multiply_add(four_times, columns[n][c], sum[n][c][v]);
+            });
+          }
+        };
+        step(std::integral_constant<int, 0>());
+        step(std::integral_constant<int, 1>());
+        step(std::integral_constant<int, 2>());
+        step(std::integral_constant<int, 3>());
+      }
+      // The total is NaN where one of them is; and for infinities of both signs, which does no
+      // harm.
+      Vector total = sum[0][0][0];
+      each<kCount, 2, kAtOnce>([&](int n, int c, int v) {
+        if (n + c + v) total = sum_of(total, sum[n][c][v]);
+      });
+      if (__builtin_expect(any_nan(total), 0)) {
+        each<kCount, 2, kAtOnce>(
+            [&](int n, int c, int v) { sum[n][c][v] = canonical(sum[n][c][v]); });
+      }
+      each<kCount, 2, kAtOnce>(
+          [&](int n, int c, int v) { store(one[n]->d[which(v, c)] + place(v), sum[n][c][v]); });
+    }
+  }
+
+  // f(i, j, k) for all of them, unrolled.
+  template <int kI, int kJ, int kK, class F>
+  VGPU_INLINE static void each(F f) {
+#pragma GCC unroll 2
+    for (int i = 0; i < kI; ++i) {
+#pragma GCC unroll 2
+      for (int j = 0; j < kJ; ++j) {
+#pragma GCC unroll 4
+        for (int k = 0; k < kK; ++k) f(i, j, k);
+      }
+    }
+  }
+
+  Unpackings<Left, 2 * kSteps, 4> lefts_;
+  Unpackings<Right, kSteps, 16> rights_;
+};
+
+}  // namespace vgpu::VGPU_ISA
