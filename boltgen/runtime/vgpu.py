@@ -31,6 +31,7 @@ class LaunchRecord:
     dynamic_shared_bytes: int
     warp_instructions: int
     wall_s: float  # of this machine
+    cpu_s: float  # of all host threads: what other work of the machine hardly changes
     modelled_s: float  # of the kernel on the device; 0 where nothing asked for times
 
 
@@ -98,6 +99,7 @@ class _Launch(ctypes.Structure):
         ("dynamic_shared_bytes", ctypes.c_uint64),
         ("warp_instructions", ctypes.c_uint64),
         ("seconds", ctypes.c_double),
+        ("cpu_seconds", ctypes.c_double),
         ("modelled_seconds", ctypes.c_double),
     )
 
@@ -131,6 +133,7 @@ class Vgpu:
                 dynamic_shared_bytes=launch.dynamic_shared_bytes,
                 warp_instructions=launch.warp_instructions,
                 wall_s=launch.seconds,
+                cpu_s=launch.cpu_seconds,
                 modelled_s=launch.modelled_seconds,
             )
             for launch in found[:count]

@@ -244,6 +244,7 @@ def test_launches_are_recorded(driver: Driver, vgpu: Vgpu) -> None:
     assert record.dynamic_shared_bytes == 128
     assert record.warp_instructions == 4 * 12  # ld, mov, st and ret of 12 warps
     assert record.wall_s > 0
+    assert record.cpu_s > 0
     vgpu.clear_launches()
     assert vgpu.launches() == []
 

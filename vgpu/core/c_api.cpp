@@ -31,6 +31,7 @@ uint64_t vgpu_launches(vgpu_launch* out, uint64_t capacity) {
     out[k].warp_instructions = r.warp_instructions;
     out[k].seconds = r.seconds;
     out[k].modelled_seconds = static_cast<double>(r.time.ns) * 1e-9;
+    out[k].cpu_seconds = r.cpu_seconds;
   }
   return kept.size();
 }

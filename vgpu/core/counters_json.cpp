@@ -11,6 +11,14 @@ void put_traffic(std::ostream& out, const char* name, const Traffic& t) {
       << ", \"sectors\": " << t.sectors << "}";
 }
 
+void put_classes(std::ostream& out, const char* name, const u64* count) {
+  out << ", \"" << name << "\": {";
+  for (int k = 1; k < static_cast<int>(Category::kCount); ++k) {
+    out << (k > 1 ? ", \"" : "\"") << name_of(static_cast<Category>(k)) << "\": " << count[k];
+  }
+  out << "}";
+}
+
 void put(std::ostream& out, const LaunchRecord& r) {
   const Counters& c = r.counters;
   const auto triple = [&](const char* name, const u32* v) {
@@ -19,12 +27,9 @@ void put(std::ostream& out, const LaunchRecord& r) {
   out << "{\"kernel\": \"" << r.kernel << "\"";
   triple("grid", r.grid);
   triple("block", r.block);
-  out << ", \"instructions\": {";
-  for (int k = 1; k < static_cast<int>(Category::kCount); ++k) {
-    out << (k > 1 ? ", \"" : "\"") << name_of(static_cast<Category>(k))
-        << "\": " << c.instructions[k];
-  }
-  out << "}, \"predicated_off\": " << c.predicated_off
+  put_classes(out, "instructions", c.instructions);
+  put_classes(out, "host_cycles", c.host_cycles);
+  out << ", \"predicated_off\": " << c.predicated_off
       << ", \"thread_instructions\": " << c.thread_instructions
       << ", \"mma_operations\": " << c.mma_operations;
   put_traffic(out, "global_load", c.loads);

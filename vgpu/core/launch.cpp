@@ -353,6 +353,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     r.warp_instructions = result.instructions;
     r.seconds = seconds.count();
     r.time = time;
+    r.cpu_seconds = result.cpu_seconds;
     if (state.counting) describe(kernel, shape, result.counters, &r);
     std::memcpy(r.grid, shape.grid, sizeof(r.grid));
     std::memcpy(r.block, shape.block, sizeof(r.block));

@@ -61,9 +61,10 @@ struct LaunchRecord {
   u32 block[3];
   u64 dynamic_shared;
   u64 warp_instructions;
-  double seconds;     // of the host
-  ModelledTime time;  // where options say so
-  bool counted;       // only then there is more:
+  double seconds;      // of the host
+  double cpu_seconds;  // of all host threads that ran blocks
+  ModelledTime time;   // where options say so
+  bool counted;        // only then there is more:
   Counters counters;
   u32 registers;  // a thread
   u64 static_shared;

@@ -4,6 +4,7 @@
 // GPU.
 #include "exec/scheduler.h"
 
+#include <time.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
@@ -28,6 +29,13 @@ constexpr u64 kSlice = 1 << 18;         // instructions of a warp before others 
 constexpr int kLongSlices = 64;         // turns that a CTA may have before others get one
 constexpr u64 kPollCost = kSlice / 64;  // of a look at memory around a barrier
 constexpr int kStill = 3;               // turns without any change, then a CTA is stuck
+
+// Time that the calling thread has had a core, in nanoseconds.
+u64 thread_cpu_ns() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+}
 
 class Grid {
  public:
@@ -54,7 +62,9 @@ class Grid {
     // The program may have set flushing or a rounding mode on its own thread.
     const u32 callers = _mm_getcsr();
     _mm_setcsr(0x1f80);
+    const u64 begin = thread_cpu_ns();
     run_ctas();
+    cpu_ns_ += thread_cpu_ns() - begin;
     _mm_setcsr(callers);
   }
 
@@ -62,6 +72,7 @@ class Grid {
   GridResult result() {
     GridResult r;
     r.instructions = instructions_;
+    r.cpu_seconds = static_cast<double>(cpu_ns_) * 1e-9;
     r.counters = counters_;
     std::sort(samples_.begin(), samples_.end(),
               [](const BlockSample& a, const BlockSample& b) { return a.block < b.block; });
@@ -253,6 +264,7 @@ class Grid {
   u64 total_;
   std::atomic<u64> next_{0};
   std::atomic<u64> instructions_{0};
+  std::atomic<u64> cpu_ns_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   Counters counters_;

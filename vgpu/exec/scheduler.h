@@ -22,6 +22,7 @@ struct FaultReport {
 struct GridResult {
   std::optional<FaultReport> fault;
   u64 instructions = 0;              // of warps
+  double cpu_seconds = 0;            // of all host threads
   Counters counters;                 // where they are on
   std::vector<BlockSample> samples;  // as many as were asked for, in the order of the grid
 };

@@ -15,6 +15,7 @@ typedef struct {
   uint64_t dynamic_shared_bytes;
   uint64_t warp_instructions;
   double seconds;          /* of the host */
+  double cpu_seconds;      /* of all host threads that ran blocks */
   double modelled_seconds; /* of the kernel on the device; 0 where nobody asked (README.md) */
 } vgpu_launch;
 
