@@ -31,7 +31,9 @@ inline void define(Warp& w, const Ins& i, int operand, u32 mask, u32 lane_bytes)
 }
 
 // Width of a lane of a result: 0 for a predicate.
-u32 lane_bytes(const Ins& i, int operand);
+inline u32 lane_bytes(const Ins& i, int operand) {
+  return i.watch->predicates >> operand & 1 ? 0 : i.watch->wide ? 8 : 4;
+}
 
 // Undefined lanes of the sources, and what is known of them.
 struct Sources {
@@ -39,24 +41,61 @@ struct Sources {
   u32 computed = 0;
   u32 origin = 0;
 };
-Sources sources_of(Warp& w, const Ins& i, u32 mask);
+Sources undefined_sources(Warp& w, const Ins& i, u32 mask);
+// Nothing is undefined, nearly always.
+inline Sources sources_of(Warp& w, const Ins& i, u32 mask) {
+  u32 undefined = 0;
+  for (int k = i.watch->results; k < i.watch->operands; ++k) {
+    undefined |= shadow_of(w, i, k).undefined;
+  }
+  return __builtin_expect((undefined & mask) == 0, 1) ? Sources() : undefined_sources(w, i, mask);
+}
 // Marks all bits of these lanes of a result as undefined.
 void undefine(Warp& w, const Ins& i, int operand, u32 lanes, const Sources& why);
 
 // Reports that an undefined value decides something.
 void report_use(Warp& w, SlotShadow& slot, u32 lanes, const char* kind, const char* how);
-void check_guard(Warp& w, const Ins& i);
+void check_guarded(Warp& w, const Ins& i);
+inline void check_guard(Warp& w, const Ins& i) {
+  if (i.guard != kNoSlot) check_guarded(w, i);
+}
 
 // The place and offset of a lane's address: generic ones are resolved.
 struct Target {
   Place place;
   u64 address;
 };
-Target target_of(Place place, u64 address);
-void addresses_of(Warp& w, const Ins& i, u32 mask, u64* out);
+inline Target target_of(Place place, u64 address) {
+  if (place != Place::kGeneric) return {place, address};
+  const u64 window = address & kWindowMask;
+  if (window == kSharedWindow) return {Place::kShared, address & ~kWindowMask};
+  if (window == kLocalWindow) return {Place::kLocal, address & ~kWindowMask};
+  return {Place::kGlobal, address};
+}
+void addresses_of(const Warp& w, const Ins& i, u64* out);  // of all lanes
+const Allocation* find_holder(const Warp& w, u64 address, u32 bytes);
+inline const Allocation* holder(const Warp& w, u64 address, u32 bytes) {
+  for (const Allocation& a : w.cached) {
+    if (address >= a.base && address + bytes <= a.base + a.bytes) return &a;
+  }
+  return find_holder(w, address, bytes);
+}
 // The shadow bytes of initcheck behind an address, or null where everything counts as written.
-u8* written_at(Warp& w, Target t, int lane);
-const Allocation* holder(Warp& w, u64 address, u32 bytes);
+inline u8* written_at(const Warp& w, Target t, int lane) {
+  switch (t.place) {
+    case Place::kShared:
+      return w.cta->check->shared_written + t.address;
+    case Place::kLocal:
+      return w.check->local_written + static_cast<u32>(lane) * w.local_bytes + t.address;
+    case Place::kGlobal:
+      if (const Allocation* a = holder(w, t.address, 1)) {
+        return a->written ? a->written + (t.address - a->base) : nullptr;
+      }
+      return nullptr;
+    default:
+      return nullptr;
+  }
+}
 
 // --- racecheck (races.cpp)
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);

@@ -3,51 +3,23 @@
 
 namespace vgpu::watch {
 
-const Allocation* holder(Warp& w, u64 address, u32 bytes) {
-  for (const Allocation& a : w.cached) {
-    if (address >= a.base && address + bytes <= a.base + a.bytes) return &a;
-  }
+const Allocation* find_holder(const Warp& w, u64 address, u32 bytes) {
   const Allocation* found = find_allocation(*w.launch->allocations, address, bytes);
   return found && !found->freed ? found : nullptr;
 }
 
-Target target_of(Place place, u64 address) {
-  if (place != Place::kGeneric) return {place, address};
-  const u64 window = address & kWindowMask;
-  if (window == kSharedWindow) return {Place::kShared, address & ~kWindowMask};
-  if (window == kLocalWindow) return {Place::kLocal, address & ~kWindowMask};
-  return {Place::kGlobal, address};
-}
-
-void addresses_of(Warp& w, const Ins& i, u32 mask, u64* out) {
+void addresses_of(const Warp& w, const Ins& i, u64* out) {
   const u8* from = w.registers + i.ops[i.watch->address];
-  for (u32 left = mask; left; left &= left - 1) {
-    const int l = __builtin_ctz(left);
+  for (int l = 0; l < kWarpSize; ++l) {
     out[l] = i.watch->place == Place::kShared
                  ? reinterpret_cast<const u32*>(from)[l] + static_cast<u32>(i.imm)
                  : reinterpret_cast<const u64*>(from)[l] + static_cast<u64>(i.imm);
   }
 }
 
-u8* written_at(Warp& w, Target t, int lane) {
-  switch (t.place) {
-    case Place::kShared:
-      return w.cta->check->shared_written + t.address;
-    case Place::kLocal:
-      return w.check->local_written + static_cast<u32>(lane) * w.local_bytes + t.address;
-    case Place::kGlobal:
-      if (const Allocation* a = holder(w, t.address, 1)) {
-        return a->written ? a->written + (t.address - a->base) : nullptr;
-      }
-      return nullptr;
-    default:
-      return nullptr;
-  }
-}
-
 namespace {
 
-bool all_written(const u8* at, u32 bytes) {
+inline bool all_written(const u8* at, u32 bytes) {
   constexpr u64 kOnes = 0x0101010101010101ull;
   u64 word = 0;
   switch (bytes) {
@@ -113,6 +85,7 @@ void load(Warp& w, const Ins& i, u32 mask, const u64* address) {
   for (int r = 0; r < watch.count; ++r) {
     if (!absent(i, r)) define(w, i, r, mask, lane_bytes(i, r));
   }
+  if (watch.place == Place::kParam) return;  // the host wrote them
   for (u32 left = mask; left; left &= left - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(left));
     const Target t = target_of(watch.place, address[l]);
@@ -214,7 +187,7 @@ Status access(Warp& w, const Ins& i, u32 mask) {
   const CheckRun& run = *w.launch->checks;
   const u32 bytes = static_cast<u32>(watch.bytes) * watch.count;
   u64 address[kWarpSize];
-  addresses_of(w, i, mask, address);
+  addresses_of(w, i, address);
   if (run.has(kInitcheck)) {
     check_guard(w, i);
     check_address(w, i, mask);
@@ -248,7 +221,7 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
   const u32 rows = 8u * watch.count;
   const u32 reading = rows == 32 ? kFullMask : (1u << rows) - 1;
   u64 address[kWarpSize];
-  addresses_of(w, i, reading, address);
+  addresses_of(w, i, address);
   if (run.has(kInitcheck)) {
     check_guard(w, i);
     check_address(w, i, reading);

@@ -3,16 +3,12 @@
 
 namespace vgpu::watch {
 
-u32 lane_bytes(const Ins& i, int operand) {
-  return i.watch->predicates >> operand & 1 ? 0 : i.watch->wide ? 8 : 4;
-}
-
-Sources sources_of(Warp& w, const Ins& i, u32 mask) {
+Sources undefined_sources(Warp& w, const Ins& i, u32 mask) {
   const Watch& watch = *i.watch;
   Sources found;
   for (int k = watch.results; k < watch.operands; ++k) {
     const SlotShadow& s = w.check->slots[watch.slots[k]];
-    if (__builtin_expect((s.undefined & mask) == 0, 1)) continue;
+    if ((s.undefined & mask) == 0) continue;
     found.undefined |= s.undefined & mask;
     found.computed |= s.computed & mask;
     if (s.origin) found.origin = s.origin;
@@ -54,8 +50,7 @@ static bool from_memory(Warp& w, const SlotShadow& s) {
   return s.origin && w.launch->checks->origin_at(s.origin).place != Place::kNone;
 }
 
-void check_guard(Warp& w, const Ins& i) {
-  if (i.guard == kNoSlot) return;
+void check_guarded(Warp& w, const Ins& i) {
   SlotShadow& s = w.check->slots[i.watch->guard];
   if (const u32 bad = s.undefined & w.mask; bad && from_memory(w, s)) {
     report_use(w, s, bad, "uninitialised condition",
