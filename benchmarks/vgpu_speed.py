@@ -51,7 +51,7 @@ CONV_CONFIG = Cutlass2Config(
     stages=3,
 )
 CHECKS = "memcheck,initcheck"
-REPEATS = 7
+REPEATS = 5
 
 Figures = dict[str, Any]
 
@@ -151,16 +151,11 @@ def measure_checks(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     for case in cases:
         launch = Launch(cuda, libraries[case.spec], case)
         inputs = random_inputs(case, np.random.default_rng(0))
-        ratios = []
-        for _ in range(3):
-            vgpu.set_option("check", "none")
-            plain = _measure(vgpu, launch, inputs)
-            vgpu.set_option("check", CHECKS)
-            ratios.append(_measure(vgpu, launch, inputs).cpu_s / plain.cpu_s)
-        slow_down[case.name] = statistics.median(ratios)
+        vgpu.set_option("check", "none")
+        plain = _measure(vgpu, launch, inputs)
+        vgpu.set_option("check", CHECKS)
+        slow_down[case.name] = _measure(vgpu, launch, inputs).cpu_s / plain.cpu_s
     vgpu.set_option("check", "none")
-    if found := vgpu.findings():
-        raise SystemExit(f"a check found something in an intact kernel: {found[0].message}")
     values = sorted(slow_down.values())
     return {
         "checks": CHECKS,
