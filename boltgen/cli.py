@@ -57,6 +57,10 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     shape: Shape = None,
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
+    fuse: Annotated[
+        bool,
+        typer.Option(help="Make one kernel of products in sequence where that should be faster."),
+    ] = True,
     frontend: Frontend = None,
     tune: Annotated[
         str | None,
@@ -84,6 +88,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             shapes=dict(parse_shape(text) for text in shape or []),
             jobs=jobs,
             accumulate=accumulate,
+            fuse=fuse,
             frontend=frontend,
             tune=tune,
             device=device,

@@ -15,9 +15,10 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.codegen.adapter import AdapterLaunch
+from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
 from boltgen.errors import CacheError
 from boltgen.frontend.relay.versions import installed_tvm
+from boltgen.ir.chain import describe_chain
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
 from boltgen.partitioned import accumulator_named, frontend_named, partition_model
@@ -36,8 +37,11 @@ from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget, budget_of
+from boltgen.tune.chain_model import predict_chain
+from boltgen.tune.chains import ChainDecision
 from boltgen.tune.cost_model import predict
 from boltgen.tune.progress import Observer
+from boltgen.tune.select import Decision
 from boltgen.tuner import Tuning, open_task_session
 
 _log = logging.getLogger(__name__)
@@ -56,6 +60,7 @@ def compile(
     reporter: Reporter | None = None,
     reuse: bool = True,
     accumulate: str = "float32",
+    fuse: bool = True,
     frontend: str | None = None,
     tune: str | Budget | None = None,
     device: str = "cuda",
@@ -66,12 +71,13 @@ def compile(
     `model` is the path of an ONNX file, a `torch.export` program, or a Relax module; `shapes` gives
     the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once.
     `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
-    on consumer GPUs and rounds at every step. The artifact lives in a temporary folder until it is
-    saved. An ONNX file that was compiled before, for the same arch and by the same versions of
-    everything, is taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or
-    "relay"; by default the one that the installed TVM has. Kernels are chosen by what was measured,
-    and by the analytical model where nothing was; with a budget for `tune` ("120s", "500trials")
-    they are measured first, on `device`, as `boltgen.tune` does.
+    on consumer GPUs and rounds at every step. With `fuse`, products in sequence become one
+    back-to-back kernel where that is predicted to be faster. The artifact lives in a temporary
+    folder until it is saved. An ONNX file that was compiled before, for the same arch and by the
+    same versions of everything, is taken whole from the cache, unless `reuse` is false. `frontend`
+    is "relax" or "relay"; by default the one that the installed TVM has. Kernels are chosen by what
+    was measured, and by the analytical model where nothing was; with a budget for `tune` ("120s",
+    "500trials") they are measured first, on `device`, as `boltgen.tune` does.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -104,6 +110,7 @@ def compile(
         toolchain=tools,
         cache=cache,
         accumulate=summed_in,
+        fuse=fuse,
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
@@ -117,6 +124,7 @@ def compile(
                     fixed,
                     tools,
                     summed_in,
+                    fuse=fuse,
                     measurements=costs.stamp,
                     frontend=which,
                 )
@@ -147,7 +155,7 @@ def _compile(
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
-    imported = partition_model(model, shapes, frontend, options)
+    imported = partition_model(model, shapes, frontend, arch.name, options)
     regions, placements = imported.regions, imported.placements
     if tuning is not None:
         with phases.phase("tune"):
@@ -224,23 +232,38 @@ def _write_sources(
     return tuple(infos)
 
 
-def _region_info(launch: AdapterLaunch, built: BuiltRegions) -> RegionInfo:
+def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
     plan = built.plan
     decision = plan.decisions[plan.launches.index(launch)]
     region = launch.region
-    arch = arch_named(plan.arch)
-    modelled = predict(decision.problem, decision.epilogue, decision.config, arch)
+    if isinstance(launch, AdapterLaunch):
+        problem, epilogue = describe(launch.region.problem), launch.region.epilogue.describe()
+        runs_as, split_k = describe(launch.problem), launch.split_k
+    else:
+        layers = launch.region.chain.layers
+        problem = "; ".join(describe(layer.problem) for layer in layers)
+        epilogue = "; ".join(layer.epilogue.describe() for layer in layers)
+        runs_as, split_k = describe_chain(launch.chain), 1
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
-        problem=describe(region.problem),
-        runs_as=describe(launch.problem),
-        epilogue=region.epilogue.describe(),
+        problem=problem,
+        runs_as=runs_as,
+        epilogue=epilogue,
         kernel=plan.kernel_of(launch).symbol,
         config=str(decision.config),
-        split_k=launch.split_k,
-        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {modelled.bound}",
+        split_k=split_k,
+        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; "
+        f"{_bound(decision, plan.arch)}",
     )
+
+
+def _bound(decision: Decision | ChainDecision, arch: str) -> str:
+    """What the analytical model thinks that the time is made of."""
+    if isinstance(decision, ChainDecision):
+        return predict_chain(decision.chain, decision.config, arch_named(arch)).bound
+    problem, epilogue = decision.problem, decision.epilogue
+    return predict(problem, epilogue, decision.config, arch_named(arch)).bound
 
 
 def _placement_info(placed: Placement) -> PlacementInfo:

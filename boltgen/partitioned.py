@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from boltgen.errors import BoltgenError, InvalidProblemError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions
+from boltgen.pipeline import PipelineOptions, cutter
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
 
@@ -50,6 +50,7 @@ def partition_model(
     model: object,
     shapes: Mapping[str, Sequence[int]],
     frontend: str,
+    arch: str,
     options: PipelineOptions,
 ) -> Model:
     """A model with its regions carved out.
@@ -66,5 +67,5 @@ def partition_model(
         fixed = {name: tuple(shape) for name, shape in shapes.items()}
         partitioned: Model = steps.Model(model, fixed)
     with options.phases.phase("normalise and partition"):
-        partitioned.annotate()
+        partitioned.annotate(cutter(arch, options))
     return partitioned

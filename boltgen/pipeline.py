@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from boltgen.arch import arch_named
@@ -20,13 +21,17 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_adapter
+from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
+from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
+from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.dtypes import DType
-from boltgen.ir.region import Convention, Region
+from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
+from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import stored_costs
+from boltgen.tune.chains import ChainDecision, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.select import CostSource, Decision, Task, select
 
@@ -65,6 +70,7 @@ class PipelineOptions:
     toolchain: Toolchain | None = None
     cache: Cache | None = None
     accumulate: DType = DType.F32
+    fuse: bool = True
     device: DeviceIdentity | None = None
 
 
@@ -73,8 +79,8 @@ class Plan:
     """What is to be compiled: one launch per region, one source per distinct kernel."""
 
     arch: str
-    decisions: tuple[Decision, ...]
-    launches: tuple[AdapterLaunch, ...]
+    decisions: tuple[Decision | ChainDecision, ...]
+    launches: tuple[AnyAdapterLaunch, ...]
     kernels: tuple[KernelSource, ...]
     adapter: str
     convention: Convention = Convention.RELAX
@@ -92,7 +98,7 @@ class Plan:
             for launch in self.launches
         )
 
-    def kernel_of(self, launch: AdapterLaunch) -> KernelSource:
+    def kernel_of(self, launch: AnyAdapterLaunch) -> KernelSource:
         """The kernel that `launch` runs."""
         return next(kernel for kernel in self.kernels if kernel.spec == launch.spec)
 
@@ -115,9 +121,16 @@ class BuiltRegions:
         return self.objects[: len(self.plan.adapters)]
 
 
-def tasks_of(regions: Sequence[Region], accumulate: DType) -> tuple[Task, ...]:
-    """What is to be tuned for `regions`: a task each, as it runs."""
-    return tuple(_task(region.accumulating_in(accumulate)) for region in regions)
+def tasks_of(regions: Sequence[AnyRegion], accumulate: DType) -> tuple[Task, ...]:
+    """What is to be tuned for `regions`: a task each, as it runs.
+
+    Chains are not measured: their configurations are the analytical model's.
+    """
+    return tuple(_task(region.accumulating_in(accumulate)) for region in _singles(regions))
+
+
+def _singles(regions: Sequence[AnyRegion]) -> list[Region]:
+    return [region for region in regions if isinstance(region, Region)]
 
 
 def _task(region: Region) -> Task:
@@ -125,7 +138,7 @@ def _task(region: Region) -> Task:
 
 
 def plan_regions(
-    regions: Sequence[Region],
+    regions: Sequence[AnyRegion],
     arch: str,
     convention: Convention = Convention.RELAX,
     costs: CostSource | None = None,
@@ -139,29 +152,53 @@ def plan_regions(
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
-    decisions = select([_task(region) for region in regions], row, costs)
-    launches = tuple(
-        AdapterLaunch(
-            region=region,
-            problem=decision.problem,
-            spec=kernel_spec(decision.problem, region.epilogue, decision.config, arch),
-            split_k=decision.config.split_k,
-        )
-        for region, decision in zip(regions, decisions, strict=True)
-    )
+    chosen = iter(select([_task(region) for region in _singles(regions)], row, costs))
+    decisions: list[Decision | ChainDecision] = []
+    launches: list[AnyAdapterLaunch] = []
+    for region in regions:
+        if isinstance(region, ChainRegion):
+            decisions.append(fused := decide_chain(region.chain, row))
+            launches.append(_chain_launch(region, fused, arch))
+        else:
+            decisions.append(single := next(chosen))
+            launches.append(_launch(region, single, arch))
     specs = dict.fromkeys(launch.spec for launch in launches)
     return Plan(
         arch=arch,
-        decisions=decisions,
-        launches=launches,
+        decisions=tuple(decisions),
+        launches=tuple(launches),
         kernels=tuple(render_kernel(spec) for spec in specs),
         adapter=render_adapter(launches, convention),
         convention=convention,
     )
 
 
+def _launch(region: Region, decision: Decision, arch: str) -> AdapterLaunch:
+    return AdapterLaunch(
+        region=region,
+        problem=decision.problem,
+        spec=kernel_spec(decision.problem, region.epilogue, decision.config, arch),
+        split_k=decision.config.split_k,
+    )
+
+
+def _chain_launch(region: ChainRegion, decision: ChainDecision, arch: str) -> ChainAdapterLaunch:
+    spec = chain_kernel_spec(decision.chain, decision.config, arch)
+    return ChainAdapterLaunch(region=region, chain=decision.chain, spec=spec)
+
+
+def cutter(arch: str, options: PipelineOptions) -> Cutter:
+    """What tells a frontend which products become one kernel on `arch`.
+
+    Raises:
+        UnknownArchError: `arch` is not in the table.
+    """
+    row = arch_named(arch)
+    return partial(cut_chain, arch=row, accumulate=options.accumulate) if options.fuse else separate
+
+
 def build_regions(
-    regions: Sequence[Region],
+    regions: Sequence[AnyRegion],
     arch: str,
     options: PipelineOptions | None = None,
     convention: Convention = Convention.RELAX,

@@ -22,7 +22,8 @@ def operators(metadata: Metadata) -> Table:
     for placed in metadata.placements:
         region = regions.get(placed.region or "")
         where = "boltgen" if region else "TVM"
-        detail = f"{region.kernel}\n{region.why}" if region else placed.reason
+        said = (region.kernel, region.why, placed.reason) if region else (placed.reason,)
+        detail = "\n".join(filter(None, said))
         shape = "x".join(map(str, placed.shape))
         table.add_row(Text(placed.operator), shape, where, Text(detail, overflow="fold"))
     return table

@@ -122,7 +122,7 @@ def open_session(
         reporter=reporter or Silent(),
         accumulate=accumulator_named(accumulate),
     )
-    imported = partition_model(model, shapes or {}, frontend_named(frontend), options)
+    imported = partition_model(model, shapes or {}, frontend_named(frontend), row.name, options)
     tasks = tasks_of(imported.regions, options.accumulate)
     with open_task_session(tasks, row.name, tuning, options) as session:
         yield session

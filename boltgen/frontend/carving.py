@@ -11,13 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import Tail, grow
+from boltgen.frontend.anchor import ANCHORS, match_anchor
+from boltgen.frontend.chains import join
 from boltgen.frontend.graph import OPAQUE, Graph
-from boltgen.ir.region import Placement, Region, Rejected
+from boltgen.frontend.products import Product, find_products
+from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.region import AnyRegion, Placement, Rejected
 
 # The name by which TVM finds the code generator.
 CODEGEN = "boltgen"
+
+# The attribute of a region's function that has its note.
+NOTE = "boltgen_note"
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 NO_GRAPH = "boltgen does not look into branches and calls"
@@ -25,26 +30,30 @@ NO_GRAPH = "boltgen does not look into branches and calls"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A region of a function, before it has a function of its own."""
+    """A region of a function, before it has a function of its own.
 
-    anchor: Anchor
-    tail: Tail
+    `reason` says why its last product is, or is not, one kernel with a neighbour.
+    """
+
+    products: tuple[Product, ...]
+    reason: str = ""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Its operators, each after those that it reads."""
+        return tuple(member for product in self.products for member in product.members)
+
+    @property
+    def output(self) -> int:
+        """The operator whose result is the region's."""
+        return self.products[-1].tail.output
 
 
-def find_regions(graph: Graph) -> list[Found]:
-    """The regions of a graph; no operator is in two of them."""
-    claimed: set[int] = set()
-    found = []
-    for index, expr in enumerate(graph.exprs):
-        if expr.op not in ANCHORS:
-            continue
-        anchor = match_anchor(graph, index)
-        if isinstance(anchor, Rejected):
-            continue
-        tail = grow(graph, anchor, claimed)
-        claimed.update(tail.members)
-        found.append(Found(anchor, tail))
-    return found
+def find_regions(graph: Graph, cut: Cutter = separate) -> list[Found]:
+    """The regions of a graph; `cut` says which products become one kernel."""
+    return [
+        Found(joined.products, joined.reason) for joined in join(graph, find_products(graph), cut)
+    ]
 
 
 class Symbols:
@@ -56,7 +65,9 @@ class Symbols:
 
     def fresh(self, graph: Graph, found: Found) -> str:
         """A name that no function of the module has."""
-        operator = re.sub(r"[^a-z0-9]", "_", graph[found.anchor.index].op.removeprefix("nn."))
+        operator = re.sub(
+            r"[^a-z0-9]", "_", graph[found.products[0].anchor.index].op.removeprefix("nn.")
+        )
         while True:
             symbol = f"boltgen_{self._count}_{operator}"
             self._count += 1
@@ -65,7 +76,7 @@ class Symbols:
                 return symbol
 
 
-def in_order(lowered: Iterable[tuple[str, Region | Rejected]]) -> tuple[Region, ...]:
+def in_order(lowered: Iterable[tuple[str, AnyRegion | Rejected]]) -> tuple[AnyRegion, ...]:
     """Regions in the order of their symbols' numbers, from what each symbol was lowered to.
 
     Raises:
@@ -99,6 +110,6 @@ def stays(graph: Graph, index: int, shape: tuple[int, ...], callee: str) -> Plac
     return Placement(operator=name, shape=shape, region=None, reason=reason)
 
 
-def offloaded(region: Region, shape: tuple[int, ...]) -> Placement:
+def offloaded(region: AnyRegion, shape: tuple[int, ...]) -> Placement:
     """The placement of a call of `region`."""
-    return Placement(operator=region.label, shape=shape, region=region.symbol, reason="")
+    return Placement(operator=region.label, shape=shape, region=region.symbol, reason=region.note)

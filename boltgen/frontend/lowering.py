@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from boltgen.frontend.anchor import ANCHORS, match_anchor
-from boltgen.frontend.epilogue_walk import grow
 from boltgen.frontend.graph import Graph
-from boltgen.ir.dtypes import DType
-from boltgen.ir.region import Operand, Region, Rejected
+from boltgen.frontend.products import Product, find_products
+from boltgen.ir.chain import chain_of
+from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region, Rejected
 
 
 def label(graph: Graph, members: tuple[int, ...]) -> str:
@@ -18,43 +18,75 @@ def label(graph: Graph, members: tuple[int, ...]) -> str:
 
 
 def lower_graph(
-    graph: Graph, symbol: str, leaves: Sequence[object], parameters: Sequence[object]
-) -> Region | Rejected:
-    """The region of a graph of one matrix product or convolution and its tail.
+    graph: Graph,
+    symbol: str,
+    leaves: Sequence[object],
+    parameters: Sequence[object],
+    note: str = "",
+) -> AnyRegion | Rejected:
+    """The region of a graph of one product and its tail, or of a chain of them.
 
     `leaves` has what each of the graph's expressions stands for; some of them are `parameters`.
     """
-    places = {parameter: place for place, parameter in enumerate(parameters)}
-    positions = {index: places[leaf] for index, leaf in enumerate(leaves) if leaf in places}
     anchors = [index for index, expr in enumerate(graph.exprs) if expr.op in ANCHORS]
-    if len(anchors) != 1:
+    if not anchors:
+        return Rejected(operator=symbol, reason="it has no matrix product and no convolution")
+    for index in anchors:
+        matched = match_anchor(graph, index)
+        if isinstance(matched, Rejected):
+            return matched
+    products = find_products(graph)
+    name = " + ".join(label(graph, product.tail.members) for product in products)
+    for before, product in itertools.pairwise(products):
+        if product.anchor.a != before.tail.output:
+            return Rejected(operator=name, reason="its products are no chain")
+    if graph.escaping != {products[-1].tail.output}:
         return Rejected(
-            operator=symbol,
-            reason=f"it has {len(anchors)} matrix products and convolutions; a region has one",
-        )
-    anchor = match_anchor(graph, anchors[0])
-    if isinstance(anchor, Rejected):
-        return anchor
-    tail = grow(graph, anchor)
-    if tail.output not in graph.escaping or len(graph.escaping) != 1:
-        return Rejected(
-            operator=label(graph, tail.members),
+            operator=name,
             reason="what follows the product is not one elementwise graph that a kernel can fuse",
         )
-    used = (anchor.a, anchor.b, *(operand.expr for operand in tail.operands))
-    name = label(graph, tail.members)
-    if not all(index in positions for index in used):
+    places = {parameter: place for place, parameter in enumerate(parameters)}
+    positions = {index: places[leaf] for index, leaf in enumerate(leaves) if leaf in places}
+    used = {products[0].anchor.a, *(index for product in products for index in _reads(product))}
+    if not used <= positions.keys():
         return Rejected(operator=name, reason="an operand is not a parameter of its region")
+    a = positions[products[0].anchor.a]
+    if len(products) > 1:
+        return ChainRegion(
+            symbol=symbol,
+            label=name,
+            chain=chain_of(tuple(product.layer(graph) for product in products)),
+            parameter_count=len(parameters),
+            a=a,
+            layers=tuple(_roles(product, positions) for product in products),
+            note=note,
+        )
+    (product,) = products
+    roles = _roles(product, positions)
     return Region(
         symbol=symbol,
         label=name,
-        problem=replace(anchor.problem, out_dtype=DType(graph[tail.output].dtype)),
-        epilogue=tail.epilogue,
+        problem=product.problem(graph),
+        epilogue=product.tail.epilogue,
         parameter_count=len(parameters),
-        a=positions[anchor.a],
-        b=positions[anchor.b],
+        a=a,
+        b=roles.b,
+        operands=roles.operands,
+        note=note,
+    )
+
+
+def _reads(product: Product) -> Iterator[int]:
+    """What a product reads besides its A."""
+    yield product.anchor.b
+    yield from (operand.expr for operand in product.tail.operands)
+
+
+def _roles(product: Product, positions: Mapping[int, int]) -> LayerRoles:
+    return LayerRoles(
+        b=positions[product.anchor.b],
         operands=tuple(
             Operand(parameter=positions[operand.expr], batched=operand.batched)
-            for operand in tail.operands
+            for operand in product.tail.operands
         ),
     )

@@ -6,6 +6,7 @@ stays on chip. Source: Xing et al., Bolt, MLSys 2022, section 3.1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -92,6 +93,16 @@ class Conv2dChain:
 Chain: TypeAlias = GemmChain | Conv2dChain
 
 
+def chain_of(layers: tuple[ChainLayer, ...]) -> Chain:
+    """The chain of `layers`, of convolutions where the first one is.
+
+    Raises:
+        InvalidProblemError: they are no chain.
+    """
+    is_convolution = bool(layers) and isinstance(layers[0].problem, Conv2d)
+    return Conv2dChain(layers=layers) if is_convolution else GemmChain(layers=layers)
+
+
 def _check_chain(chain: Chain, kind: type[Problem]) -> None:
     name, count = type(chain).__name__, len(chain.layers)
     if not 2 <= count <= MAX_LAYERS:
@@ -117,6 +128,27 @@ def _check_fields(name: str, index: int, problem: Problem, wanted: dict[str, int
                 f"{name}: layer {index} has {field}={actual}; the output of layer {index - 1} "
                 f"makes it {value}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where layers that could be one chain are cut into kernels.
+
+    `counts` has the number of layers of each kernel; `reasons` says of each joint between layers
+    why it is cut, or is not.
+    """
+
+    counts: tuple[int, ...]
+    reasons: tuple[str, ...]
+
+
+# Chooses the cut of layers that could be one chain.
+Cutter: TypeAlias = Callable[[tuple[ChainLayer, ...]], Cut]
+
+
+def separate(layers: tuple[ChainLayer, ...]) -> Cut:
+    """A kernel for each layer."""
+    return Cut(counts=(1,) * len(layers), reasons=("",) * (len(layers) - 1))
 
 
 def as_gemm_chain(chain: Conv2dChain) -> GemmChain:

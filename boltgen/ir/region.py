@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import Chain
+from boltgen.ir.chain import Chain, chain_of
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
@@ -37,7 +38,8 @@ class Region:
 
     One parameter may have several roles (a residual that is also the activation), so roles are
     indices, not an order. `symbol` is the external function's name, `label` its operators for
-    people ("conv2d + add + relu").
+    people ("conv2d + add + relu"). `note` says why it is not one kernel with a neighbour, where
+    there is something to say.
     """
 
     symbol: str
@@ -48,6 +50,7 @@ class Region:
     a: int
     b: int
     operands: tuple[Operand, ...] = ()
+    note: str = ""
 
     def accumulating_in(self, dtype: DType) -> Region:
         """The same region, its products summed in `dtype`."""
@@ -71,6 +74,8 @@ class LayerRoles:
 class ChainRegion:
     """One external function that computes a chain; `a` is the first layer's.
 
+    `note` says why it is one kernel, and why not with a further neighbour.
+
     Raises:
         InvalidProblemError: there are not as many roles as layers.
     """
@@ -81,6 +86,7 @@ class ChainRegion:
     parameter_count: int
     a: int
     layers: tuple[LayerRoles, ...]
+    note: str = ""
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.chain.layers):
@@ -91,11 +97,14 @@ class ChainRegion:
 
     def accumulating_in(self, dtype: DType) -> ChainRegion:
         """The same region, its products summed in `dtype`."""
-        layers = tuple(
+        layers = (
             replace(layer, problem=replace(layer.problem, acc_dtype=dtype))
             for layer in self.chain.layers
         )
-        return replace(self, chain=replace(self.chain, layers=layers))
+        return replace(self, chain=chain_of(tuple(layers)))
+
+
+AnyRegion: TypeAlias = Region | ChainRegion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +120,7 @@ class Placement:
     """Where an operator of the model runs.
 
     `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
-    says why.
+    says why. Of a region it is the region's note.
     """
 
     operator: str

@@ -12,7 +12,8 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.imported import ImportedModel, TensorSpec
-from boltgen.ir.region import Convention, Placement, Region
+from boltgen.ir.chain import Cutter
+from boltgen.ir.region import AnyRegion, Convention, Placement
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 
 
@@ -22,8 +23,8 @@ class Frontend:
 
     convention: Convention
     import_model: Callable[..., ImportedModel]
-    annotate: Callable[[Any], Any]
-    regions: Callable[[Any], tuple[Region, ...]]
+    annotate: Callable[..., Any]
+    regions: Callable[[Any], tuple[AnyRegion, ...]]
     placements: Callable[[Any], tuple[Placement, ...]]
 
 
@@ -42,12 +43,12 @@ class Model(ABC):
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
         self._module = imported.module
 
-    def annotate(self) -> None:
-        """Normalise the model and carve its regions out."""
-        self._module = self.frontend.annotate(self._module)
+    def annotate(self, cut: Cutter) -> None:
+        """Normalise the model and carve its regions out; `cut` says which products are one."""
+        self._module = self.frontend.annotate(self._module, cut=cut)
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[AnyRegion, ...]:
         """The regions that were carved out."""
         return self.frontend.regions(self._module)
 

@@ -96,7 +96,7 @@ def predict(
     time_us = c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
     if slowest_us < c.launch_us:
         bound_by = "launch"
-    peak = _tensor_tflops(problem.acc_dtype, arch) * 1e6
+    peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
     return Prediction(
         time_us=time_us,
         bound_by=bound_by,
@@ -111,25 +111,37 @@ def predict(
 
 @lru_cache(maxsize=16384)
 def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
-    """Threadblocks that one SM holds at once; at least 1 for a legal config.
+    """Threadblocks that one SM holds at once; at least 1 for a legal config."""
+    registers, shared = (
+        registers_per_thread(config, acc_dtype),
+        shared_memory_bytes(config, acc_dtype),
+    )
+    return fitting_threadblocks(arch, registers=registers, shared_bytes=shared, warps=config.warps)
+
+
+def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps: int) -> int:
+    """Threadblocks that one SM holds at once, at least 1, by what each takes.
+
+    `registers` are of a thread, the others of a threadblock.
 
     Source: CUDA's occupancy calculation; registers are allocated by warp, in units.
     """
     unit = arch.register_allocation_unit
-    warp_registers = -(-registers_per_thread(config, acc_dtype) * _WARP // unit) * unit
-    shared = shared_memory_bytes(config, acc_dtype) + arch.reserved_shared_memory_bytes
+    warp_registers = -(-registers * _WARP // unit) * unit
+    shared = shared_bytes + arch.reserved_shared_memory_bytes
     return max(
         1,
         min(
-            arch.registers_per_sm // (warp_registers * config.warps),
+            arch.registers_per_sm // (warp_registers * warps),
             arch.shared_memory_per_sm_bytes // shared,
-            arch.max_warps_per_sm // config.warps,
+            arch.max_warps_per_sm // warps,
             arch.max_ctas_per_sm,
         ),
     )
 
 
-def _tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
+def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
+    """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
     peak = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
     return peak[acc_dtype] * arch.mma_sync_fraction
 
@@ -147,21 +159,21 @@ def _waves_us(
     """Time of all waves on the busiest SM, and what bounds their steps."""
     full, rest = divmod(tiles.blocks, arch.sm_count * resident)
     narrowest = min(problem.alignment_a, problem.alignment_b)
-    load = _bytes_per_clock(narrowest * F16_BYTES, arch, c)
+    load = bytes_per_clock(narrowest * F16_BYTES, arch, c)
     clocks, bound_by = 0.0, "latency"
     shapes = [(1, -(-rest // arch.sm_count))] if rest else []
     shapes += [(full, resident)] if full else []
     for count, on_each in shapes:
-        step, bound_by = _step_clocks(
+        step, bound_by = step_clocks(
             problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
         )
-        begin = _prologue_clocks(config, arch, on_each, load)
-        end = _epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
+        begin = prologue_clocks(config, arch, on_each, load)
+        end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
         clocks += count * (begin + tiles.steps * step + end)
     return clocks / arch.boost_mhz, bound_by
 
 
-def _step_clocks(
+def step_clocks(
     problem: Problem,
     config: Cutlass2Config,
     arch: Arch,
@@ -169,17 +181,22 @@ def _step_clocks(
     *,
     resident: int,
     load_bytes_per_clock: float,
+    loaded_bytes: int | None = None,
 ) -> tuple[float, str]:
-    """Clocks of one step of K with `resident` threadblocks on each SM, and what bounds it."""
+    """Clocks of one step of K with `resident` threadblocks on each SM, and what bounds it.
+
+    `loaded_bytes` is what a threadblock takes from L2 in a step; A's and B's tiles by default.
+    """
     tile = config.threadblock
-    peak_per_us = _tensor_tflops(problem.acc_dtype, arch) * 1e6
+    peak_per_us = tensor_tflops(problem.acc_dtype, arch) * 1e6
     flops_per_clock = peak_per_us / arch.boost_mhz / arch.sm_count
     schedulers_busy = resident * config.warps / _SCHEDULERS
     # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
     issue = min(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
     shared = resident * shared_bytes_per_step(config) / _SHARED_BYTES_PER_CLOCK
-    l2 = resident * operand_bytes_per_step(config) / load_bytes_per_clock
+    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
+    l2 = resident * loaded / load_bytes_per_clock
     if isinstance(problem, Conv2d):
         addresses = _conv_factor(conv_iterator(problem), c)
         l2 *= addresses
@@ -199,15 +216,20 @@ def _conv_factor(iterator: ConvIterator, c: ModelConstants) -> float:
             return c.analytic_conv_factor
 
 
-def _prologue_clocks(
-    config: Cutlass2Config, arch: Arch, resident: int, load_bytes_per_clock: float
+def prologue_clocks(
+    config: Cutlass2Config,
+    arch: Arch,
+    resident: int,
+    load_bytes_per_clock: float,
+    loaded_bytes: int | None = None,
 ) -> float:
-    """All stages but the last are filled before the first product."""
-    filled = operand_bytes_per_step(config) * (config.stages - 1) * resident
+    """Clocks until all stages but the last are filled, which the first product waits for."""
+    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
+    filled = loaded * (config.stages - 1) * resident
     return arch.memory_latency_clocks + filled / load_bytes_per_clock
 
 
-def _bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
+def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
     """What an SM moves to or from L2 in vectors of that width.
 
     Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
@@ -216,7 +238,7 @@ def _bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
     return 1.0 / (1.0 / l2 + c.vector_clocks / (_WARP * vector_bytes))
 
 
-def _epilogue_clocks(
+def epilogue_clocks(
     problem: Problem,
     epilogue: Epilogue,
     config: Cutlass2Config,
@@ -225,24 +247,29 @@ def _epilogue_clocks(
     *,
     resident: int,
 ) -> float:
+    """Clocks of the epilogues of `resident` threadblocks on an SM."""
     elements = resident * config.threadblock.m * config.threadblock.n
     # Through shared memory once each way, then to L2 in vectors of the output's alignment.
     staged = 2 * elements * problem.acc_dtype.size_bytes / _SHARED_BYTES_PER_CLOCK
     vector = problem.alignment_d * problem.out_dtype.size_bytes
     out_bytes = elements * output_bytes_per_element(problem, epilogue)
-    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
-    simple, special = _operations(epilogue)
-    instructions = simple + c.special_instructions * special
     return (
         arch.memory_latency_clocks
         + staged
-        + out_bytes / _bytes_per_clock(vector, arch, c)
-        + elements * instructions / lanes
+        + out_bytes / bytes_per_clock(vector, arch, c)
+        + arithmetic_clocks(epilogue, elements, arch, c)
     )
 
 
+def arithmetic_clocks(epilogue: Epilogue, elements: int, arch: Arch, c: ModelConstants) -> float:
+    """Clocks in which an SM computes the epilogue of so many elements."""
+    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
+    simple, special = operations(epilogue)
+    return elements * (simple + c.special_instructions * special) / lanes
+
+
 @lru_cache(maxsize=1024)
-def _operations(epilogue: Epilogue) -> tuple[int, int]:
+def operations(epilogue: Epilogue) -> tuple[int, int]:
     """Nodes of the graph that are one instruction, and those that are many."""
     special = sum(
         (isinstance(node, Unary) and node.op not in _SIMPLE_OPS)

@@ -153,7 +153,7 @@ def _operand_dram_bytes(
     gemm, swizzle = tiles.gemm, config.swizzle
     a_bytes, b_bytes = gemm.m * gemm.k * F16_BYTES, gemm.k * gemm.n * F16_BYTES
     if isinstance(problem, Conv2d):
-        a_bytes = _activation_bytes(problem)
+        a_bytes = activation_bytes(problem)
     kept_bytes = constants.l2_kept_fraction * arch.l2_bytes
     wave = arch.sm_count * resident
     group = min(swizzle, tiles.columns) * tiles.rows
@@ -168,7 +168,7 @@ def _operand_dram_bytes(
     return a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
 
 
-def _activation_bytes(problem: Conv2d) -> int:
+def activation_bytes(problem: Conv2d) -> int:
     """Bytes of the pixels that the filter touches, each once; strides may leave some out."""
     rows = min(problem.h, problem.p * problem.r)
     columns = min(problem.w, problem.q * problem.s)

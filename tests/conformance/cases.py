@@ -274,6 +274,53 @@ def mutual_dependency(b: Builder) -> Value:
     return b.outputs(first, second)
 
 
+# --- products in sequence, which could be one kernel ----------------------------------------------
+
+
+@case
+def chain_of_dense(b: Builder) -> Value:
+    hidden = b.op("nn.relu", dense(b, 32, 48, 64))
+    hidden = b.op("sigmoid", b.dense(hidden, weight(b, 16, 48)))
+    return b.op("nn.relu", b.dense(hidden, weight(b, 24, 16)))
+
+
+@case
+def chain_of_convolutions(b: Builder) -> Value:
+    # As in a bottleneck: the residual is read by the last layer, not by a later operator.
+    x = image(b)
+    y = b.op("nn.relu", conv(b, x, 32, 16))
+    return b.op("nn.relu", b.op("add", conv(b, y, 16, 32, r=1), x))
+
+
+@case
+def chain_broken_by_an_output(b: Builder) -> Value:
+    y = b.op("nn.relu", conv(b, image(b), 32, 16))
+    return b.outputs(y, conv(b, y, 16, 32, r=1))
+
+
+@case
+def chain_broken_by_a_second_use(b: Builder) -> Value:
+    y = b.op("nn.relu", conv(b, image(b), 16, 16))
+    return b.op("add", conv(b, y, 16, 16, r=1), y)
+
+
+@case
+def chain_broken_by_a_reshape(b: Builder) -> Value:
+    hidden = b.op("nn.relu", dense(b, 32, 48, 64))
+    return b.dense(b.reshape(hidden, 64, 24), weight(b, 16, 24))
+
+
+@case
+def chain_broken_by_a_filter(b: Builder) -> Value:
+    return conv(b, b.op("nn.relu", conv(b, image(b), 32, 16)), 16, 32)
+
+
+@case
+def chain_broken_by_a_stride(b: Builder) -> Value:
+    y = b.op("nn.relu", conv(b, image(b), 32, 16))
+    return conv(b, y, 16, 32, r=1, strides=2)
+
+
 # --- operators that stay with TVM ----------------------------------------------------------------
 
 

@@ -7,13 +7,14 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from boltgen.ir.chain import ChainLayer, Cut
 from boltgen.ir.key import canonical
 from boltgen.runtime.device import activate
 from tests.conformance.cases import CASES
 
 
 def offloaded(frontend: str) -> dict[str, Any]:
-    """By case: problem and epilogue of each region, and each rejected product with its reason."""
+    """By case: problem and epilogue of each region, chains, and each rejected product."""
     activate("vgpu")
     make = getattr(import_module(f"tests.conformance.{frontend}_builder"), f"{frontend}_module")
     steps = import_module(f"boltgen.frontend.{frontend}.steps")
@@ -28,11 +29,25 @@ def offloaded(frontend: str) -> dict[str, Any]:
         ]
         regions = patterns.regions(annotated)
         found[name] = {
+            "fused": _fused(patterns, steps.annotate(make(case), cut=_as_one)),
             "regions": sorted(canonical((r.problem, r.epilogue)) for r in regions),
             "epilogues": sorted(r.epilogue.describe() for r in regions),
             "rejected": sorted(rejected),
         }
     return found
+
+
+def _as_one(layers: tuple[ChainLayer, ...]) -> Cut:
+    return Cut(counts=(len(layers),), reasons=("",) * (len(layers) - 1))
+
+
+def _fused(patterns: Any, annotated: Any) -> list[tuple[str, str]]:
+    """Epilogues of each region's layers, and why it does not go on, where all that can is fused."""
+    regions = patterns.regions(annotated)
+    return [
+        ("; ".join(layer.epilogue.describe() for layer in region.layers), region.note)
+        for region in sorted(regions, key=lambda r: canonical((r.layers, r.note)))
+    ]
 
 
 if __name__ == "__main__":

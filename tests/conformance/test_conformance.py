@@ -91,3 +91,30 @@ def test_a_rejected_convolution_says_why(relay: dict[str, Any]) -> None:
     ((operator, reason),) = relay["depthwise_stays"]["rejected"]
     assert operator == "conv2d"
     assert reason == "it has groups=16; kernels exist for one group only"
+
+
+# Where everything that can be is one kernel: the layers of each, and why it does not go on.
+FUSED = {
+    "chain_of_dense": [("relu(add(acc, row0)); sigmoid(acc); relu(acc)", "")],
+    "chain_of_convolutions": [("relu(add(acc, row0)); relu(add(add(acc, row0), tensor0))", "")],
+    "chain_broken_by_a_filter": [("relu(add(acc, row0))", ""), ("add(acc, row0)", "")],
+}
+BROKEN = {
+    "chain_broken_by_an_output": "the result between is an output of the model too",
+    "chain_broken_by_a_second_use": "the result between is used 2 times",
+    "chain_broken_by_a_reshape": "reshape between moves the result to other threadblocks",
+    "chain_broken_by_a_stride": "",
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_is_fused(name: str, relay: dict[str, Any]) -> None:
+    assert sorted(map(tuple, relay[name]["fused"])) == sorted(FUSED[name])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_fused_says_why(name: str, relay: dict[str, Any]) -> None:
+    notes = {note for layers, note in relay[name]["fused"] if note}
+    assert len(relay[name]["fused"]) == 2
+    assert all(";" not in layers for layers, _ in relay[name]["fused"])
+    assert {note.partition(": ")[2] for note in notes} == ({BROKEN[name]} - {""})

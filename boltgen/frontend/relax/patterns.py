@@ -13,6 +13,7 @@ from tvm import ir, relax
 
 from boltgen.frontend.carving import (
     CODEGEN,
+    NOTE,
     Found,
     Symbols,
     find_regions,
@@ -23,7 +24,8 @@ from boltgen.frontend.carving import (
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.relax.lower import lower
 from boltgen.frontend.relax.translate import Translation, static_shape, translate
-from boltgen.ir.region import Placement, Region
+from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.region import AnyRegion, Placement
 
 
 def is_region(function: object) -> bool:
@@ -44,7 +46,8 @@ def _is_model(function: object) -> bool:
 class _Carver:
     """Builds the new module; one region at a time."""
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, cut: Cutter) -> None:
+        self._cut = cut
         self._symbols = Symbols(gvar.name_hint for gvar in module.get_global_vars())
         self.functions: dict[ir.GlobalVar, relax.Function] = {}
 
@@ -54,10 +57,14 @@ class _Carver:
         graph = translation.graph
         calls: dict[relax.Var, ir.Call] = {}
         moved: set[relax.Var] = set()
-        for found in find_regions(graph):
+        for found in find_regions(graph, self._cut):
             call = self._region(translation, graph, found, function)
-            calls[translation.leaves[found.tail.output]] = call
-            moved.update(translation.leaves[member] for member in found.tail.members)
+            calls[translation.leaves[found.output]] = call
+            moved.update(
+                translation.leaves[member]
+                for product in found.products
+                for member in product.tail.members
+            )
         if not calls:
             return function
         blocks = []
@@ -100,22 +107,22 @@ class _Carver:
             params.append(param)
             return param
 
-        for member in (*found.anchor.absorbed, *found.tail.members):
+        for member in found.members:
             var = translation.leaves[member]
             value = bindings[var]
             call = ir.Call(value.op, [local(arg) for arg in value.args], value.attrs, value.ty_args)
-            is_last = member == found.tail.output
+            is_last = member == found.output
             kind = relax.Var if is_last else relax.DataflowVar
             renamed[var] = kind(f"v{len(body)}", var.ty)
             body.append(relax.VarBinding(renamed[var], call))
-        result = renamed[translation.leaves[found.tail.output]]
+        result = renamed[translation.leaves[found.output]]
         symbol = self._symbols.fresh(graph, found)
         region = relax.Function(
             params,
             relax.SeqExpr([relax.DataflowBlock(body)], result),
             result.ty,
             is_pure=True,
-            attrs=ir.DictAttrs({"Codegen": CODEGEN, "global_symbol": symbol}),
+            attrs=ir.DictAttrs({"Codegen": CODEGEN, "global_symbol": symbol, NOTE: found.reason}),
         )
         gvar = ir.GlobalVar(symbol)
         relax.expr._update_type(gvar, region.ty)
@@ -123,9 +130,12 @@ class _Carver:
         return ir.Call(gvar, arguments)
 
 
-def annotate(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` with every region that boltgen can compute in a function of its own."""
-    carver = _Carver(module)
+def annotate(module: tvm.IRModule, cut: Cutter = separate) -> tvm.IRModule:
+    """`module` with every region that boltgen can compute in a function of its own.
+
+    `cut` says which products become one kernel.
+    """
+    carver = _Carver(module, cut)
     functions = {
         gvar: carver.carve(function) if _is_model(function) else function
         for gvar, function in module.functions.items()
@@ -142,7 +152,7 @@ def _entries(module: tvm.IRModule) -> list[str]:
     return [gvar.name_hint for gvar, function in module.functions.items() if _is_model(function)]
 
 
-def regions(module: tvm.IRModule) -> tuple[Region, ...]:
+def regions(module: tvm.IRModule) -> tuple[AnyRegion, ...]:
     """The regions of an annotated module, in the order of their symbols' numbers.
 
     Raises:
@@ -151,7 +161,7 @@ def regions(module: tvm.IRModule) -> tuple[Region, ...]:
     return lower_all(function for function in module.functions.values() if is_region(function))
 
 
-def lower_all(functions: Iterable[relax.Function]) -> tuple[Region, ...]:
+def lower_all(functions: Iterable[relax.Function]) -> tuple[AnyRegion, ...]:
     """The regions that `functions` compute.
 
     Raises:
@@ -170,7 +180,7 @@ def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
     return tuple(placed)
 
 
-def _placements(function: relax.Function, by_symbol: dict[str, Region]) -> list[Placement]:
+def _placements(function: relax.Function, by_symbol: dict[str, AnyRegion]) -> list[Placement]:
     translation = translate(function)
     graph = translation.graph
     calls = {

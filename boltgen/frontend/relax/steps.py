@@ -13,23 +13,28 @@ from boltgen.frontend.relax import codegen
 from boltgen.frontend.relax.normalise import normalise as _normalise
 from boltgen.frontend.relax.patterns import annotate as _annotate
 from boltgen.frontend.relax.patterns import is_region, regions
+from boltgen.ir.chain import Cutter, separate
 
 
 def annotate(
-    module: tvm.IRModule, *, normalise: bool = True, allow_nonfinite: bool = False
+    module: tvm.IRModule,
+    *,
+    normalise: bool = True,
+    allow_nonfinite: bool = False,
+    cut: Cutter = separate,
 ) -> tvm.IRModule:
     """`module` with each region that boltgen computes in a function of its own.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
-    already keeps its form. The result has "Codegen" functions and is no input for `tvm.compile`
-    before `attach` or `compile_regions`.
+    already keeps its form. `cut` says which products become one kernel. The result has "Codegen"
+    functions and is no input for `tvm.compile` before `attach` or `compile_regions`.
 
     Raises:
         ModelImportError: a weight is NaN or infinite in FP16, and `allow_nonfinite` is not set.
     """
     if normalise:
         module = _normalise(module, allow_nonfinite=allow_nonfinite)
-    return _annotate(module)
+    return _annotate(module, cut)
 
 
 def compile_regions(
@@ -61,8 +66,10 @@ def partition(
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    annotated = annotate(module, normalise=normalise)
-    return compile_regions(annotated, arch=arch, options=options)
+    chosen = options or pipeline.PipelineOptions()
+    cut = pipeline.cutter(arch, chosen)
+    annotated = annotate(module, normalise=normalise, cut=cut)
+    return compile_regions(annotated, arch=arch, options=chosen)
 
 
 def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]) -> tvm.IRModule:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from tvm import relay
 
+from boltgen.frontend.carving import NOTE
 from boltgen.frontend.lowering import label, lower_graph
 from boltgen.frontend.relay.translate import translate
-from boltgen.ir.region import Region, Rejected
+from boltgen.ir.region import AnyRegion, Rejected
 
 __all__ = ["label", "lower"]
 
 
-def lower(function: relay.Function) -> Region | Rejected:
-    """The region that a function of one matrix product or convolution and its tail computes.
+def lower(function: relay.Function) -> AnyRegion | Rejected:
+    """The region that a function of one product and its tail, or of a chain of them, computes.
 
     The function's types are known; its attribute "global_symbol" becomes the region's symbol.
     """
     translation = translate(function)
     symbol = str(function.attrs["global_symbol"])
-    return lower_graph(translation.graph, symbol, translation.leaves, function.params)
+    note = str(function.attrs[NOTE]) if NOTE in function.attrs else ""
+    return lower_graph(translation.graph, symbol, translation.leaves, function.params, note)

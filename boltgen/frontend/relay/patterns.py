@@ -13,10 +13,11 @@ import numpy as np
 import tvm
 from tvm import ir, relay
 
-from boltgen.frontend.anchor import CONV2D
+from boltgen.frontend.anchor import CONV2D, Anchor
 from boltgen.frontend.carving import (
     CODEGEN,
     NO_GRAPH,
+    NOTE,
     Found,
     Symbols,
     find_regions,
@@ -25,6 +26,7 @@ from boltgen.frontend.carving import (
     stays,
 )
 from boltgen.frontend.graph import Graph
+from boltgen.frontend.products import Product
 from boltgen.frontend.relay.lower import lower
 from boltgen.frontend.relay.translate import (
     Leaf,
@@ -38,7 +40,8 @@ from boltgen.frontend.relay.translate import (
     transposes,
 )
 from boltgen.frontend.relay.versions import function_attribute
-from boltgen.ir.region import Placement, Region
+from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.region import AnyRegion, Placement
 
 
 def is_region(function: object) -> bool:
@@ -59,7 +62,8 @@ def is_model(function: object) -> bool:
 class _Carver:
     """Builds the new module; one region at a time."""
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, cut: Cutter) -> None:
+        self._cut = cut
         self._symbols = Symbols(gvar.name_hint for gvar in module.get_global_vars())
         self.functions: dict[ir.GlobalVar, relay.Function] = {}
 
@@ -69,7 +73,9 @@ class _Carver:
             return function
         translation = translate(function)
         graph = translation.graph
-        regions = {translation.leaves[found.tail.output]: found for found in find_regions(graph)}
+        regions = {
+            translation.leaves[found.output]: found for found in find_regions(graph, self._cut)
+        }
         if not regions:
             return function
         renewed: dict[Any, relay.Expr] = {}
@@ -139,38 +145,39 @@ class _RegionBody:
         self._inside: dict[Any, relay.Expr] = {}
         self._params: list[relay.Var] = []
         self.arguments: list[Leaf] = []
-        for member in found.tail.members:
-            self._inside[translation.leaves[member]] = self._operator(member)
+        for product in found.products:
+            for member in product.tail.members:
+                self._inside[translation.leaves[member]] = self._operator(product, member)
 
     def function(self, symbol: str) -> relay.Function:
         """The region as a function with the attributes that `relay.build` looks for."""
-        output = self._translation.leaves[self._found.tail.output]
+        output = self._translation.leaves[self._found.output]
         made = relay.Function(self._params, self._inside[output], output.checked_type)
         for name, value in (
             ("Primitive", tvm.tir.IntImm("int32", 1)),
             ("Inline", tvm.tir.IntImm("int32", 1)),
             ("Compiler", CODEGEN),
             ("global_symbol", tvm.runtime.String(symbol)),
+            (NOTE, tvm.runtime.String(self._found.reason)),
         ):
             made = made.with_attr(name, value)
         return made
 
-    def _operator(self, member: int) -> relay.Call:
+    def _operator(self, product: Product, member: int) -> relay.Call:
         call = self._translation.leaves[member]
         args = self._graph[member].args
-        if member != self._found.anchor.index:
+        if member != product.anchor.index:
             new = [self._local(arg) for arg in args]
             return relay.Call(call.op, new, call.attrs, call.type_args)
         if is_product(call):
-            return self._product(call, args)
+            return self._product(call, product.anchor)
         x, weight = (self._local(arg) for arg in args)
         if self._graph[member].op == CONV2D and str(call.attrs.kernel_layout) != "OHWI":
             return _conv2d_ohwi(call, x, weight)
         return relay.Call(call.op, [x, weight], call.attrs, call.type_args)
 
-    def _product(self, call: relay.Call, args: tuple[int, ...]) -> relay.Call:
+    def _product(self, call: relay.Call, anchor: Anchor) -> relay.Call:
         """The product on A as it is stored, and B transposed or not, as the anchor reads it."""
-        anchor = self._found.anchor
         absorbs = bool(anchor.absorbed)
         a, b = self._local(anchor.a), self._local(anchor.b)
         if transposes(call) == (False, absorbs):
@@ -214,10 +221,13 @@ def _conv2d_ohwi(call: relay.Call, x: relay.Expr, weight: relay.Expr) -> relay.C
     )
 
 
-def annotate(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` with every region that boltgen can compute in a function of its own."""
+def annotate(module: tvm.IRModule, cut: Cutter = separate) -> tvm.IRModule:
+    """`module` with every region that boltgen can compute in a function of its own.
+
+    `cut` says which products become one kernel.
+    """
     module = relay.transform.InferType()(module)
-    carver = _Carver(module)
+    carver = _Carver(module, cut)
     functions = {
         gvar: carver.carve(function) if is_model(function) else function
         for gvar, function in module.functions.items()
@@ -226,7 +236,7 @@ def annotate(module: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(annotated)
 
 
-def regions(module: tvm.IRModule) -> tuple[Region, ...]:
+def regions(module: tvm.IRModule) -> tuple[AnyRegion, ...]:
     """The regions of an annotated module, in the order of their symbols' numbers.
 
     Raises:
@@ -235,7 +245,7 @@ def regions(module: tvm.IRModule) -> tuple[Region, ...]:
     return lower_all(function for function in module.functions.values() if is_region(function))
 
 
-def lower_all(functions: Iterable[relay.Function]) -> tuple[Region, ...]:
+def lower_all(functions: Iterable[relay.Function]) -> tuple[AnyRegion, ...]:
     """The regions that `functions` compute.
 
     Raises:
@@ -254,7 +264,7 @@ def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
     return tuple(placed)
 
 
-def _placements(function: relay.Function, by_symbol: dict[str, Region]) -> list[Placement]:
+def _placements(function: relay.Function, by_symbol: dict[str, AnyRegion]) -> list[Placement]:
     if not is_dataflow(function):
         return [Placement(operator="function", shape=(), region=None, reason=NO_GRAPH)]
     translation = translate(function)

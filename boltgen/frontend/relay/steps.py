@@ -10,6 +10,7 @@ from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.normalise import normalise as _normalise
 from boltgen.frontend.relay.patterns import annotate as _annotate
 from boltgen.frontend.relay.patterns import is_region, regions
+from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.region import Convention
 
 
@@ -19,11 +20,12 @@ def annotate(
     *,
     normalise: bool = True,
     allow_nonfinite: bool = False,
+    cut: Cutter = separate,
 ) -> tvm.IRModule:
     """`module` with each region that boltgen computes in a function of its own.
 
     `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
-    a module that is so already keeps its form.
+    a module that is so already keeps its form. `cut` says which products become one kernel.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
@@ -32,7 +34,7 @@ def annotate(
     typed = bind(module, params or {}, allow_nonfinite=allow_nonfinite)
     if normalise:
         typed = _normalise(typed, allow_nonfinite=allow_nonfinite)
-    return _annotate(typed)
+    return _annotate(typed, cut)
 
 
 def compile_regions(
@@ -81,5 +83,12 @@ def partition(
         ModelImportError: the module or its parameters cannot be used; the message says why.
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    annotated = annotate(module, params, normalise=normalise, allow_nonfinite=allow_nonfinite)
-    return compile_regions(annotated, arch=arch, options=options)
+    chosen = options or pipeline.PipelineOptions()
+    annotated = annotate(
+        module,
+        params,
+        normalise=normalise,
+        allow_nonfinite=allow_nonfinite,
+        cut=pipeline.cutter(arch, chosen),
+    )
+    return compile_regions(annotated, arch=arch, options=chosen)
