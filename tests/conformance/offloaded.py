@@ -9,6 +9,7 @@ from typing import Any
 
 from boltgen.ir.chain import ChainLayer, Cut
 from boltgen.ir.key import canonical
+from boltgen.ir.region import Region
 from boltgen.runtime.device import activate
 from tests.conformance.cases import CASES
 
@@ -43,11 +44,12 @@ def _as_one(layers: tuple[ChainLayer, ...]) -> Cut:
 
 def _fused(patterns: Any, annotated: Any) -> list[tuple[str, str]]:
     """Epilogues of each region's layers, and why it does not go on, where all that can is fused."""
-    regions = patterns.regions(annotated)
-    return [
-        ("; ".join(layer.epilogue.describe() for layer in region.layers), region.note)
-        for region in sorted(regions, key=lambda r: canonical((r.layers, r.note)))
-    ]
+    found = []
+    for region in patterns.regions(annotated):
+        single = isinstance(region, Region)
+        epilogues = [region] if single else region.chain.layers
+        found.append(("; ".join(layer.epilogue.describe() for layer in epilogues), region.note))
+    return sorted(found)
 
 
 if __name__ == "__main__":
