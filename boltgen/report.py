@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
 from boltgen.runtime.metadata import Metadata
+from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
 from boltgen.tune.records import Record
@@ -51,6 +52,25 @@ _KINDS = {
     DeviceKind.VGPU: "modelled",
     DeviceKind.RECORDED: "replayed",
 }
+
+
+def advice(given: Sequence[Advice]) -> Table:
+    """Each change with what it costs, by the analytical model."""
+    table = Table("layer", "problem", "change", "to", "us before", "us after", "cost")
+    table.caption = "times are predicted by the analytical model"
+    for each in given:
+        table.add_row(
+            Text(each.layer.name, overflow="fold"),
+            Text(describe(each.layer.problem), overflow="fold"),
+            each.change.value,
+            each.what,
+            f"{each.before_us:.1f}",
+            f"{each.after_us:.1f}",
+            f"{each.cost:+.1%}",
+        )
+    return table
+
+
 _TIMES = {
     DeviceKind.CUDA: "times measured on {name} ({arch})",
     DeviceKind.VGPU: "times modelled by the virtual GPU as {name} ({arch}), not measured",

@@ -38,6 +38,7 @@ ALLOWED = {
     "frontend": {"ir", "arch", "pipeline"},
     "runtime": _PIPELINE | {"pipeline", "frontend"},
     "partitioned": _PIPELINE | {"pipeline", "frontend", "runtime"},
+    "advisor": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned"},
     "tuner": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
     "compiler": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner"},
     "report": {"ir", "runtime", "tune"},
@@ -46,6 +47,7 @@ ALLOWED = {
 _UNBOUND = {
     "",
     "cli",
+    "cli_advise",
     "cli_console",
     "cli_db",
     "cli_library",

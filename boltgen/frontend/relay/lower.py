@@ -10,6 +10,7 @@ from tvm import relay
 from boltgen.frontend.carving import NOTE
 from boltgen.frontend.lowering import label, lower_graph
 from boltgen.frontend.relay.translate import translate
+from boltgen.frontend.relay.versions import function_attribute
 from boltgen.ir.region import AnyRegion, Rejected
 
 __all__ = ["label", "lower"]
@@ -22,5 +23,5 @@ def lower(function: relay.Function) -> AnyRegion | Rejected:
     """
     translation = translate(function)
     symbol = str(function.attrs["global_symbol"])
-    note = str(function.attrs[NOTE]) if NOTE in function.attrs else ""
+    note = function_attribute(function, NOTE) or ""
     return lower_graph(translation.graph, symbol, translation.leaves, function.params, note)
