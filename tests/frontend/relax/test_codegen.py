@@ -19,7 +19,7 @@ from boltgen.errors import InvalidProblemError, ModelImportError
 from boltgen.frontend.relax import annotate, attach, compile_regions, regions
 from boltgen.frontend.relax.lower import lower
 from boltgen.frontend.relax.patterns import lower_all
-from boltgen.ir.region import Region, Rejected
+from boltgen.ir.region import ChainRegion, Region, Rejected
 from tests.frontend.modules import build
 
 op = relax.op
@@ -137,10 +137,30 @@ def test_a_region_of_others_is_lowered_by_its_body() -> None:
     assert [operand.parameter for operand in region.operands] == [0]
 
 
+def test_products_in_sequence_are_lowered_to_a_chain() -> None:
+    module = build(
+        {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
+        lambda x, w: op.matmul(op.matmul(x, w), op.nn.relu(w)),
+    )
+    region = lower(
+        _region_of(
+            build(
+                {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
+                lambda x, w: op.matmul(op.nn.relu(op.matmul(x, w)), w),
+            )
+        )
+    )
+    assert isinstance(region, ChainRegion)
+    assert (region.a, [roles.b for roles in region.layers]) == (0, [1, 1])
+    outside = lower(_region_of(module))
+    assert isinstance(outside, Rejected)
+    assert "an operand is not a parameter of its region" in outside.reason
+
+
 def test_what_is_no_region_is_rejected_with_the_reason() -> None:
     two = build(
         {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
-        lambda x, w: op.matmul(op.matmul(x, w), w),
+        lambda x, w: op.add(op.matmul(x, w), op.matmul(w, x)),
     )
     none = build({"x": ((8, 8), "float16")}, op.nn.relu)
     tail = build(
@@ -149,13 +169,13 @@ def test_what_is_no_region_is_rejected_with_the_reason() -> None:
     )
     wide = build({"x": ((8, 8), "float32"), "w": ((8, 8), "float32")}, op.matmul)
     for module, reason in (
-        (two, "it has 2 matrix products and convolutions; a region has one"),
-        (none, "it has 0 matrix products"),
+        (two, "its products are no chain"),
+        (none, "it has no matrix product and no convolution"),
         (tail, "what follows the product is not one elementwise graph"),
         (wide, "an operand is float32"),
     ):
         rejected = lower(_region_of(module))
         assert isinstance(rejected, Rejected)
         assert reason in rejected.reason
-    with pytest.raises(InvalidProblemError, match=r"region theirs .*: it has 2 matrix products"):
+    with pytest.raises(InvalidProblemError, match=r"region theirs .*: its products are no chain"):
         lower_all([_region_of(two)])
