@@ -1,20 +1,25 @@
 """Programs that nobody here wrote: examples of CUTLASS, unmodified, on the virtual GPU.
 
 Each is compiled as its authors would, for PTX only, and run by `boltgen vgpu run`'s machinery with
-a small problem where its command line can ask for one. It passes where its own verification does.
+a small problem where its command line can ask for one. It passes where it says as often as it has
+verdicts to give that its own verification passed: one that finds the device not to its liking ends
+with status 0 and says nothing of the kind.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from benchmarks import record
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
@@ -25,19 +30,43 @@ from boltgen.settings import settings_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What an example does wrong and a GPU lets pass: options of the virtual GPU, and why."""
+
+    options: Mapping[str, str]
+    because: str
+
+
+_NOTHING = Allowance(options={}, because="")
+# In the fused runs of b2b_gemm_run.h and b2b_grouped_gemm_run.h, and of them only.
+_UNWRITTEN_Z = Allowance(
+    options={"fresh": "zero"},
+    because="the example's own reference computes Z = 1 * (A0 B0) + 0 * Z from a Z that nothing "
+    "wrote (b2b_gemm_run.h: reference_Z0; b2b_grouped_gemm_run.h: host_tensor_Z, never copied to "
+    "the device), and 0 * NaN is NaN: right only where fresh memory holds no NaN",
+)
+# 81,920 rows of 32 bytes.
+_INTERLEAVED_BIAS = Allowance(
+    options={"slack": str(4 << 20)},
+    because="the example passes a bias of N bytes as an interleaved matrix of stride 0 "
+    "(b2b_interleaved_gemm_run.h: tensor_Bias0, tensor_Bias1). Rows of an interleaved layout are "
+    "32 bytes apart whatever its stride is, so the kernel and the reference both read 2.6 MB past "
+    "the end of it, the same bytes on a GPU whose pages reach that far",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """A program of CUTLASS's `examples`, the GPU it asks for, and arguments for a small problem.
 
-    `says` is what it prints when its verification passes, where its exit status is not enough.
-    `reads_fresh_memory` marks one whose own reference multiplies memory that nothing wrote by zero:
-    right where it holds zeros, as in a new process on a GPU.
+    `verdicts` is how many lines it prints that say that a verification passed.
     """
 
     source: str
     arch: str
     arguments: tuple[str, ...] = ()
-    says: str = ""
-    reads_fresh_memory: bool = False
+    verdicts: int = 1
+    allowance: Allowance = field(default=_NOTHING)
 
     @property
     def name(self) -> str:
@@ -45,63 +74,68 @@ class Example:
         return Path(self.source).stem
 
 
-def _fused(name: str, arch: str) -> Example:
-    return Example(source=f"13_two_tensor_op_fusion/fused_two_{name}.cu", arch=arch, says="Pass")
+def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
+    gemms = operation == "gemms"
+    return Example(
+        source=f"13_two_tensor_op_fusion/fused_two_{operation}_{dtype}_{arch.replace('_', '')}_"
+        f"{where}.cu",
+        arch=arch,
+        # Unfused and fused; one has a batched run as well.
+        verdicts=3 if (operation, dtype, arch, where) == ("gemms", "s8", "sm_80", "rf") else 2,
+        allowance=_NOTHING if not gemms else _UNWRITTEN_Z if dtype == "f16" else _INTERLEAVED_BIAS,
+    )
 
 
 _CONVOLUTION = ("--n=2", "--h=14", "--w=14", "--c=64", "--k=64", "--r=3", "--s=3", "--ref-check")
+_STREAM_K = ("--m=256", "--n=256", "--k=512", "--iterations=1")
 
 EXAMPLES = (
     Example(
         source="00_basic_gemm/basic_gemm.cu",
         arch="sm_75",
         arguments=("200", "152", "72", "1.5", "0.5"),
-        says="Passed.",
     ),
-    Example(source="05_batched_gemm/batched_gemm.cu", arch="sm_75", says="array gemm\nPassed."),
+    Example(source="05_batched_gemm/batched_gemm.cu", arch="sm_75", verdicts=2),
     Example(
         source="09_turing_tensorop_conv2dfprop/turing_tensorop_conv2dfprop.cu",
         arch="sm_75",
         arguments=_CONVOLUTION,
-        says="Passed",
     ),
     Example(
         source="14_ampere_tf32_tensorop_gemm/ampere_tf32_tensorop_gemm.cu",
         arch="sm_80",
         arguments=("--m=512", "--n=256", "--k=128", "--iterations=1"),
-        says="Passed",
     ),
     Example(
         source="16_ampere_tensorop_conv2dfprop/ampere_tensorop_conv2dfprop.cu",
         arch="sm_80",
         arguments=_CONVOLUTION,
-        says="Passed",
     ),
     Example(
         source="47_ampere_gemm_universal_streamk/ampere_gemm_universal_streamk.cu",
         arch="sm_80",
-        arguments=("--m=256", "--n=256", "--k=512", "--iterations=1"),
-        says="Passed",
+        arguments=_STREAM_K,
+        verdicts=5,
     ),
     Example(
         source="47_ampere_gemm_universal_streamk/ampere_gemm_universal_streamk_broadcast.cu",
         arch="sm_80",
-        arguments=("--m=256", "--n=256", "--k=512", "--iterations=1"),
-        says="Passed",
+        arguments=_STREAM_K,
+        verdicts=4,
     ),
     Example(
         source="13_two_tensor_op_fusion/fused_two_gemms_grouped_f16_sm80_rf.cu",
         arch="sm_80",
         arguments=("--problems=3", "--m=256", "--k=128"),
-        says="Pass",
-        reads_fresh_memory=True,
+        allowance=_UNWRITTEN_Z,
     ),
-    # From here on problems are of the sizes that the sources fix.
-    Example(source="08_turing_tensorop_gemm/turing_tensorop_gemm.cu", arch="sm_75", says="Passed"),
-    Example(source="12_gemm_bias_relu/gemm_bias_relu.cu", arch="sm_75", says="Passed"),
-    Example(source="06_splitK_gemm/splitk_gemm.cu", arch="sm_75", says="Passed"),
+    # From here on problems are of the sizes that the sources fix, and example 13 repeats each
+    # kernel 101 times: hundreds of GFLOP.
+    Example(source="08_turing_tensorop_gemm/turing_tensorop_gemm.cu", arch="sm_75"),
+    Example(source="12_gemm_bias_relu/gemm_bias_relu.cu", arch="sm_75"),
+    Example(source="06_splitK_gemm/splitk_gemm.cu", arch="sm_75"),
     *(
-        _fused(f"{operation}_{dtype}_{arch.replace('_', '')}_{where}", arch)
+        _fused(operation, dtype, arch, where)
         for dtype in ("f16", "s8")
         for operation in ("gemms", "convs")
         for arch in ("sm_75", "sm_80")
@@ -162,39 +196,85 @@ class Verdict:
 
 
 def verify(
-    example: Example, program: Path, *, libraries: Path, folder: Path, timeout_s: float
+    example: Example,
+    program: Path,
+    *,
+    libraries: Path,
+    folder: Path,
+    timeout_s: float,
+    options: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Run a built example in `folder`, where it may write, and let it verify itself."""
+    """Run a built example in `folder`, where it may write, and let it verify itself.
+
+    `options` are more of the virtual GPU's.
+    """
     started = time.monotonic()
-    done = run_program(
-        [str(program), *example.arguments],
-        libraries=libraries,
-        options={
-            "device": example.arch,
-            "fresh": "zero" if example.reads_fresh_memory else "nan",
-        },
-        settings=settings_from(),
-        folder=folder,
-        timeout_s=timeout_s,
-        capture=True,
-    )
-    output = done.stdout + done.stderr
-    fault = ""
-    if done.returncode:
-        fault = f"ends with status {done.returncode}"
-    elif example.says not in done.stdout:
-        fault = f"does not say {example.says!r}"
-    elif "vgpu: " in done.stderr:
-        fault = "the virtual GPU complains"
+    try:
+        done = run_program(
+            [str(program), *example.arguments],
+            libraries=libraries,
+            options={"device": example.arch, **example.allowance.options, **(options or {})},
+            settings=settings_from(),
+            folder=folder,
+            timeout_s=timeout_s,
+            capture=True,
+        )
+    except subprocess.TimeoutExpired:
+        fault, output = f"no end in {timeout_s:.0f} s", ""
+    else:
+        fault = fault_of(example, done)
+        output = done.stdout + done.stderr
     return Verdict(example=example, fault=fault, output=output, seconds=time.monotonic() - started)
+
+
+def fault_of(example: Example, done: subprocess.CompletedProcess[str]) -> str:
+    """What is wrong with how the example ended; empty where it passed."""
+    said = sum("Pass" in line for line in done.stdout.splitlines())
+    if done.returncode:
+        return f"ends with status {done.returncode}"
+    if not said:
+        return "waived: it ends well without a word of its verification"
+    if said != example.verdicts:
+        return f"says {said} times that it passed, not {example.verdicts}"
+    if "vgpu: " in done.stderr:
+        return "the virtual GPU complains"
+    return ""
+
+
+def figures_of(verdict: Verdict) -> dict[str, Any]:
+    """What is recorded of an example."""
+    example = verdict.example
+    allowance = example.allowance
+    return {
+        "verdict": f"FAILED: {verdict.fault}" if verdict.fault else "passed",
+        "seconds": round(verdict.seconds, 1),
+        "device": example.arch,
+        "arguments": " ".join(example.arguments),
+        "options": dict(allowance.options),
+        "because": allowance.because,
+    }
+
+
+def keep(name: str, figures: dict[str, Any]) -> None:
+    """Put one example's figures beside those of earlier runs."""
+    path = record.RESULTS / "cutlass_examples.json"
+    earlier = json.loads(path.read_text())["figures"] if path.is_file() else {}
+    known = {example.name for example in EXAMPLES}
+    merged = {**{k: v for k, v in earlier.items() if k in known}, name: figures}
+    record.write(
+        "cutlass_examples",
+        merged,
+        "all pass their own verification; seconds are of a shared machine, for the order of size",
+    )
 
 
 def main() -> int:
     """Build and run the examples that are named, or all; the status is 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="by default all")
-    parser.add_argument("--jobs", type=int, default=settings_from().jobs)
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one of them")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at once")
+    parser.add_argument("--timeout", type=float, default=7200, help="seconds for one of them")
+    parser.add_argument("--record", action="store_true", help="keep the verdicts in results/")
     options = parser.parse_args()
     unknown = set(options.names) - {example.name for example in EXAMPLES}
     if unknown:
@@ -203,24 +283,21 @@ def main() -> int:
     libraries = vgpu_libraries(settings_from())
     failed = 0
     for example, program in zip(chosen, build(chosen, options.jobs), strict=True):
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                verdict = verify(
-                    example,
-                    program,
-                    libraries=libraries,
-                    folder=Path(folder),
-                    timeout_s=options.timeout,
-                )
-        except subprocess.TimeoutExpired:
-            verdict = Verdict(
-                example=example,
-                fault=f"no end in {options.timeout:.0f} s",
-                output="",
-                seconds=options.timeout,
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = verify(
+                example,
+                program,
+                libraries=libraries,
+                folder=Path(folder),
+                timeout_s=options.timeout,
             )
-        word = f"FAILED: {verdict.fault}" if verdict.fault else "passed"
-        print(f"{example.arch}  {example.name:<44} {verdict.seconds:7.1f} s  {word}", flush=True)
+        figures = figures_of(verdict)
+        print(
+            f"{example.arch}  {example.name:<44} {verdict.seconds:7.1f} s  {figures['verdict']}",
+            flush=True,
+        )
+        if options.record:
+            keep(example.name, figures)
         if verdict.fault:
             failed += 1
             print(*("    " + line for line in verdict.output.splitlines()[-12:]), sep="\n")

@@ -92,6 +92,16 @@ ld.global.u32 %r3, [%d2];
 and.b32 %r3, %r3, 63; mul.wide.u32 %d4, %r3, 4; add.u64 %d4, %d0, %d4;
 ld.global.u32 %r5, [%d4]; st.global.u32 [%d3], %r5; ret;
 """
+# Lanes of a warp pass words on to each other, and then into the next lane's place.
+LANES = """
+and.b32 %r4, %r0, 31; ld.global.u32 %r3, [%d2]; st.shared.u32 [%r2], %r3;
+bar.warp.sync 0xffffffff;
+xor.b32 %r5, %r0, 1; mov.u32 %r6, tile; mad.lo.u32 %r5, %r5, 4, %r6; ld.shared.u32 %r6, [%r5];
+bar.warp.sync -1;
+st.shared.u32 [%r2], %r6;
+bar.sync 0;
+ld.shared.u32 %r6, [%r2]; st.global.u32 [%d3], %r6; ret;
+"""
 
 
 @dataclass(frozen=True)
@@ -200,6 +210,25 @@ CONTROLS = [
     ),
     Control(
         "flag never raised", FLAG, "%r7, [%d5], 1;", "%r7, [%d5], 2;", "deadlock", "deadlock", 2
+    ),
+    Control(
+        "first __syncwarp deleted",
+        LANES,
+        "bar.warp.sync 0xffffffff;",
+        "",
+        "racecheck",
+        "read after write",
+    ),
+    Control(
+        "second __syncwarp deleted", LANES, "bar.warp.sync -1;", "", "racecheck", "write after read"
+    ),
+    Control(
+        "__syncwarp of other lanes",
+        LANES,
+        "bar.warp.sync 0xffffffff;",
+        "setp.lt.u32 %p, %r4, 16; @%p bar.warp.sync 0xffff;",
+        "racecheck",
+        "read after write",
     ),
     Control(
         "lanes that do not come",
@@ -343,6 +372,19 @@ def test_memory_that_nothing_wrote_is_known_across_copies(checked: Driver) -> No
     checked.run(ptx, [other, out], block=(64, 1, 1))
     checked.read(out)
     assert checked.vgpu.findings() == []
+
+
+def test_an_undefined_value_is_traced_to_the_kernel_that_read_it_first(checked: Driver) -> None:
+    body = "ld.global.u32 %r3, [%d2]; add.u32 %r3, %r3, 1; st.global.u32 [%d3], %r3; ret;"
+    ptx = entry(["u64", "u64"], REGISTERS, SHARED + START + body)
+    fresh = checked.allocate(1024)
+    between = checked.buffer(np.zeros(256, np.uint32))
+    out = checked.buffer(np.zeros(256, np.uint32))
+    checked.run(ptx.replace("entry k(", "entry first("), [fresh, between], kernel="first")
+    checked.run(ptx.replace("entry k(", "entry later("), [between, out], kernel="later")
+    checked.read(out)
+    (finding,) = checked.vgpu.findings()
+    assert (finding.kernel, finding.address) == ("first", fresh.address)
 
 
 def test_leaks_are_what_is_still_allocated(checked: Driver) -> None:

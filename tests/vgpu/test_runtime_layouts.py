@@ -1,12 +1,20 @@
-"""CUDA's structures, as a program compiled against CUDA's own headers sees them."""
+"""CUDA's structures, as programs compiled against CUDA's own headers of 12 and 13 see them.
+
+The headers of 12 are those of the wheel `nvidia-cuda-runtime-cu12`, which the environment with Relay
+(`make relay-env`) brings.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from boltgen.build.toolchain import find_toolchain
 from boltgen.settings import settings_from
+
+RUNTIMES = ("libcudart.so.12", "libcudart.so.13")
 
 PROGRAM = """
 #include <cuda_runtime_api.h>
@@ -55,24 +63,113 @@ int main(void) {
 """
 
 
-def test_structures_have_cudas_layout(library_folder: Path, tmp_path: Path) -> None:
+# Clocks were in cudaDeviceProp until 12; graphs have data of edges since 13.
+ONLY_12 = """
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+int main(void) {
+  cudaDeviceProp p;
+  if (cudaGetDeviceProperties(&p, 0)) return 1;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version)) return 2;
+  printf("%d %d %d %d %d", p.clockRate > 0, p.memoryClockRate > 0, p.deviceOverlap,
+         p.cooperativeMultiDeviceLaunch, version / 1000);
+  return 0;
+}
+"""
+GRAPH = """
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#if CUDART_VERSION >= 13000
+#define EDGES nullptr,
+#else
+#define EDGES
+#endif
+int called = 0;
+void call(void*) { ++called; }
+int main(void) {
+  cudaGraph_t graph;
+  cudaGraphNode_t first, second, third, found[4];
+  cudaGraphExec_t executable;
+  int* x;
+  int value = 0;
+  size_t count = 4;
+  if (cudaMalloc((void**)&x, 400) || cudaGraphCreate(&graph, 0)) return 1;
+  cudaGraphNodeParams p = {};
+  p.type = cudaGraphNodeTypeMemset;
+  p.memset.dst = x;
+  p.memset.value = 7;
+  p.memset.elementSize = 4;
+  p.memset.width = 100;
+  p.memset.height = 1;
+  if (cudaGraphAddNode(&first, graph, nullptr, EDGES 0, &p)) return 2;
+  if (cudaGraphAddMemcpyNode1D(&second, graph, nullptr, 0, &value, x + 99, 4,
+                               cudaMemcpyDeviceToHost)) return 3;
+  if (cudaGraphAddDependencies(graph, &first, &second, EDGES 1)) return 4;
+  p = {};
+  p.type = cudaGraphNodeTypeHost;
+  p.host.fn = call;
+  if (cudaGraphAddNode(&third, graph, &second, EDGES 1, &p)) return 5;
+  cudaGraphNode_t from[4], to[4];
+  if (cudaGraphGetEdges(graph, from, to, EDGES &count) || count != 2 || to[0] != second) return 6;
+  count = 4;
+  if (cudaGraphNodeGetDependencies(third, found, EDGES &count) || count != 1) return 7;
+  count = 4;
+  if (cudaGraphNodeGetDependentNodes(first, found, EDGES &count) || found[0] != second) return 8;
+  if (cudaGraphRemoveDependencies(graph, &second, &third, EDGES 1)) return 9;
+  cudaGraphInstantiateParams how = {};
+  if (cudaGraphInstantiateWithParams(&executable, graph, &how) || how.result_out) return 10;
+  cudaGraphExecUpdateResultInfo info;
+  if (cudaGraphExecUpdate(executable, graph, &info) || info.result) return 11;
+  if (cudaGraphLaunch(executable, 0) || cudaDeviceSynchronize()) return 12;
+  printf("%d %d", value, called);
+  return 0;
+}
+"""
+
+
+def output_of(program: str, runtime: Path, folder: Path) -> str:
+    """What a program prints that is compiled against the headers of its runtime's own CUDA."""
     tools = find_toolchain(settings_from())
-    (tmp_path / "layouts.cpp").write_text(PROGRAM)
+    headers = tools.nvcc.include  # of 13; its crt/, macros for the compiler, serves 12 as well
+    if runtime.name.endswith("12"):
+        environment = Path(__file__).parents[2] / ".venv-relay"
+        (headers,) = environment.glob("lib/python3.*/site-packages/nvidia/cuda_runtime/include")
+    (folder / "program.cpp").write_text(program)
     command = [
-        *(str(tools.cxx.path), "-w", "-I", str(tools.nvcc.include), "-o", "layouts", "layouts.cpp"),
-        *(str(library_folder / "libcudart.so.13"), f"-Wl,-rpath,{library_folder}"),
+        *(str(tools.cxx.path), "-w", "-I", str(headers), "-o", "program", "program.cpp"),
+        *("-idirafter", str(tools.nvcc.include)),
+        *(str(runtime), f"-Wl,-rpath,{runtime.parent}"),
     ]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run(command, cwd=folder, check=True)
     done = subprocess.run(
-        [tmp_path / "layouts"],
+        [folder / "program"],
         env={"BOLTGEN_VGPU": "device=sm_80"},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    properties, calls = done.stdout.split("\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_structures_have_cudas_layout(library_folder: Path, tmp_path: Path, runtime: str) -> None:
+    text = PROGRAM if runtime.endswith("13") else PROGRAM.replace("reserved[55]", "reserved[59]")
+    properties, calls = output_of(text, library_folder / runtime, tmp_path).split("\n")
     assert properties == (
         f"vgpu sm_80 (A100)|{40 << 30}|49152|65536|65535|8.0|108|5120|{40 << 20}|2048|"
         f"{164 << 10}|{163 << 10}|32|1024|0|0"
     )
     assert calls == "111 0 1000 1 cudaErrorInvalidValue 0 1"
+
+
+def test_what_only_cuda_12_has(library_folder: Path, tmp_path: Path) -> None:
+    assert output_of(ONLY_12, library_folder / RUNTIMES[0], tmp_path) == "1 1 1 0 12"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_nodes_of_graphs_have_cudas_layout(
+    library_folder: Path, tmp_path: Path, runtime: str
+) -> None:
+    assert output_of(GRAPH, library_folder / runtime, tmp_path) == "7 1"

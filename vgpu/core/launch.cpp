@@ -53,11 +53,13 @@ Code check_shared(Kernel& kernel, u64 static_bytes, u64 dynamic) {
   return Code::kSuccess;
 }
 
-// A compiler that is not told the block's size takes as many registers as are alive at once.
+// A compiler that is not told the block's size takes as many registers as are alive at once: an
+// estimate, so nothing is refused where the PTX sets a limit that it has to keep.
 Code check_registers(Kernel& kernel, const Program& p, u64 threads) {
   const DeviceModel& d = *options().device;
   const u64 rounded = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
-  const u64 wanted = std::min(p.live_registers, 255u);
+  const u64 wanted =
+      std::min(p.live_registers, kernel.register_limit(static_cast<u32>(d.registers_per_sm)));
   if (kernel.bounded() || wanted * rounded <= static_cast<u64>(d.registers_per_sm))
     return Code::kSuccess;
   return refuse(Code::kLaunchOutOfResources, kernel,
@@ -78,6 +80,11 @@ Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   if (threads > 1024 || s.block[0] > 1024 || s.block[1] > 1024 || s.block[2] > 64) {
     return refuse(Code::kInvalidConfiguration, kernel,
                   "block " + block + " is larger than (1024,1024,64) or 1024 threads");
+  }
+  if (kernel.required_threads() && threads != kernel.required_threads()) {
+    return refuse(Code::kInvalidValue, kernel,
+                  "block " + block + " has not the " + std::to_string(kernel.required_threads()) +
+                      " threads that the kernel was compiled for (.reqntid)");
   }
   if (threads > kernel.max_threads()) {
     return refuse(Code::kInvalidValue, kernel,

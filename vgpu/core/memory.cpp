@@ -34,6 +34,7 @@ class Heap {
       return Code::kSuccess;
     }
     const std::lock_guard lock(mutex_);
+    if (kind == MemoryKind::kDevice) bytes += options().slack_bytes;
     if (kind != MemoryKind::kHost && used_ + bytes > options().device->memory_bytes)
       return no_memory(bytes);
     void* base = nullptr;

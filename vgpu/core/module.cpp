@@ -85,6 +85,22 @@ bool Kernel::bounded() const {
   return function_.required_threads[0] != 0 || function_.max_threads[0] != 0;
 }
 
+u32 Kernel::required_threads() const {
+  const u32* d = function_.required_threads;
+  return d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1);
+}
+
+// What ptxas may use at most: it spills the rest.
+u32 Kernel::register_limit(u32 registers_per_sm) const {
+  u32 limit = 255;
+  if (function_.max_registers) limit = std::min(limit, function_.max_registers);
+  if (bounded()) {
+    const u32 threads = max_threads() * std::max(function_.min_blocks, 1u);
+    limit = std::min(limit, std::max(registers_per_sm / threads / 8 * 8, 16u));
+  }
+  return limit;
+}
+
 u32 Kernel::max_threads() const {
   const u32* d = function_.required_threads[0] ? function_.required_threads : function_.max_threads;
   if (d[0] == 0) return 1024;

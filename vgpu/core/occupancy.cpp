@@ -27,11 +27,9 @@ Code resources(Kernel& kernel, KernelResources* out) {
   const DeviceModel& d = *options().device;
   out->static_shared = p->static_shared_bytes;
   out->local_bytes = p->local_bytes;
-  // A few more than are alive at once, as ptxas would; at most 255 by the instruction encoding.
+  // An estimate: a few more than are alive at once in the PTX's order, which ptxas may change.
   const u32 wanted = (p->live_registers + 8 + 7) / 8 * 8;
-  const u32 fit =
-      kernel.bounded() ? static_cast<u32>(d.registers_per_sm) / kernel.max_threads() / 8 * 8 : 255;
-  out->registers = std::min(std::min(wanted, fit), 255u);
+  out->registers = std::min(wanted, kernel.register_limit(static_cast<u32>(d.registers_per_sm)));
   out->max_threads = kernel.max_threads();
   const u32 rest = static_cast<u32>(kSharedPerBlock) > p->static_shared_bytes
                        ? static_cast<u32>(kSharedPerBlock) - p->static_shared_bytes

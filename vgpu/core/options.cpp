@@ -54,7 +54,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
       checks |= it->second;
     }
     o.checks = checks;
-  } else if (name == "seed" || name == "timeout") {
+  } else if (name == "seed" || name == "timeout" || name == "slack") {
     char* end = nullptr;
     const u64 n = std::strtoull(value.c_str(), &end, 10);
     if (value.empty() || *end || value[0] == '-' || (name == "timeout" && n > 1000000)) {
@@ -63,6 +63,8 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     }
     if (name == "seed") {
       o.seed = n;
+    } else if (name == "slack") {
+      o.slack_bytes = n;
     } else {
       o.timeout_s = static_cast<int>(n);
     }
@@ -89,7 +91,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     return fail(Code::kInvalidValue,
                 "vgpu has no option '" + name +
                     "': know device, threads, isa, check, fresh, copies, counters, "
-                    "times, seed, timeout");
+                    "times, seed, timeout, slack");
   }
   return Code::kSuccess;
 }

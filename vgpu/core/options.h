@@ -20,14 +20,15 @@ struct Options {
   int timeout_s;     // of a launch; 0: none
   bool counting = false;
   bool model_times = true;  // of events; else the host's
+  u64 slack_bytes = 0;      // that allocations are longer than was asked for
 };
 
 // The settings in force. The first call reads the environment.
 const Options& options();
 
 // Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck, initcheck, racecheck,
-// synccheck, deadlock, all, none), copies (late, eager), counters (on, off),
-// times (model, host), seed, timeout.
+// synccheck, deadlock, all, none), copies (late, eager), counters (on, off), fresh (nan, zero),
+// times (model, host), seed, timeout, slack.
 Code set_option(const std::string& name, const std::string& value);
 
 }  // namespace vgpu

@@ -125,7 +125,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* p) {
-  std::memset(out, 0, sizeof(*out));
+  std::memset(out, 0, offsetof(cudaPointerAttributes, reserved));  // CUDA 12's ends there
   Allocation a;
   if (!is_device_memory(p, &a)) {
     out->hostPointer = const_cast<void*>(p);

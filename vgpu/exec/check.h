@@ -46,11 +46,22 @@ struct Origin {
   Place place;  // kNone: a register
   u64 address;
   u32 bytes;
+  u8 inherited = 0;  // number of the origin that an earlier launch has left with these bytes
 };
+
+// Who touched a byte last, among the lanes of a warp.
+struct LaneAccess {
+  u32 epoch;   // of the lane (WarpCheck::lane_epoch); 0: nobody
+  u32 serial;  // of the warp's access: lanes of one instruction
+  u16 lane;    // kManyLanes: several did
+  u16 warp;
+};
+inline constexpr u16 kManyLanes = 0xffff;
 
 struct SharedCell {  // one byte of shared memory: epochs, as clock * 32 + warp
   u32 write;
   u32 read[2];
+  LaneAccess last_write, last_read;
 };
 inline constexpr u32 kPendingCopy = 1u << 31;  // in SharedCell::write
 
@@ -59,6 +70,10 @@ struct WarpCheck {
   u32 shadow;         // from a register to its shadow, bytes
   u8* local_written;  // like Warp::local
   u32 clock[kWarpSize];
+  // Two lanes of the warp are ordered when __syncwarp or a barrier came between: then the epoch of
+  // the second one is later.
+  u32 lane_epoch[kWarpSize];
+  u32 serial;
 };
 
 struct CtaCheck {
@@ -101,7 +116,7 @@ class CheckRun {
   // Reports once for each instruction and kind.
   void report(const Warp& w, Sighting s, int lane);
   // The number of an origin, 1 to 254; one for each instruction. 255 when there are too many.
-  u32 origin(const Warp& w, Place place, u64 address, u32 bytes, int lane);
+  u32 origin(const Warp& w, Place place, u64 address, u32 bytes, int lane, u8 inherited = 0);
   Origin origin_at(u32 number);
   // A number that outlives the launch, for bytes of global memory: 2 to 255.
   u8 lasting(u32 origin);
@@ -136,6 +151,7 @@ Status matrix_load(Warp&, const Ins&, u32);
 Status async_copy(Warp&, const Ins&, u32);
 Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
+Status lanes(Warp&, const Ins&, u32);  // __syncwarp
 Status fence(Warp&, const Ins&, u32);
 }  // namespace watch
 

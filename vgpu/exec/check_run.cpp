@@ -37,12 +37,13 @@ void CheckRun::report(const Warp& w, Sighting s, int lane) {
   report_(s);
 }
 
-u32 CheckRun::origin(const Warp& w, Place place, u64 address, u32 bytes, int lane) {
+u32 CheckRun::origin(const Warp& w, Place place, u64 address, u32 bytes, int lane, u8 inherited) {
   const std::lock_guard lock(mutex_);
   const auto it = by_pc_.find(w.pc);
   if (it != by_pc_.end()) return it->second;
   if (origins_.size() >= 254) return 255;
-  Origin o = {w.pc, {}, w.index * kWarpSize + static_cast<u32>(lane), place, address, bytes};
+  Origin o = {w.pc,  {},       w.index * kWarpSize + static_cast<u32>(lane), place, address,
+              bytes, inherited};
   std::memcpy(o.block, w.cta->id, sizeof(o.block));
   origins_.push_back(o);
   return by_pc_[w.pc] = static_cast<u32>(origins_.size());
@@ -54,7 +55,10 @@ Origin CheckRun::origin_at(u32 number) {
   return origins_[number - 1];
 }
 
-u8 CheckRun::lasting(u32 origin) { return remember_(origin_at(origin)); }
+u8 CheckRun::lasting(u32 origin) {
+  const Origin o = origin_at(origin);
+  return o.inherited ? o.inherited : remember_(o);
+}
 
 void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
   CtaCheck& c = *cta.check;
@@ -63,7 +67,11 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
   if (launch.checks->has(kInitcheck)) std::memset(c.shared_written, 0, shared_bytes);
   // Cells of the CTA before hold times that lie before this one's.
   u32 latest = 1;
-  for (u32 k = 0; k < cta.warps; ++k) latest = std::max(latest, warps[k].check->clock[k]);
+  for (u32 k = 0; k < cta.warps; ++k) {
+    const WarpCheck& check = *warps[k].check;
+    latest = std::max(latest, check.clock[k]);
+    for (u32 epoch : check.lane_epoch) latest = std::max(latest, epoch);
+  }
   if (latest > 1u << 25) {
     if (c.cells) std::memset(static_cast<void*>(c.cells), 0, shared_bytes * sizeof(SharedCell));
     latest = 1;
@@ -72,6 +80,8 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
     WarpCheck& check = *warps[k].check;
     for (u32& clock : check.clock) clock = latest;
     check.clock[k] = latest + 1;
+    for (u32& epoch : check.lane_epoch) epoch = latest + 1;
+    check.serial = 0;
     if (!launch.checks->has(kInitcheck)) continue;
     std::memset(check.local_written, 0, static_cast<size_t>(p.local_bytes) * kWarpSize);
     std::memset(warps[k].registers + check.shadow, 0, p.register_bytes);

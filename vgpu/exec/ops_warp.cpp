@@ -354,6 +354,7 @@ void register_warp(OpTable& t) {
   add_function(t, "bar.red.popc", &barrier_reduce<2>, "w", "wwp");
   add_function(t, "nothing", &nothing, "", "");
   add_function(t, "check.guard", &nothing, "", "p");
+  add_function(t, "check.lanes", &nothing, "", "w");
   add_function(t, "fence", &fence, "", "");
   add_function(t, "poll", &poll, "", "");
   add_function(t, "nanosleep", &sleep, "", "");

@@ -1,9 +1,10 @@
 // racecheck and synccheck: what barriers, fences and atomics order.
 //
 // Shared memory: every warp has a vector clock, and every byte remembers its last writer and two
-// readers. Lanes of one warp move together and are not told apart. Global memory: every word
-// remembers the same of blocks; blocks are ordered only by strong accesses (atomics, volatile,
-// relaxed, acquire, release) that follow a fence or release.
+// readers. Lanes of one warp move together here, but not on a GPU: each has an epoch that
+// __syncwarp and barriers advance, and every byte remembers the lane that wrote it last and one
+// that read it. Global memory: every word remembers the same of blocks; blocks are ordered only by
+// strong accesses (atomics, volatile, relaxed, acquire, release) that follow a fence or release.
 #include <algorithm>
 
 #include "exec/watch.h"
@@ -16,6 +17,47 @@ std::string warp_name(u32 warp) { return "warp " + std::to_string(warp); }
 void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text) {
   Sighting s = {kRacecheck, kind, std::move(text), t.place, t.address, bytes};
   w.launch->checks->report(w, s, lane);
+}
+
+// Whether another lane of the warp made the access, in an instruction of its own, with nothing that
+// orders the two since.
+bool unordered_lanes(const Warp& w, const LaneAccess& a, int lane) {
+  return a.epoch && a.warp == w.index && a.lane != lane && a.serial != w.check->serial &&
+         a.epoch >= w.check->lane_epoch[lane];
+}
+std::string lane_name(const LaneAccess& a) {
+  return a.lane == kManyLanes ? "other lanes" : "lane " + std::to_string(a.lane);
+}
+void note_lane(const Warp& w, LaneAccess& a, int lane) {
+  const u32 epoch = w.check->lane_epoch[lane];
+  const bool together = a.epoch == epoch && a.warp == w.index && a.lane != lane;
+  a = {epoch, w.check->serial, together ? kManyLanes : static_cast<u16>(lane),
+       static_cast<u16>(w.index)};
+}
+
+// Between lanes of one warp.
+void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
+  for (u32 k = 0; k < bytes; ++k) {
+    SharedCell& cell = w.cta->check->cells[t.address + k];
+    if (unordered_lanes(w, cell.last_write, lane)) {
+      report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
+                  std::string(write ? "writes" : "reads") + " what " + lane_name(cell.last_write) +
+                      " of its own warp wrote, with no __syncwarp between the two");
+      return;
+    }
+    if (write && unordered_lanes(w, cell.last_read, lane)) {
+      report_race(w, t, bytes, lane, "write after read",
+                  "overwrites what " + lane_name(cell.last_read) +
+                      " of its own warp read, with no __syncwarp between the two");
+      return;
+    }
+    if (write) {
+      note_lane(w, cell.last_write, lane);
+      cell.last_read.epoch = 0;
+    } else {
+      note_lane(w, cell.last_read, lane);
+    }
+  }
 }
 
 void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
@@ -61,6 +103,7 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
       cell.read[second] = epoch;
     }
   }
+  if (!strong) race_in_warp(w, t, bytes, write, lane);
 }
 
 // Three 64-bit words for each four bytes: writer and two readers, as
@@ -207,6 +250,23 @@ Status fence(Warp& w, const Ins& i, u32 mask) {
   return i.watch->op(w, i, mask);
 }
 
+void order_lane(Warp& w, int lane) {
+  const u32* epochs = w.check->lane_epoch;
+  w.check->lane_epoch[lane] = *std::max_element(epochs, epochs + kWarpSize) + 1;
+}
+
+Status lanes(Warp& w, const Ins& i, u32 mask) {
+  const u32* members = reinterpret_cast<const u32*>(w.registers + i.ops[0]);
+  u32 latest = 0;
+  for (u32 left = mask; left; left &= left - 1)
+    latest = std::max(latest, w.check->lane_epoch[__builtin_ctz(left)]);
+  for (u32 left = mask; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    if (members[lane] >> lane & 1) w.check->lane_epoch[lane] = latest + 1;
+  }
+  return i.watch->op(w, i, mask);
+}
+
 Status barrier(Warp& w, const Ins& i, u32 mask) {
   const Watch& watch = *i.watch;
   Cta& cta = *w.cta;
@@ -242,6 +302,8 @@ Status barrier(Warp& w, const Ins& i, u32 mask) {
   // bar.arrive goes on without having seen the others.
   if (status == Status::kNext && !watch.store) {
     join(w.check->clock, clocks.opened[w.barrier_generation & 1]);
+    const u32 latest = *std::max_element(w.check->lane_epoch, w.check->lane_epoch + kWarpSize);
+    for (u32& epoch : w.check->lane_epoch) epoch = latest + 1;
   }
   return status;
 }

@@ -95,7 +95,8 @@ void load(Warp& w, const Ins& i, u32 mask, const u64* address) {
     Content c = read_shadow(from, bytes, bits);
     // A copy of what nothing wrote starts here; what was computed knows its origin.
     if (!c.computed || t.place == Place::kGlobal) {
-      c.origin = w.launch->checks->origin(w, t.place, t.address, bytes, static_cast<int>(l));
+      c.origin = w.launch->checks->origin(w, t.place, t.address, bytes, static_cast<int>(l),
+                                          c.computed ? static_cast<u8>(c.origin) : 0);
     }
     for (u32 r = 0; r < watch.count; ++r) {
       if (absent(i, static_cast<int>(r))) continue;
@@ -193,10 +194,14 @@ Status access(Warp& w, const Ins& i, u32 mask) {
     check_address(w, i, mask);
   }
   if (run.has(kRacecheck)) {
+    ++w.check->serial;
     for (u32 left = mask; left; left &= left - 1) {
       const int l = __builtin_ctz(left);
       const Target t = target_of(watch.place, address[l]);
-      if (watch.strong && !(watch.store && !watch.atomic)) acquire(w, t);
+      if (watch.strong && !(watch.store && !watch.atomic)) {
+        acquire(w, t);
+        order_lane(w, l);
+      }
       race(w, i, t, bytes, watch.store, l);
       if (watch.strong && watch.store) release(w, t, watch.release);
     }
@@ -228,6 +233,7 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
   }
   const Status status = watch.op(w, i, mask);
   if (status != Status::kNext) return status;
+  ++w.check->serial;
   for (u32 r = 0; run.has(kRacecheck) && r < rows; ++r) {
     race(w, i, {Place::kShared, address[r]}, 16, false, static_cast<int>(r));
   }
@@ -292,6 +298,7 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
 
 // Copies that the operation is going to perform change the shadows with it.
 Status async_wait(Warp& w, const Ins& i, u32 mask) {
+  ++w.check->serial;
   const u32 head = w.copy_head;
   const u32 before = w.copy_count;
   const Status status = i.watch->op(w, i, mask);
@@ -317,7 +324,10 @@ void finish_copy(Warp& w, const AsyncCopy& copy) {
     }
     if (run.has(kRacecheck)) {
       for (u32 k = 0; k < copy.bytes; ++k) {
-        w.cta->check->cells[copy.destination[l] + k].write = epoch;
+        SharedCell& cell = w.cta->check->cells[copy.destination[l] + k];
+        cell.write = epoch;
+        cell.last_write = {w.check->lane_epoch[l], w.check->serial, static_cast<u16>(l),
+                           static_cast<u16>(w.index)};
       }
     }
   }

@@ -89,6 +89,8 @@ struct Function {
   std::vector<Scope> scopes;        // [0] is the function's own
   std::vector<Instruction> body;
   u32 max_threads[3] = {0, 0, 0};  // .maxntid; 0 where not given
+  u32 max_registers = 0;           // .maxnreg
+  u32 min_blocks = 0;              // .minnctapersm
   u32 required_threads[3] = {0, 0, 0};
 };
 

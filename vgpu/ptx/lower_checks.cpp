@@ -56,6 +56,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   const bool race = checks & kRacecheck;
   if (d.kind != Kind::kPlain) return nullptr;
   if (name == "check.guard") return init ? &watch::guard : nullptr;
+  if (name == "check.lanes") return &watch::lanes;
   if (name == "fence") return race ? &watch::fence : nullptr;
   if (starts(name, "ld.parameter")) return init ? &watch::values : nullptr;
   if (starts(name, "ld.") || starts(name, "st.") || starts(name, "atom.")) {

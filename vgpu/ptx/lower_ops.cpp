@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "exec/check.h"
 #include "ptx/builder.h"
 #include "ptx/opcode.h"
 
@@ -184,7 +185,10 @@ bool Builder::lower_warp(const Instruction& ins) {
 void Builder::lower_barrier(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
-  if (has(parts, "warp")) return;  // the lanes of a warp move together
+  if (has(parts, "warp")) {  // the lanes of a warp move together: only racecheck wants to know
+    if (checks_ & kRacecheck) emit("check.lanes", {source(o.at(0), 'w', "b32")});
+    return;
+  }
   if (has(parts, "cluster")) unknown();
   const auto number = [&](size_t k) { return source(o.at(k), 'w', "u32"); };
   if (has(parts, "sync")) {
