@@ -58,6 +58,23 @@ def test_the_demo_model_loses_no_accuracy(vgpu: Vgpu) -> None:
     assert products.count(2) == 3
 
 
+def test_the_demo_model_passes_every_check(vgpu: Vgpu) -> None:
+    batch = next(iter(load_heldout().batches()))[:8]
+    vgpu.set_option("check", "all")  # before memory is allocated that initcheck is to know
+    vgpu.clear_findings()
+    try:
+        artifact = boltgen.compile(MODEL_PATH, arch="sm_80")
+        vgpu.clear_launches()
+        logits = artifact.run({"input": batch}, device="vgpu")["logits"]
+        assert vgpu.launches()
+        assert [finding.message for finding in vgpu.findings()] == []
+    finally:
+        vgpu.set_option("check", "none")
+        vgpu.clear_findings()
+    expected = reference(MODEL_PATH, {"input": batch})
+    assert (logits.argmax(1) == expected.argmax(1)).all()
+
+
 def fp16_tolerance(expected: np.ndarray, layers: int) -> float:
     """How far FP16 may be from FP32 at the end of `layers` layers: a root mean square.
 

@@ -177,6 +177,40 @@ def test_shapes_that_no_gpu_takes_are_refused(driver: Driver) -> None:
         driver.launch(driver.function(driver.load(bounded), "k"), [out], block=(96, 1, 1))
 
 
+def test_limits_that_the_ptx_sets_are_kept(driver: Driver) -> None:
+    out = driver.buffer(np.zeros(1, np.uint32))
+    required = storing(1).replace(")\n{", ")\n.reqntid 64, 1, 1\n{")
+    function = driver.function(driver.load(required), "k")
+    driver.launch(function, [out], block=(64, 1, 1))
+    with pytest.raises(CudaError, match=r"has not the 64 threads .*reqntid") as caught:
+        driver.launch(function, [out], block=(32, 1, 1))
+    assert caught.value.code == 1
+
+    registers = 4
+
+    def taken(limits: str) -> int:
+        value = ctypes.c_int()
+        ptx = storing(1).replace(")\n{", f")\n{limits}\n{{")
+        kernel = driver.function(driver.load(ptx), "k")
+        driver.call("cuFuncGetAttribute", ctypes.byref(value), registers, kernel)
+        return value.value
+
+    assert taken(".maxnreg 12") <= 12 < taken("")
+    assert taken(".maxntid 1024 .minnctapersm 4") == 16, "65536 / (4 * 1024)"
+
+
+def test_slack_lets_reads_past_the_end_pass(driver: Driver, vgpu: Vgpu) -> None:
+    body = "ld.param.u64 %d0, [p0]; ld.global.u32 %r0, [%d0+64]; st.global.u32 [%d0], %r0; ret;"
+    function = driver.function(driver.load(entry(["u64"], REGISTERS, body)), "k")
+    vgpu.set_option("slack", 4096)
+    out = driver.buffer(np.zeros(16, np.uint32))
+    vgpu.set_option("slack", 0)
+    driver.launch(function, [out])
+    assert driver.read(out)[0] == 0xFFFFFFFF
+    with pytest.raises(CudaError, match="0 bytes past the end of the 64-byte allocation"):
+        driver.launch(function, [driver.buffer(np.zeros(16, np.uint32))])
+
+
 def test_shared_memory_beyond_48_kib_must_be_asked_for(driver: Driver) -> None:
     function = driver.function(driver.load(storing(1)), "k")
     out = driver.buffer(np.zeros(1, np.uint32))

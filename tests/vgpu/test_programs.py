@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.cutlass_examples import EXAMPLES, build, verify
+from benchmarks.cutlass_examples import EXAMPLES, build, fault_of, verify
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
@@ -203,6 +204,54 @@ def test_launches(faults: Path, library_folder: Path, what: str, error: str, tex
     assert text in answer[1]
 
 
+@pytest.fixture(scope="module")
+def host_memory(library_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("host_memory")
+    return link("host_memory", library_folder / "libcudart.so.13", folder)
+
+
+def complaints(program: Path, library_folder: Path, what: str) -> tuple[str, str]:
+    """What the program prints under memcheck and initcheck, and what they say."""
+    done = run_program(
+        [str(program), what],
+        libraries=library_folder,
+        options={"check": "memcheck,initcheck"},
+        settings=settings_from(),
+        capture=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "reads"),
+    [
+        ("managed", ""),
+        ("managed, minus one", ""),
+        ("managed, half of it", "of the 128-byte allocation"),
+        ("pinned", ""),
+        ("pinned, nothing of it", "lies in the 128-byte allocation"),
+        ("device, to pinned", "lies in the 128-byte allocation"),
+        ("in place", "lies in the 128-byte allocation"),
+    ],
+)
+def test_memory_that_the_host_stores_to(
+    host_memory: Path, library_folder: Path, what: str, reads: str
+) -> None:
+    _, said = complaints(host_memory, library_folder, what)
+    assert said.count("a result is computed from global memory that nothing wrote") == bool(reads)
+    assert said.count("vgpu: ") == bool(reads), said
+
+
+def test_a_reset_frees_everything_and_tells_of_leaks(
+    host_memory: Path, library_folder: Path
+) -> None:
+    printed_text, said = complaints(host_memory, library_folder, "reset")
+    assert printed_text.split() == ["cudaSuccess", "cudaErrorInvalidValue"]
+    assert "leak: at the end the 128-byte allocation #2 has not been freed, nor have 1" in said
+    assert said.count("leak") == 1
+
+
 # --- boltgen vgpu run ----------------------------------------------------------------------------
 
 
@@ -252,8 +301,64 @@ def test_the_command_says_what_it_cannot_run(
 def test_an_example_of_cutlass(library_folder: Path, tmp_path: Path, name: str) -> None:
     (example,) = (e for e in EXAMPLES if e.name == name)
     (program,) = build([example], jobs=1)
-    verdict = verify(example, program, libraries=library_folder, folder=tmp_path, timeout_s=120)
+    # The batched one has no options for its size, and would take ten seconds under the checks.
+    checks = "none" if name == "batched_gemm" else "initcheck,racecheck,synccheck,deadlock"
+    verdict = verify(
+        example,
+        program,
+        libraries=library_folder,
+        folder=tmp_path,
+        timeout_s=120,
+        options={"check": checks},
+    )
     assert not verdict.fault, verdict.output
+
+
+# Two examples do something that a check is there for.
+@pytest.mark.parametrize(
+    ("name", "check", "finding"),
+    [
+        ("batched_gemm", "memcheck", "leak: at the end the 136-byte allocation"),
+        (
+            "fused_two_gemms_grouped_f16_sm80_rf",
+            "initcheck",
+            "read in kernel 'cutlass::reference::device::kernel::Gemm<...>'",
+        ),
+    ],
+)
+def test_a_mistake_in_an_example_of_cutlass(
+    library_folder: Path, tmp_path: Path, name: str, check: str, finding: str
+) -> None:
+    (example,) = (e for e in EXAMPLES if e.name == name)
+    if name.startswith("fused"):
+        example = replace(example, arguments=("--problems=1", "--m=128", "--k=64"))
+    (program,) = build([example], jobs=1)
+    verdict = verify(
+        example,
+        program,
+        libraries=library_folder,
+        folder=tmp_path,
+        timeout_s=120,
+        options={"check": check},
+    )
+    assert finding in verdict.output
+    assert verdict.output.count("vgpu: ") == 1, verdict.output
+    assert verdict.fault == "the virtual GPU complains"
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "fault"),
+    [
+        (0, "Passed.", ""),
+        (0, "This example isn't supported on current architecture", "waived: it ends well without"),
+        (0, "Passed\nPassed", "says 2 times that it passed, not 1"),
+        (255, "Passed", "ends with status 255"),
+    ],
+)
+def test_an_example_that_is_waived_has_not_passed(status: int, said: str, fault: str) -> None:
+    done = subprocess.CompletedProcess(["x"], status, said, "")
+    assert fault_of(EXAMPLES[0], done).startswith(fault)
+    assert bool(fault_of(EXAMPLES[0], done)) == bool(fault)
 
 
 # --- damaged input -------------------------------------------------------------------------------

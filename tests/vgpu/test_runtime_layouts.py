@@ -1,7 +1,7 @@
 """CUDA's structures, as programs compiled against CUDA's own headers of 12 and 13 see them.
 
-The headers of 12 are those of the wheel `nvidia-cuda-runtime-cu12`, which the environment with Relay
-(`make relay-env`) brings.
+The headers of 12 are those of the wheel `nvidia-cuda-runtime-cu12`, which the environment with
+Relay (`make relay-env`) brings.
 """
 
 from __future__ import annotations
