@@ -83,6 +83,27 @@ STREAM_FIRST(cudaStreamGetCaptureInfo_v3,
 STREAM_FIRST(cudaLaunchHostFunc, (void* stream, void (*function)(void*), void* data), function,
              data)
 
+// Calls that wait: for the thread's own stream, not for the legacy one, which others may disturb.
+#define WAITING(name, parameters, ...)                                \
+  cudaError_t name##_ptds parameters {                                \
+    const cudaError_t error = name##Async(__VA_ARGS__, own(nullptr)); \
+    return error ? error : cudaStreamSynchronize(own(nullptr));       \
+  }
+
+WAITING(cudaMemcpy, (void* to, const void* from, size_t n, int kind), to, from, n, kind)
+WAITING(cudaMemcpy2D,
+        (void* to, size_t to_pitch, const void* from, size_t pitch, size_t width, size_t height,
+         int kind),
+        to, to_pitch, from, pitch, width, height, kind)
+WAITING(cudaMemset, (void* to, int value, size_t n), to, value, n)
+WAITING(cudaMemset2D, (void* to, size_t pitch, int value, size_t width, size_t height), to, pitch,
+        value, width, height)
+WAITING(cudaMemcpyToSymbol,
+        (const void* symbol, const void* from, size_t n, size_t offset, int kind), symbol, from, n,
+        offset, kind)
+WAITING(cudaMemcpyFromSymbol, (void* to, const void* symbol, size_t n, size_t offset, int kind), to,
+        symbol, n, offset, kind)
+
 // The stream stands elsewhere.
 cudaError_t cudaEventRecordWithFlags(void* event, void* stream, unsigned flags);
 cudaError_t cudaEventRecordWithFlags_ptsz(void* event, void* stream, unsigned flags) {
