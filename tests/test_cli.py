@@ -79,6 +79,7 @@ def test_compile_passes_its_options_on(
         "shapes": {"x": (1, 2)},
         "jobs": 3,
         "accumulate": "float16",
+        "fuse": True,
         "frontend": "relay",
         "tune": "30s",
         "device": "vgpu",
