@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.runtime.metadata import Metadata
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
@@ -61,7 +61,7 @@ def advice(given: Sequence[Advice]) -> Table:
     for each in given:
         table.add_row(
             Text(each.layer.name, overflow="fold"),
-            Text(describe(each.layer.problem), overflow="fold"),
+            Text(_short(each.layer.problem), overflow="fold"),
             each.change.value,
             each.what,
             f"{each.before_us:.1f}",
@@ -118,6 +118,11 @@ def tuning_summary(session: SessionReport) -> str:
         f"{session.measured} trials in {session.seconds:.1f} s, {session.failed} of them failed; "
         f"{session.reused} were known",
     ]
+    if not session.results:
+        lines.append(
+            "the model has nothing to tune: no product, or only such as are one kernel with a "
+            "neighbour, which are not measured yet"
+        )
     if session.stopped:
         lines.append(f"ended early: {session.stopped}; what was measured is kept")
     if session.drift:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import boltgen
-from boltgen import cli, cli_console, pipeline, tuner
+from boltgen import cli, cli_console, pipeline, report, tuner
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
@@ -267,3 +267,21 @@ def test_help_is_pleasant() -> None:
         "recorded:FILE",
     ):
         assert said in words
+
+
+def test_a_model_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: FakeBench())
+    boltgen.activate("vgpu")
+    import tvm
+    from tvm.script import relax as R  # noqa: N812
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float16")) -> R.Tensor((8, 8), "float16"):
+        with R.dataflow():
+            out = R.nn.relu(x)
+            R.output(out)
+        return out
+
+    module = tvm.IRModule.from_expr(main.with_attr("global_symbol", "main"))
+    summary = report.tuning_summary(boltgen.tune(module, budget="5trials"))
+    assert "the model has nothing to tune: no product" in summary
