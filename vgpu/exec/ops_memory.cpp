@@ -84,9 +84,17 @@ Status access(Warp& w, const Ins& i, u32 mask) {
                     : kWhere == Where::kParam ? parameter_ok(w, range, kBytes)
                                               : global_ok(w, range, kBytes, kStore);
     if (ok) {
-      if constexpr (!kStore && kWhere != Where::kLocal) {
+      if constexpr (kWhere != Where::kLocal) {
         if (range.low == range.high) {
-          load_once<T, N>(w, i, reinterpret_cast<const u8*>(range.low), mask);
+          if constexpr (kStore) {
+            // One lane writes, as on a GPU: another CTA that has seen the value may have written
+            // the next one before a second lane's turn. Source: CUDA C++ Programming Guide, SIMT
+            // architecture: of lanes that write to one place only one performs its write.
+            const int last = 31 - __builtin_clz(mask);
+            store_lane<T, N>(w, i, reinterpret_cast<u8*>(range.low), last);
+          } else {
+            load_once<T, N>(w, i, reinterpret_cast<const u8*>(range.low), mask);
+          }
           return Status::kNext;
         }
       }
