@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -278,10 +280,29 @@ def test_write_before_the_start_is_caught(driver: Driver) -> None:
 def test_an_address_at_the_end_of_the_address_space_is_caught(driver: Driver) -> None:
     """One lane of a warp, whose others read what is theirs: the end of the range wraps to 0."""
     data = driver.buffer(np.zeros(64, np.uint32))
+    driver.allocate(64 << 20)  # mapped at high addresses: the allocation that lies nearest
     body = f"{at('%d2', '%d0', 4)} setp.eq.u32 %p, %r0, 31; selp.b64 %d2, -4, %d2, %p;"
     error = _failure(driver, two_buffers(body + "ld.global.u32 %r1, [%d2];"), [data, data])
     assert error.code == ILLEGAL_ADDRESS
     assert "thread (31,0,0)" in str(error)
+
+
+def test_a_negative_local_address_is_caught(driver: Driver) -> None:
+    data = driver.buffer(np.zeros(64, np.uint32))
+    body = ".local .align 8 .b8 mine[64]; mov.u64 %d2, -4; ld.local.u32 %r1, [%d2];"
+    error = _failure(driver, two_buffers(body), [data, data])
+    assert error.code == ILLEGAL_ADDRESS
+    assert "local read of 4 bytes" in str(error)
+
+
+def test_sizes_beyond_all_memory_are_refused(driver: Driver) -> None:
+    data = driver.buffer(np.zeros(64, np.uint8))
+    for size in (1 << 62, (1 << 64) - 1, (1 << 64) - data.address):
+        with pytest.raises(CudaError, match="no room for"):
+            driver.allocate(size)
+        with pytest.raises(CudaError, match="64-byte allocation"):
+            place = ctypes.c_uint64(data.address)
+            driver.call("cuMemsetD8_v2", place, ctypes.c_ubyte(0), ctypes.c_size_t(size))
 
 
 def test_freed_memory_is_recognised(driver: Driver) -> None:

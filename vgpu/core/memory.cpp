@@ -15,7 +15,8 @@ namespace vgpu {
 namespace {
 
 constexpr u64 kQuarantineBytes = 64ull << 20;
-constexpr u64 kAlignment = 512;  // cudaMalloc promises 256
+constexpr u64 kAlignment = 512;            // cudaMalloc promises 256
+constexpr u64 kAddressSpace = 1ull << 47;  // of a process; what a host allocation can be at most
 // What fresh pinned and managed memory holds under initcheck: no program stores these by chance,
 // and as FP16, BF16, FP32 and FP64 each is NaN.
 constexpr u64 kUntouched = 0x7ffdffc17ffbffe5ull;
@@ -34,9 +35,11 @@ class Heap {
       return Code::kSuccess;
     }
     const std::lock_guard lock(mutex_);
-    if (kind == MemoryKind::kDevice) bytes += options().slack_bytes;
-    if (kind != MemoryKind::kHost && used_ + bytes > options().device->memory_bytes)
-      return no_memory(bytes);
+    const u64 most = kind == MemoryKind::kHost ? kAddressSpace : options().device->memory_bytes;
+    const u64 room = most - std::min(used_, most);
+    const u64 slack = kind == MemoryKind::kDevice ? options().slack_bytes : 0;
+    if (bytes > room || slack > room - bytes) return no_memory(bytes);
+    bytes += slack;
     void* base = nullptr;
     if (posix_memalign(&base, kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) !=
         0) {
@@ -297,7 +300,7 @@ u8* written_behind(const void* address, u64 bytes) {
   const std::lock_guard lock(heap().mutex());
   const u64 at = reinterpret_cast<u64>(address);
   const Block* b = heap().holder(at);
-  if (!b || !b->allocation.written || at + bytes > b->allocation.base + b->allocation.bytes)
+  if (!b || !b->allocation.written || !fits(at, bytes, b->allocation.base, b->allocation.bytes))
     return nullptr;
   Heap::notice_host_writes(*b);
   return b->allocation.written + (at - b->allocation.base);
@@ -363,7 +366,7 @@ const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64
                              [](u64 a, const Allocation& b) { return a < b.base; });
   if (it == index.sorted.begin()) return nullptr;
   --it;
-  return address + bytes <= it->base + it->bytes ? &*it : nullptr;
+  return fits(address, bytes, it->base, it->bytes) ? &*it : nullptr;
 }
 
 bool is_device_memory(const void* address, Allocation* found) {
@@ -389,7 +392,7 @@ Code check_range(const void* base, u64 bytes, const char* what) {
     const Block* b = heap().holder(address);
     if (!b) return Code::kSuccess;  // ordinary host memory
     const Allocation& a = b->allocation;
-    if (!a.freed && address + bytes <= a.base + a.bytes) return Code::kSuccess;
+    if (!a.freed && fits(address, bytes, a.base, a.bytes)) return Code::kSuccess;
   }
   return fail(Code::kInvalidValue, std::string(what) + " of " + std::to_string(bytes) + " bytes: " +
                                        describe_address(*allocations(), address, bytes));
@@ -425,7 +428,7 @@ std::string describe_address(const AllocationIndex& index, u64 address, u64 byte
   };
   constexpr u64 kNear = 1ull << 30;
   if (before && address < before->base + before->bytes) {
-    if (address + bytes > before->base + before->bytes) {
+    if (!fits(address, bytes, before->base, before->bytes)) {
       text << " starts " << before->base + before->bytes - address << " bytes before the end of "
            << named(*before);
     } else {

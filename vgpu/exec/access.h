@@ -63,22 +63,20 @@ inline u8* resolve(Warp& w, Where where, u64 address, u32 bytes, bool store, int
             : window == kSharedWindow                   ? Where::kShared
             : window == kLocalWindow                    ? Where::kLocal
                                                         : Where::kGlobal;
-    if (window) address &= ~kWindowMask;
+    if (where == Where::kShared || where == Where::kLocal) address &= ~kWindowMask;
   }
   switch (where) {
     case Where::kShared:
-      if (address + bytes <= w.shared_bytes) return w.shared + address;
+      if (fits(address, bytes, 0, w.shared_bytes)) return w.shared + address;
       break;
     case Where::kLocal:
-      if (address + bytes <= w.local_bytes) return w.local + lane * w.local_bytes + address;
+      if (fits(address, bytes, 0, w.local_bytes)) return w.local + lane * w.local_bytes + address;
       break;
-    case Where::kParam: {
-      const u64 base = reinterpret_cast<u64>(w.launch->params);
-      if (address >= base && address + bytes <= base + w.launch->param_bytes) {
+    case Where::kParam:
+      if (fits(address, bytes, reinterpret_cast<u64>(w.launch->params), w.launch->param_bytes)) {
         return reinterpret_cast<u8*>(address);
       }
       [[fallthrough]];  // a constant reached through a parameter-space load
-    }
     default:
       if (lookup_global(w, address, bytes, store)) return reinterpret_cast<u8*>(address);
   }

@@ -61,7 +61,7 @@ void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
 }
 
 void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
-  if (t.address + bytes > w.shared_bytes) return;
+  if (!fits(t.address, bytes, 0, w.shared_bytes)) return;
   const u32 me = w.index;
   const u32* clock = w.check->clock;
   const u32 epoch = clock[me] * kWarpSize + me;

@@ -16,6 +16,11 @@ struct Allocation {
   u64* accesses;  // of racecheck, three per word; or null
 };
 
+// Whether [address, address + bytes) lies in [base, base + size); no sum that could wrap.
+constexpr bool fits(u64 address, u64 bytes, u64 base, u64 size) {
+  return address - base < size && bytes <= size - (address - base);
+}
+
 enum class FaultKind : u8 {
   kNone,
   kIllegalAddress,

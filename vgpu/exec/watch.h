@@ -76,7 +76,7 @@ void addresses_of(const Warp& w, const Ins& i, u64* out);  // of all lanes
 const Allocation* find_holder(const Warp& w, u64 address, u32 bytes);
 inline const Allocation* holder(const Warp& w, u64 address, u32 bytes) {
   for (const Allocation& a : w.cached) {
-    if (address >= a.base && address + bytes <= a.base + a.bytes) return &a;
+    if (fits(address, bytes, a.base, a.bytes)) return &a;
   }
   return find_holder(w, address, bytes);
 }
