@@ -204,7 +204,8 @@ def step_clocks(
     latency = arch.memory_latency_clocks / max(config.stages - 1, 1)
     bounds = {"tensor": tensor, "shared memory": shared, "l2": l2, "latency": latency}
     bound_by = max(bounds, key=lambda name: bounds[name])
-    hidden = tensor + shared + l2 - (0.0 if bound_by == "latency" else bounds[bound_by])
+    # The busiest unit hides what the others do, or hides behind the latency itself.
+    hidden = tensor + shared + l2 - max(tensor, shared, l2)
     return bounds[bound_by] + c.exposed_fraction * hidden + c.step_clocks, bound_by
 
 
