@@ -22,7 +22,7 @@ $(RELAY)/.ready: $(VENV)/.user boltgen/build/relay_env.py pyproject.toml
 	$(RELAY)/bin/pip install --quiet --disable-pip-version-check pytest==9.2.0 torch==2.13.0
 	touch $@
 
-.PHONY: relay-env demo test lint format vgpu-examples clean
+.PHONY: relay-env demo test lint format vgpu-examples gpu-bundle clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
@@ -44,6 +44,9 @@ format: $(VENV)/.dev  ## rewrite the sources in the house style
 
 vgpu-examples: $(VENV)/.dev  ## CUTLASS's examples on the virtual GPU, all of them: an hour or two
 	$(BIN)/python -m benchmarks.cutlass_examples
+
+gpu-bundle: $(VENV)/.dev  ## dist/gpu-bundle: the suite, to be run on a machine with a GPU
+	$(BIN)/python -m benchmarks.gpu.bundle $(if $(ARCH),--arch $(ARCH))
 
 clean:
 	rm -rf $(VENV) $(RELAY) build dist

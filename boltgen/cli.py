@@ -15,6 +15,7 @@ from boltgen import report
 from boltgen.build.progress import reporter_for
 from boltgen.build.relay_env import make_relay_environment
 from boltgen.cli_advise import advise_command
+from boltgen.cli_bench import bench_app
 from boltgen.cli_console import (
     Accumulate,
     Debug,
@@ -46,6 +47,7 @@ app = typer.Typer(
 app.add_typer(library_app, name="library")
 app.add_typer(vgpu_app, name="vgpu")
 app.add_typer(db_app, name="db")
+app.add_typer(bench_app, name="bench")
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]

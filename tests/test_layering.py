@@ -48,6 +48,7 @@ _UNBOUND = {
     "",
     "cli",
     "cli_advise",
+    "cli_bench",
     "cli_console",
     "cli_db",
     "cli_library",

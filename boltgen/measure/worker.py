@@ -62,6 +62,20 @@ class _FailedError(Exception):
 
 
 @dataclass(slots=True)
+class Prepared:
+    """A candidate's launches, one for each copy of its operands, ready to be enqueued."""
+
+    kernel: ctypes._NamedFuncPointer
+    arguments: list[Args]
+    operands: Operands
+
+    @property
+    def address(self) -> int:
+        """Of the kernel's entry."""
+        return ctypes.cast(self.kernel, ctypes.c_void_p).value or 0
+
+
+@dataclass(slots=True)
 class Workplace:
     """A device with the operands of the problem at hand."""
 
@@ -83,6 +97,14 @@ class Workplace:
 
         Raises:
             _FailedError, BudgetError, RefusedError, CudaError: it has no time.
+        """
+        return self._check_and_time(self.prepare(request))
+
+    def prepare(self, request: Request) -> Prepared:
+        """Load a candidate, and lay out its operands and workspace.
+
+        Raises:
+            _FailedError, BudgetError, RefusedError, CudaError: it cannot be launched.
         """
         try:
             library = ctypes.CDLL(request.library)
@@ -108,13 +130,11 @@ class Workplace:
         workspace = operands.workspace(workspace_bytes)
         for args in arguments:
             args.workspace, args.workspace_bytes = workspace, workspace_bytes
-        return self._check_and_time(kernel, arguments, operands)
+        return Prepared(kernel, arguments, operands)
 
-    def _check_and_time(
-        self, kernel: ctypes._NamedFuncPointer, arguments: list[Args], operands: Operands
-    ) -> Timing:
-        policy = self.setup.policy
-        address = ctypes.cast(kernel, ctypes.c_void_p).value or 0
+    def _check_and_time(self, candidate: Prepared) -> Timing:
+        policy, address = self.setup.policy, candidate.address
+        arguments, operands = candidate.arguments, candidate.operands
         operands.poison()
         first = self.profiler.plan(address, arguments[:1], in_graph=False, scratch=self.scratch)
         try:

@@ -1,0 +1,224 @@
+"""Packs the suite for a GPU machine without network: `make gpu-bundle`.
+
+Everything is compiled here, through boltgen's cache, so that a second run is quick; kernels are
+compressed. There it takes Python, numpy, PyTorch and a driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import lzma
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.gpu.items import ITEMS, KERNELS, write_items
+from benchmarks.gpu.rig import PACKED
+from benchmarks.gpu.run_gpu_suite import PACKAGES
+from benchmarks.gpu.wanted import Wanted, full_items, quick_items
+from boltgen.arch import Arch, arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.library import build_library, chunks, toolchain_text, unit_of
+from boltgen.build.profiler import LIBRARY, profiler_library
+from boltgen.build.progress import Reporter, reporter_for
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import CompileFailure
+from boltgen.codegen.kernel import AnyKernelSpec, kernel_symbol
+from boltgen.errors import BoltgenError
+from boltgen.settings import Settings, settings_from
+from boltgen.space.library import Level
+
+MOST_BYTES = 60 << 20
+# Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
+# pure Python: whatever compiled parts they have are left out, and they do without.
+_SOURCES = ("ir", "space", "tune", "codegen", "measure", "build")
+_PACKAGES = ("jinja2", "markupsafe")
+_ROOT = Path(__file__).resolve().parent.parent.parent
+_SUITE = Path(__file__).resolve().parent
+_ENTRY = "run_gpu_suite.py"
+
+
+class BundleError(Exception):
+    """A bundle that cannot be made; the message says why."""
+
+
+def compile_kernels(
+    specs: Sequence[AnyKernelSpec],
+    tools: Toolchain,
+    cache: Cache,
+    *,
+    jobs: int,
+    reporter: Reporter,
+) -> tuple[dict[str, Path], tuple[CompileFailure, ...]]:
+    """The shared library of each kernel by symbol, and what did not compile."""
+    groups = defaultdict(list)
+    for spec in specs:
+        groups[spec.family].append(spec)
+    built = build_library(groups.values(), tools, cache, jobs=jobs, reporter=reporter)
+    found = {}
+    for part in (part for group in groups.values() for part in chunks(group)):
+        for unit, holds in (
+            (unit_of(part, tools), part),
+            *((unit_of([s], tools), [s]) for s in part),
+        ):
+            folder = cache.find("library", unit.key)
+            if folder is not None:
+                found |= {kernel_symbol(spec): folder / unit.output for spec in holds}
+                break
+    return found, built.failures
+
+
+class _Packer:
+    """A folder that is being filled, and the digests of its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.digests: dict[str, str] = {}
+
+    def write(self, name: str, content: bytes) -> None:
+        """Add a file."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        self.note(name)
+
+    def note(self, name: str) -> None:
+        """Take a file that is there into the manifest."""
+        self.digests[name] = hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
+
+    def write_tree(self, source: Path, name: str, patterns: Iterable[str] = ("*.py",)) -> None:
+        """Add the files of a folder."""
+        for pattern in patterns:
+            for path in sorted(source.rglob(pattern)):
+                self.write(f"{name}/{path.relative_to(source)}", path.read_bytes())
+
+    def write_library(self, path: Path) -> str:
+        """Add a shared library, compressed; its name."""
+        content = path.read_bytes()
+        name = f"kernels/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
+        if name not in self.digests:
+            self.write(name, lzma.compress(content, preset=6))
+        return name
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum((self.folder / name).stat().st_size for name in self.digests)
+
+
+def pack(
+    folder: Path,
+    arches: Sequence[Arch],
+    *,
+    quick: bool,
+    level: Level,
+    settings: Settings,
+    jobs: int,
+    reporter: Reporter,
+) -> int:
+    """Make a bundle in `folder`, in place of what is there; its size in bytes.
+
+    Raises:
+        BundleError: a kernel does not compile, or the bundle is larger than `MOST_BYTES`.
+        BoltgenError: a compiler is missing, or the cache cannot be used.
+    """
+    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
+        packer = _Packer(Path(name))
+        for arch in arches:
+            wanted = Wanted(arch, None if quick else level)
+            items = (quick_items if quick else full_items)(wanted)
+            libraries, failures = compile_kernels(
+                list(wanted.specs.values()), tools, cache, jobs=jobs, reporter=reporter
+            )
+            if failures:
+                raise BundleError(
+                    f"{len(failures)} kernels of {arch.name} do not compile; the first: "
+                    f"{failures[0].message}"
+                )
+            write_items(packer.folder / ITEMS.format(arch=arch.name), items)
+            packer.note(ITEMS.format(arch=arch.name))
+            kernels = {symbol: packer.write_library(path) for symbol, path in libraries.items()}
+            packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
+        _write_rest(packer, tools, cache, reporter)
+        manifest = {
+            "arches": [arch.name for arch in arches],
+            "toolchain": toolchain_text(tools),
+            "commit": _commit(),
+            "files": packer.digests,
+        }
+        (packer.folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        size = packer.size_bytes
+        if size > MOST_BYTES:
+            raise BundleError(
+                f"the bundle has {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.1f}: give a "
+                "smaller --level, or fewer --arch"
+            )
+        packer.folder.chmod(0o755)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(packer.folder, folder)
+    return size
+
+
+def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Reporter) -> None:
+    profiler = profiler_library(tools, cache, reporter)
+    packer.write(LIBRARY, profiler.read_bytes())
+    packer.write(tools.nvcc.runtime.name, tools.nvcc.runtime.read_bytes())
+    packer.write(_ENTRY, (_SUITE / _ENTRY).read_bytes())
+    packer.write("benchmarks/__init__.py", b"")
+    packer.write_tree(_SUITE, "benchmarks/gpu")
+    for path in sorted((_ROOT / "boltgen").glob("*.py")):
+        packer.write(f"boltgen/{path.name}", path.read_bytes())
+    for name in _SOURCES:
+        packer.write_tree(_ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
+    for name in _PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise BundleError(f"the package {name} is not installed; install boltgen again")
+        packer.write_tree(Path(spec.origin).parent, f"{PACKAGES}/{name}")
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("dist/gpu-bundle"))
+    parser.add_argument("--arch", action="append", help="may be given again; sm_80 and sm_90")
+    parser.add_argument("--level", type=Level, default=Level.STANDARD, choices=list(Level))
+    parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
+    parser.add_argument("--jobs", type=int)
+    options = parser.parse_args()
+    settings = settings_from()
+    try:
+        size = pack(
+            options.out,
+            [arch_named(name) for name in options.arch or ("sm_80", "sm_90")],
+            quick=options.quick,
+            level=options.level,
+            settings=settings,
+            jobs=options.jobs or settings.jobs,
+            reporter=reporter_for(),
+        )
+    except (BoltgenError, BundleError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"{options.out}: {size / 1e6:.1f} MB; on the GPU machine:\n"
+        "  python3 run_gpu_suite.py --slice 1/1 --minutes 8 --out results"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What the suite does, as frozen values: a bundle holds them as JSON, a list for each arch.
+
+Arrow: `bundle` writes them where the compilers are; `worker` reads them where the GPU is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.move import Move
+from boltgen.ir.problem import Problem
+from boltgen.space.config import Cutlass2Config
+from boltgen.tune.json_form import decode, encode
+
+# By arch: the items; and of each kernel's symbol the file that holds it.
+ITEMS, KERNELS = "items-{arch}.json", "kernels-{arch}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A configuration that may be launched, its kernel's symbol, and what the model predicts."""
+
+    config: Cutlass2Config
+    kernel: str
+    predicted_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A matrix product or convolution with its epilogue, in several configurations."""
+
+    problem: Problem
+    epilogue: Epilogue
+    choices: tuple[Choice, ...]
+
+    @property
+    def predicted_us(self) -> float:
+        """The best of the analytical model's times."""
+        return min(choice.predicted_us for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """A product against the vendor's library (sections gemm and conv).
+
+    `problem` is what the vendor's library is asked; a pointwise convolution runs as a product.
+    """
+
+    section: str
+    name: str
+    problem: Problem
+    product: Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Every configuration of a product that the bundle holds, to be recorded (section tune)."""
+
+    section: str
+    name: str
+    product: Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A kernel against two references (section check).
+
+    `digest` is of the output that the virtual GPU computed from the same operands; empty where it
+    computed none.
+    """
+
+    section: str
+    name: str
+    product: Product
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """An epilogue inside the kernel against one behind it (section epilogue).
+
+    `behind` is the plain product; `elementwise` adds the bias and computes `activation`.
+    """
+
+    section: str
+    name: str
+    activation: str
+    fused: Product
+    behind: Product
+    elementwise: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """A convolution whose channels are no multiple of 8 against one that was padded.
+
+    `move` copies the activations to `padded`'s channels.
+    """
+
+    section: str
+    name: str
+    unpadded: Product
+    padded: Product
+    move: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A move of images against a plain copy of as many bytes (section copy)."""
+
+    section: str
+    name: str
+    move: Move
+    images: int
+    pixels: int
+    source_c: int
+    target_c: int
+    kernel: str
+
+
+Item: TypeAlias = Race | Space | Check | Fusion | Padding | Copy
+
+
+def key_of(item: Item) -> str:
+    """What names an item in results and on the command line: `gemm/512x512x512`."""
+    return f"{item.section}/{item.name}"
+
+
+def write_items(path: Path, items: tuple[Item, ...]) -> None:
+    """Write the items of an arch."""
+    path.write_text(json.dumps([encode(Item, item) for item in items], separators=(",", ":")))
+
+
+def read_items(path: Path) -> tuple[Item, ...]:
+    """The items of an arch.
+
+    Raises:
+        RecordError: the file is of another version of the suite.
+    """
+    found: tuple[Item, ...] = decode(tuple[Item, ...], json.loads(path.read_text()))
+    return found

@@ -1,0 +1,184 @@
+"""A report as a page of Markdown: targets, the paper's ratios beside ours, and every item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from benchmarks.gpu.paper import RATIOS
+from boltgen.arch import ARCHES
+
+Items = Mapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A figure aimed at on an H200 with sm_80's kernels: the geometric mean of a ratio."""
+
+    what: str
+    section: str
+    ratio: str
+    aim: float
+    bound: str = ""  # "memory" or "compute": only such items
+    prefix: str = ""
+
+
+TARGETS = (
+    Target(
+        what="GEMM against cuBLAS, memory-bound",
+        section="gemm",
+        ratio="vendor",
+        aim=0.95,
+        bound="memory",
+    ),
+    Target(
+        what="GEMM against cuBLAS, compute-bound",
+        section="gemm",
+        ratio="vendor",
+        aim=0.60,
+        bound="compute",
+    ),
+    Target(what="convolution against cuDNN", section="conv", ratio="vendor", aim=0.8),
+    Target(
+        what="fused against unfused, GEMM",
+        section="epilogue",
+        ratio="unfused",
+        aim=1.45,
+        prefix="gemm",
+    ),
+    Target(
+        what="fused against unfused, convolution",
+        section="epilogue",
+        ratio="unfused",
+        aim=1.38,
+        prefix="conv",
+    ),
+    Target(what="models against TVM alone", section="models", ratio="tvm", aim=2.5),
+)
+
+
+def is_memory_bound(item: Mapping[str, Any], arch: str) -> bool:
+    """Whether the item's bytes take the device longer than its arithmetic."""
+    row = ARCHES[arch]
+    arithmetic = item["flops"] / (row.tensor_f32_acc_tflops * 1e12)
+    return bool(item["bytes"] / (row.dram_gb_per_s * 1e9) > arithmetic)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive numbers."""
+    return exp(sum(map(log, values)) / len(values))
+
+
+def page(about: Mapping[str, Any], items: Items, plots: Sequence[str]) -> str:
+    """The whole page."""
+    blocks = [
+        f"# boltgen on {about['gpu']}",
+        _provenance(about, items),
+        "## Targets",
+        "Geometric means. *Predicted* is what the analytical model says, and no measurement; there "
+        "the vendor is its roofline, which no kernel reaches.",
+        _table(("what", "aim", "value", "items", "kind"), _target_rows(about, items)),
+        "## The paper's ratios beside ours",
+        "Bolt's were measured on a Tesla T4.",
+        _table(("item", "against", "Bolt", "ours", "kind", "source"), _paper_rows(items)),
+        *(f"![{name}]({name})" for name in plots),
+    ]
+    for section in sorted({key.partition("/")[0] for key in items}):
+        rows = [row for key, item in sorted(items.items()) for row in _rows(section, key, item)]
+        header = ("item", "boltgen, us", "others, us", "ratio", "interval", "verdict")
+        blocks += [f"## {section}", _table(header, rows)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _provenance(about: Mapping[str, Any], items: Items) -> str:
+    if about["method"] is None:
+        return (
+            f"**Nothing here was measured.** Predicted for {about['arch']} by the analytical model."
+        )
+    clocks = sorted(clock for item in items.values() for clock in item.get("clocks_mhz", ()))
+    temperatures = sorted(
+        int(item["gpu"]["temperature.gpu"])
+        for item in items.values()
+        if item.get("gpu", {}).get("temperature.gpu", "").isdigit()
+    )
+    kind = "times are the virtual GPU's, modelled, not measured" if about["virtual"] else "measured"
+    facts = [
+        f"{about['date']}, {about['arch']}, driver {about['driver']}; {kind}.",
+        f"boltgen {about['commit']}, {about['toolchain']}.",
+        f"Against {about['vendor']}." if about["vendor"] else "Without the vendor's libraries.",
+        f"SM clock {clocks[0]:.0f} to {clocks[-1]:.0f} MHz." if clocks else "",
+        f"{temperatures[0]} to {temperatures[-1]} degrees Celsius." if temperatures else "",
+        about["method"],
+    ]
+    return " ".join(filter(None, facts))
+
+
+def _kind(statuses: Iterable[str]) -> str:
+    found = set(statuses)
+    if found == {"done"}:
+        return "measured"
+    return "predicted" if found == {"predicted"} else "measured and predicted"
+
+
+def _target_rows(about: Mapping[str, Any], items: Items) -> Iterable[Sequence[str]]:
+    for target in TARGETS:
+        chosen = [
+            item
+            for key, item in items.items()
+            if key.startswith(f"{target.section}/{target.prefix}")
+            and target.ratio in item.get("ratios", {})
+            and (
+                not target.bound
+                or is_memory_bound(item, about["arch"]) == (target.bound == "memory")
+            )
+        ]
+        # What was measured stands alone: a mean of both would be neither.
+        measured = [item for item in chosen if item["status"] == "done"]
+        chosen = measured or chosen
+        value = (
+            f"{geometric_mean([item['ratios'][target.ratio]['ratio'] for item in chosen]):.2f}x"
+            if chosen
+            else "-"
+        )
+        kind = _kind(item["status"] for item in chosen) if chosen else "neither"
+        yield target.what, f"{target.aim:.2f}x", value, str(len(chosen)), kind
+
+
+def _paper_rows(items: Items) -> Iterable[Sequence[str]]:
+    for key, (label, value, source) in RATIOS.items():
+        item = items.get(key, {})
+        ratio = item.get("ratios", {}).get(label)
+        ours = f"{ratio['ratio']:.2f}x" if ratio else "-"
+        kind = _kind([item["status"]]) if ratio else "neither"
+        yield key, label, f"{value:.2f}x", ours, kind, source
+
+
+def _rows(section: str, key: str, item: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    if not key.startswith(f"{section}/"):
+        return
+    name = key.partition("/")[2]
+    columns = item.get("columns", {})
+    ours = columns.get("boltgen", {}).get("median_us")
+    shown = f"{ours:.2f}" if ours else "-"
+    others = ", ".join(
+        f"{other} {column['median_us']:.2f}"
+        for other, column in columns.items()
+        if other != "boltgen"
+    )
+    if item["status"] == "failed":
+        yield name, shown, others, "", "", f"failed: {item['error']}"
+        return
+    ratios = item.get("ratios", {})
+    if not ratios:
+        yield name, shown, others, "", "", item.get("verdict", item["status"])
+    for label, ratio in ratios.items():
+        interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}" if "low" in ratio else ""
+        yield name, shown, others, f"{label} {ratio['ratio']:.3f}x", interval, ratio["verdict"]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)

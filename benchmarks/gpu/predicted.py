@@ -1,0 +1,97 @@
+"""What the analytical model says of every item, until it is measured; marked so in the report.
+
+Ours is the model's time of the best configuration. The vendor's is a roofline: the arch's peak of
+the tensor cores (on sm_90 that of wgmma, which sm_80's kernels do not reach), its memory's
+bandwidth, and a launch. No vendor's kernel reaches it, so these ratios are on the low side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.gpu import shapes
+from benchmarks.gpu.races import least_bytes
+from boltgen.arch import Arch
+from boltgen.ir.chain import execution_chain
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.reference import output_shape
+from boltgen.space.kernel import execution_problem
+from boltgen.tune.chain_model import best_chain_config
+from boltgen.tune.model_constants import model_constants
+from boltgen.tune.select import ModelCosts
+from tests.chain_cases import paper_chains
+
+_F16_BYTES = 2
+
+
+def predicted_items(arch: Arch) -> dict[str, dict[str, Any]]:
+    """A result for each item that can be predicted, in the form of a slice's."""
+    found = {}
+    for section, problems in (("gemm", shapes.gemms()), ("conv", shapes.convolutions())):
+        for name, problem in problems.items():
+            vendor_us = _roofline_us(problem, arch)
+            found[f"{section}/{name}"] = {
+                **_result(_best_us(problem, Epilogue(), arch), {"vendor": vendor_us}),
+                "flops": problem.flops,
+                "bytes": least_bytes(problem),
+            }
+    for name, problem in shapes.fused().items():
+        plain_us = _best_us(problem, Epilogue(), arch)
+        behind_us = plain_us + _elementwise_us(problem, arch)
+        for activation, op in shapes.ACTIVATIONS.items():
+            fused_us = _best_us(problem, shapes.bias_then(op), arch)
+            found[f"epilogue/{name}-{activation}"] = _result(fused_us, {"unfused": behind_us})
+    for name, chain in paper_chains().items():
+        single_us = sum(_best_us(one.problem, one.epilogue, arch) for one in chain.layers)
+        _, fused = best_chain_config(execution_chain(chain), arch)
+        found[f"b2b/{name}"] = _result(fused.time_us, {"unfused": single_us})
+    for name, problem in shapes.unaligned().items():
+        padded = shapes.aligned(problem)
+        move_us = _moved_us(_bytes_of_activations(problem) + _bytes_of_activations(padded), arch)
+        padded_us = _best_us(padded, Epilogue(), arch) + move_us
+        unpadded_us = _best_us(problem, Epilogue(), arch)
+        found[f"padding/{name}"] = _result(padded_us, {"unpadded": unpadded_us})
+    return found
+
+
+def _best_us(problem: Problem, epilogue: Epilogue, arch: Arch) -> float:
+    costs = ModelCosts(arch).costs(execution_problem(problem), epilogue).by_config.values()
+    return min(cost for cost in costs if isinstance(cost, float))
+
+
+def _roofline_us(problem: Problem, arch: Arch) -> float:
+    tensor_us = problem.flops / (arch.tensor_f32_acc_tflops * 1e6)
+    return max(tensor_us, _stream_us(least_bytes(problem), arch)) + model_constants().launch_us
+
+
+def _stream_us(size_bytes: float, arch: Arch) -> float:
+    return size_bytes / (arch.dram_gb_per_s * 1e3)
+
+
+def _moved_us(size_bytes: float, arch: Arch) -> float:
+    """A kernel that moves so much, and does nothing else."""
+    share = model_constants().dram_fraction
+    return _stream_us(size_bytes, arch) / share + model_constants().launch_us
+
+
+def _elementwise_us(problem: Problem, arch: Arch) -> float:
+    count = 1
+    for extent in output_shape(problem):
+        count *= extent
+    return _moved_us(2 * count * _F16_BYTES, arch)
+
+
+def _bytes_of_activations(problem: Conv2d) -> int:
+    return problem.n * problem.h * problem.w * problem.c * _F16_BYTES
+
+
+def _result(ours_us: float, others_us: dict[str, float]) -> dict[str, Any]:
+    columns = {"boltgen": ours_us, **others_us}
+    return {
+        "status": "predicted",
+        "columns": {name: {"median_us": us} for name, us in columns.items()},
+        "ratios": {
+            name: {"ratio": us / ours_us, "verdict": "predicted"} for name, us in others_us.items()
+        },
+    }

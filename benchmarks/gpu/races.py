@@ -1,0 +1,69 @@
+"""Sections gemm, conv and tune: a product against the vendor's library; a whole space recorded."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from math import prod
+from typing import Any
+
+from benchmarks.gpu.items import Product, Race, Space
+from benchmarks.gpu.rig import Rig
+from benchmarks.gpu.timing import compare
+from boltgen.ir.dtypes import DType
+from boltgen.ir.problem import BatchedGemm, Problem
+from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.tune.outcome import Failure, Trial
+from boltgen.tune.records import Record, kernel_key, to_line
+
+
+def least_bytes(problem: Problem) -> int:
+    """Bytes of device memory that the product moves at least: each tensor once."""
+    shapes = (*input_shapes(problem), output_shape(problem))
+    return sum(prod(shape) * DType.F16.size_bytes for shape in shapes)
+
+
+def run_race(rig: Rig, item: Race) -> dict[str, Any]:
+    """Ours, the best of the bundle's configurations, and the vendor's modes, in turn."""
+    problem = item.problem
+    choice, once = rig.best(item.product)
+    ours = rig.in_turn([rig.prepared(item.product, choice)], once.median_us)
+    samplers = {"boltgen": ours}
+    if rig.vendor and not isinstance(problem, BatchedGemm):
+        for name, one in rig.vendor.replays(problem, ours.launches).items():
+            samplers[name] = rig.replayed(one.replay, one.launches)
+    timed = rig.timed(samplers)
+    others = [name for name in timed["columns"] if name != "boltgen"]
+    best = min(others, key=lambda name: timed["columns"][name]["median_us"], default=None)
+    return {
+        "columns": timed["columns"],
+        "clocks_mhz": timed["clocks_mhz"],
+        "config": str(choice.config),
+        "flops": problem.flops,
+        "bytes": least_bytes(problem),
+        "predicted_us": item.product.predicted_us,
+        "ratios": {"vendor": compare(timed, "boltgen", best, rig.turns)} if best else {},
+    }
+
+
+def run_space(rig: Rig, item: Space) -> dict[str, Any]:
+    """Every choice checked and timed; records as `boltgen db export` writes them."""
+    product: Product = item.product
+    lines = []
+    failed = 0
+    for choice in product.choices:
+        outcome = rig.measure(product, choice)
+        failed += isinstance(outcome, Failure)
+        trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
+        lines.append(
+            to_line(
+                Record(
+                    trial=trial,
+                    kernel=kernel_key(trial, rig.device.arch, rig.toolchain),
+                    device=rig.device,
+                    toolchain=rig.toolchain,
+                    outcome=outcome,
+                    measured_at=datetime.now(timezone.utc),
+                )
+            )
+        )
+    return {"records": lines, "failed": failed}

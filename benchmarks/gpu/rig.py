@@ -1,0 +1,223 @@
+"""The device with all that sections share: kernels from the bundle, operands, launches in turn."""
+
+from __future__ import annotations
+
+import ctypes
+import lzma
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.items import Choice, Product
+from benchmarks.gpu.timing import Turns, time_in_turn
+from benchmarks.gpu.vendor import Vendor
+from boltgen.measure.native import Plan, Profiler
+from boltgen.measure.protocol import Policy, Request, Setup
+from boltgen.measure.worker import Prepared, Workplace, answer
+from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing
+
+PACKED = ".xz"
+# int kernel(void const* arguments, void* status), as every generated kernel has it.
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_STATUS_OK, _STATUS_FAILED = 0, 4
+# Emptying the cache takes this many times its size to read, which also hides the host's calls.
+_SCRATCH_PER_L2 = 4
+# Candidates are told apart by a few samples each; the best is then timed against the vendor's.
+SELECTION = Policy(least_samples=6, most_samples=20, most_s=0.2)
+MODELLED = Policy(modelled=True)
+
+
+class UnusableError(Exception):
+    """An item that cannot be measured here; the message says why."""
+
+
+class FatalError(Exception):
+    """The device is of no more use to this process; the message says why."""
+
+
+class Launched:
+    """Launches of anything that enqueues work on the profiler's stream, as one sample.
+
+    `enqueue(index, status)` enqueues launch number `index`, and returns a `boltgen_status` code.
+    Where they are `captured` it is called once for each, and then a CUDA graph is replayed.
+    """
+
+    def __init__(
+        self,
+        rig: Rig,
+        enqueue: Callable[[int, int], int],
+        launches: int,
+        *,
+        captured: bool,
+        per_call: int = 1,
+    ) -> None:
+        self.launches, self._per_call = launches * per_call, per_call
+        self._raised: BaseException | None = None
+
+        def entry(arguments: int, status: int) -> int:
+            try:
+                return enqueue(ctypes.c_int64.from_address(arguments).value, status)
+            except BaseException as error:
+                self._raised = error
+                return _STATUS_FAILED
+
+        self._entry = _ENTRY(entry)
+        self._indices = [ctypes.c_int64(index) for index in range(launches)]
+        address = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        try:
+            self._plan: Plan = rig.profiler.plan(
+                address, self._indices, in_graph=captured, scratch=rig.scratch
+            )
+        except Exception as error:
+            raise self._raised or error from error
+
+    def sample_us(self, samples: int) -> list[float]:
+        """Times of one launch, in microseconds."""
+        try:
+            taken = self._plan.sample_us(samples)
+        except Exception as error:
+            raise self._raised or error from error
+        return [sample / self._per_call for sample in taken]
+
+    def close(self) -> None:
+        """Free the events and the graph."""
+        self._plan.close()
+
+
+@dataclass(slots=True)
+class Rig:
+    """The device of this process, and where each kernel's file is in the bundle.
+
+    `vendor` is None where there is no PyTorch to compare with.
+    """
+
+    bundle: Path
+    kernels: dict[str, str]
+    profiler: Profiler
+    device: DeviceIdentity
+    toolchain: str
+    budget_bytes: int
+    turns: Turns
+    vendor: Vendor | None
+    scratch: tuple[int, int] = (0, 0)
+    _unpacked: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
+    _places: list[Workplace] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.turns.modelled:
+            size = max(_SCRATCH_PER_L2 * self.profiler.device.l2_bytes, 64 << 20)
+            self.scratch = (self.profiler.allocate(size), size)
+
+    def library(self, symbol: str) -> str:
+        """The path of the library that holds a kernel, unpacked."""
+        name = self.kernels[symbol]
+        path = Path(self._unpacked.name) / Path(name).name.removesuffix(PACKED)
+        if not path.is_file():
+            path.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))
+        return str(path)
+
+    def place(self, number: int = 0) -> Workplace:
+        """Workplace `number`: each holds the operands of one problem at a time."""
+        while len(self._places) <= number:
+            policy = MODELLED if self.turns.modelled else SELECTION
+            setup = Setup(ordinal=0, profiler="", runtime="", policy=policy)
+            self._places.append(
+                Workplace(profiler=self.profiler, setup=setup, budget_bytes=self.budget_bytes)
+            )
+        return self._places[number]
+
+    def measure(self, product: Product, choice: Choice, place: int = 0) -> Outcome:
+        """Check and time one choice.
+
+        Raises:
+            FatalError: it took the device with it.
+        """
+        told = answer(self.place(place), self._request(product, choice))
+        if told.fatal and isinstance(told.outcome, Failure):
+            raise FatalError(f"{choice.kernel}: {told.outcome.reason}")
+        return told.outcome
+
+    def best(self, product: Product, place: int = 0, most: int = 12) -> tuple[Choice, Timing]:
+        """The fastest of the `most` choices that are predicted to be fastest.
+
+        Raises:
+            UnusableError: none of them has a time.
+            FatalError: one of them took the device with it.
+        """
+        found: list[tuple[float, Choice, Timing]] = []
+        failures: list[str] = []
+        for choice in sorted(product.choices, key=lambda c: c.predicted_us)[:most]:
+            outcome = self.measure(product, choice, place)
+            if isinstance(outcome, Failure):
+                failures.append(f"{choice.config}: {outcome.reason}")
+            else:
+                found.append((outcome.median_us, choice, outcome))
+        if not found:
+            raise UnusableError("no configuration has a time: " + "; ".join(failures[:3]))
+        _, choice, timing = min(found, key=lambda one: one[0])
+        return choice, timing
+
+    def prepared(self, product: Product, choice: Choice, place: int = 0) -> Prepared:
+        """A choice with its operands, ready to be enqueued."""
+        return self.place(place).prepare(self._request(product, choice))
+
+    def in_turn(self, steps: Sequence[Prepared], once_us: float) -> Launched:
+        """Kernels one after another, as one thing to be timed."""
+        sets = min(len(step.arguments) for step in steps)
+
+        def enqueue(index: int, status: int) -> int:
+            for step in steps:
+                argument = ctypes.byref(step.arguments[index])
+                if code := int(step.kernel(argument, ctypes.c_void_p(status))):
+                    return code
+            return _STATUS_OK
+
+        return self.launched(enqueue, self.launch_count(once_us, sets))
+
+    def launched(self, enqueue: Callable[[int, int], int], launches: int) -> Launched:
+        """Launches of ours: captured, but for the virtual GPU, whose times have no gaps."""
+        return Launched(self, enqueue, launches, captured=not self.turns.modelled)
+
+    def replayed(self, replay: Callable[[], None], launches: int) -> Launched:
+        """A CUDA graph of PyTorch's that has `launches` launches."""
+
+        def enqueue(index: int, status: int) -> int:
+            replay()
+            return _STATUS_OK
+
+        return Launched(self, enqueue, 1, captured=False, per_call=launches)
+
+    def launch_count(self, once_us: float, sets: int) -> int:
+        """How many launches are one sample."""
+        if self.turns.modelled:
+            return 1
+        return min(sets, max(1, round(SELECTION.sample_us / max(once_us, 1.0))))
+
+    def timed(self, samplers: Mapping[str, Launched]) -> dict[str, Any]:
+        """Samples of everything in turn (`timing.time_in_turn`); frees what they hold."""
+        try:
+            return time_in_turn(samplers, self.turns, self.profiler.clock_mhz)
+        finally:
+            for sampler in samplers.values():
+                sampler.close()
+
+    def entry(self, symbol: str) -> ctypes._NamedFuncPointer:
+        """The function of a kernel."""
+        return ctypes.CDLL(self.library(symbol))[symbol]
+
+    def _request(self, product: Product, choice: Choice) -> Request:
+        return Request(
+            library=self.library(choice.kernel),
+            symbol=choice.kernel,
+            problem=product.problem,
+            epilogue=product.epilogue,
+            split_k=choice.config.split_k,
+        )
+
+    def close(self) -> None:
+        """Give the memory and the unpacked libraries back."""
+        for place in self._places:
+            place.forget_operands()
+        self._unpacked.cleanup()

@@ -1,0 +1,266 @@
+"""Measures boltgen's kernels on this machine's GPU: correctness, and speed beside the vendor's.
+
+    python3 run_gpu_suite.py --slice 1/4 --minutes 8 --out results
+
+needs Python 3.10 to 3.13 with numpy and PyTorch, and a driver for CUDA 13; no network. A slice that
+was cut short goes on where it was: give the same command again. `boltgen bench report results`,
+where boltgen is installed, makes tables and plots of all slices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Pure Python packages that boltgen imports.
+PACKAGES = "packages"
+BUNDLE = Path(__file__).resolve().parent
+OLDEST_PYTHON = (3, 10)
+OLDEST_DRIVER = 13000  # as cuDriverGetVersion has it
+LEAST_FREE_BYTES = 200 << 20
+# What worker.py ends with.
+_FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
+# A worker that does not come back from an item: killed, and the item has failed.
+ITEM_SECONDS = 240.0
+_MOST_RESTARTS = 20
+_POLL_SECONDS = 0.2
+
+
+class SuiteError(Exception):
+    """Why the suite cannot run here, and what to do."""
+
+
+def parse_slice(text: str) -> tuple[int, int]:
+    """`2/4` as (2, 4).
+
+    Raises:
+        SuiteError: it is no such thing.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise SuiteError(f"--slice {text!r} is not K/N with 1 <= K <= N: give 2/4 for the second")
+    return int(match[1]), int(match[2])
+
+
+def check_bundle(bundle: Path = BUNDLE) -> dict[str, Any]:
+    """The manifest, after every file was compared with it.
+
+    Raises:
+        SuiteError: the bundle is incomplete or damaged.
+    """
+    path = bundle / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        files = manifest["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise SuiteError(
+            f"{bundle} is no bundle: {path.name} cannot be read ({error}); copy all of the folder "
+            "that `make gpu-bundle` made"
+        ) from error
+    for name, digest in files.items():
+        file = bundle / name
+        if not file.is_file():
+            raise SuiteError(f"the bundle is incomplete: {name} is missing; copy it again")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            raise SuiteError(f"the bundle is damaged: {name} has changed; copy it again")
+    return manifest
+
+
+def check_python(*, vendor: bool) -> None:
+    """Whether this Python has what is needed.
+
+    Raises:
+        SuiteError: it is too old, or a package is missing.
+    """
+    if sys.version_info < OLDEST_PYTHON:
+        raise SuiteError(f"Python {sys.version.split()[0]} is too old: 3.10 or newer is needed")
+    for package in ("numpy", *(("torch",) if vendor else ())):
+        if importlib.util.find_spec(package) is None:
+            hint = ", or give --no-vendor" if package == "torch" else ""
+            raise SuiteError(f"{sys.executable} has no {package}: install it{hint}")
+
+
+def check_driver() -> None:
+    """Whether there is a GPU with a driver for CUDA 13.
+
+    Raises:
+        SuiteError: there is none, or its driver is too old.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise SuiteError(
+            f"no GPU was found: NVIDIA's driver is not there ({error}); to try the suite without "
+            "one, run it on boltgen's virtual GPU: `boltgen vgpu run -- python3 run_gpu_suite.py "
+            "--virtual ...`"
+        ) from error
+    status = cuda.cuInit(0)
+    count, version = ctypes.c_int(), ctypes.c_int()
+    if status == 0:
+        status = cuda.cuDeviceGetCount(ctypes.byref(count))
+    if status or not count.value:
+        raise SuiteError(f"no GPU was found: the driver reports {count.value} (status {status})")
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    if version.value < OLDEST_DRIVER:
+        shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
+        raise SuiteError(
+            f"the driver is too old: it is for CUDA {shown}, and kernels here want CUDA 13; "
+            "install driver 580 or newer"
+        )
+
+
+def check_out(out: Path) -> None:
+    """Make the folder for results.
+
+    Raises:
+        SuiteError: it cannot be written, or the disk is full.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".probe"
+        probe.write_text("")
+        probe.unlink()
+        free = shutil.disk_usage(out).free
+    except OSError as error:
+        raise SuiteError(f"--out {out} cannot be written: {error.strerror or error}") from error
+    if free < LEAST_FREE_BYTES:
+        raise SuiteError(
+            f"--out {out}: the disk is full ({free >> 20} MB are free, {LEAST_FREE_BYTES >> 20} MB "
+            "are wanted); free some space, or give another folder"
+        )
+
+
+def worker_command(options: argparse.Namespace, number: int, count: int, left: float) -> list[str]:
+    """The command line of a worker."""
+    command = [sys.executable, "-m", "benchmarks.gpu.worker", "--bundle", str(BUNDLE)]
+    command += ["--out", str(options.out), "--number", str(number), "--count", str(count)]
+    command += ["--seconds", f"{left:.1f}", "--sections", options.sections]
+    command += ["--virtual"] if options.virtual else []
+    return command + (["--no-vendor"] if options.no_vendor else [])
+
+
+def supervise(options: argparse.Namespace, number: int, count: int) -> int:
+    """Run workers until the slice is done or time is up; what the last one ended with."""
+    deadline = time.monotonic() + 60.0 * options.minutes
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join((str(BUNDLE), str(BUNDLE / PACKAGES)))
+    current = options.out / f"current-{number}-of-{count}.json"
+    current.unlink(missing_ok=True)
+    for _ in range(_MOST_RESTARTS):
+        left = deadline - time.monotonic()
+        command = worker_command(options, number, count, left)
+        process = subprocess.Popen(command, env=environment)
+        status = _wait(process, current, deadline)
+        if status in (_FINISHED, _OUT_OF_TIME, _UNUSABLE):
+            return status
+        if time.monotonic() >= deadline:
+            return _OUT_OF_TIME
+        if status != _AGAIN and not _blame(options.out, number, count, current, status):
+            raise SuiteError(
+                f"the worker ended with status {status} before it measured anything; what it "
+                "printed is above"
+            )
+    raise SuiteError(f"{_MOST_RESTARTS} workers died one after another: the GPU is not usable")
+
+
+def _wait(process: subprocess.Popen[bytes], current: Path, deadline: float) -> int:
+    """The worker's status; killed where an item takes too long, or time is up."""
+    while True:
+        try:
+            return process.wait(timeout=_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        began = _began(current)
+        is_late = time.monotonic() >= deadline
+        if is_late or (began is not None and time.time() - began > ITEM_SECONDS):
+            process.kill()
+            process.wait()
+            return _OUT_OF_TIME if is_late else -9
+
+
+def _began(current: Path) -> float | None:
+    try:
+        return float(json.loads(current.read_text())["began"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _blame(out: Path, number: int, count: int, current: Path, status: int) -> bool:
+    """Write the item that the worker died of into the results; whether there was one."""
+    try:
+        key = json.loads(current.read_text())["key"]
+        path = out / f"slice-{number}-of-{count}.json"
+        form = json.loads(path.read_text())
+    except (OSError, ValueError, KeyError):
+        return False
+    said = f"the worker died of it (status {status}; -9: it took over {ITEM_SECONDS:.0f} s)"
+    form["items"][key] = {"status": "failed", "error": said, "seconds": 0.0}
+    staged = path.with_suffix(".tmp")
+    staged.write_text(json.dumps(form, indent=1))
+    staged.replace(path)
+    current.unlink()
+    return True
+
+
+def table(out: Path, number: int, count: int) -> str:
+    """The slice's results, a line each."""
+    path = out / f"slice-{number}-of-{count}.json"
+    if not path.is_file():
+        return "nothing was measured"
+    items = json.loads(path.read_text())["items"]
+    lines = []
+    for key, item in sorted(items.items()):
+        ours = (item.get("columns") or {}).get("boltgen", {}).get("median_us")
+        shown = f"{ours:10.2f} us" if ours else " " * 13
+        for label, one in (item.get("ratios") or {}).items():
+            shown += f"  {label} {one['ratio']:.3f}x {one['verdict']}"
+        if item["status"] == "failed":
+            shown += f"  {item['error'][:60]}"
+        lines.append(f"{key:44} {item['status']:6} {shown}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--slice", default="1/1", metavar="K/N", help="which part; default 1/1")
+    parser.add_argument("--minutes", type=float, default=8.0, help="stop after so long; default 8")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for results")
+    parser.add_argument("--sections", default="", help="only these, with commas between")
+    parser.add_argument("--no-vendor", action="store_true", help="measure ours alone")
+    parser.add_argument(
+        "--virtual", action="store_true", help="on boltgen's virtual GPU: modelled times, no vendor"
+    )
+    options = parser.parse_args()
+    try:
+        number, count = parse_slice(options.slice)
+        check_bundle()
+        check_python(vendor=not (options.no_vendor or options.virtual))
+        check_out(options.out)
+        check_driver()
+        status = supervise(options, number, count)
+    except SuiteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if status == _UNUSABLE:
+        return 2
+    print(table(options.out, number, count))
+    unfinished = "; time is up: give the same command again to go on"
+    print(f"slice {options.slice}{unfinished if status == _OUT_OF_TIME else ': finished'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

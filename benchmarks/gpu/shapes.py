@@ -1,0 +1,123 @@
+"""Every problem that the suite measures, by section: the one list of them.
+
+Sources: Bolt (Xing et al., MLSys 2022): figure 8 (BERT at batch 32, sequence 40; ResNet-50's 3x3
+convolutions), figure 9, tables 1 to 3. ResNet-50: He et al., CVPR 2016, table 1. Extents like
+Llama's: Touvron et al., 2023, table 2 (4096, 11008) and Llama 3, 2024, table 3 (14336).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.problem import Conv2d, Gemm
+
+SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
+_BERT_ROWS, _BERT = 32 * 40, ((768, 768), (3072, 768), (768, 3072))
+_LLAMA_ROWS = (1, 16, 64, 512, 4096)
+_LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 14336))
+_PRIME = 2039
+
+BATCH = 32
+# Height, input and output channels, filter, stride; with the padding that keeps the extent.
+_RESNET50 = (
+    (224, 3, 64, 7, 2),
+    (56, 64, 64, 1, 1),
+    (56, 64, 64, 3, 1),
+    (56, 64, 256, 1, 1),
+    (56, 256, 64, 1, 1),
+    (56, 256, 128, 1, 1),
+    (56, 128, 128, 3, 2),
+    (56, 256, 512, 1, 2),
+    (28, 128, 512, 1, 1),
+    (28, 512, 128, 1, 1),
+    (28, 128, 128, 3, 1),
+    (28, 512, 256, 1, 1),
+    (28, 256, 256, 3, 2),
+    (28, 512, 1024, 1, 2),
+    (14, 256, 1024, 1, 1),
+    (14, 1024, 256, 1, 1),
+    (14, 256, 256, 3, 1),
+    (14, 1024, 512, 1, 1),
+    (14, 512, 512, 3, 2),
+    (14, 1024, 2048, 1, 2),
+    (7, 512, 2048, 1, 1),
+    (7, 2048, 512, 1, 1),
+    (7, 512, 512, 3, 1),
+)
+# Bolt's table 3: images, height, width, channels in and out, filter, padding.
+_PADDING = (
+    (32, 20, 26, 46, 32, (3, 3), 1),
+    (32, 20, 26, 46, 32, (5, 5), 2),
+    (128, 14, 19, 46, 32, (5, 7), 0),
+    (288, 11, 15, 46, 32, (5, 7), 0),
+    (32, 20, 26, 174, 64, (3, 3), 1),
+    (32, 20, 26, 174, 64, (5, 5), 2),
+)
+ACTIVATIONS = {
+    "relu": UnaryOp.RELU,
+    "gelu": UnaryOp.GELU_ERF,
+    "hardswish": UnaryOp.HARDSWISH,
+    "softplus": UnaryOp.SOFTPLUS,
+}
+
+
+def gemm(m: int, n: int, k: int) -> Gemm:
+    """A product with a weight as frameworks store it: (N, K)."""
+    return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN)
+
+
+def gemms() -> dict[str, Gemm]:
+    """Section gemm, by name `MxNxK`."""
+    sizes = [
+        *((s, s, s) for s in SQUARES),
+        *((_BERT_ROWS, n, k) for n, k in _BERT),
+        *((m, n, k) for m in _LLAMA_ROWS for n, k in _LLAMA),
+        (_PRIME, _PRIME, _PRIME),
+    ]
+    return {f"{m}x{n}x{k}": gemm(m, n, k) for m, n, k in sizes}
+
+
+def convolutions() -> dict[str, Conv2d]:
+    """Section conv: ResNet-50's layers, by name."""
+    return {
+        f"{h}x{h}-{c}-{k}-{f}x{f}-s{stride}": Conv2d(
+            n=BATCH,
+            h=h,
+            w=h,
+            c=c,
+            k=k,
+            r=f,
+            s=f,
+            stride=(stride, stride),
+            padding=(f // 2,) * 4,
+        )
+        for h, c, k, f, stride in _RESNET50
+    }
+
+
+def bias_then(activation: UnaryOp) -> Epilogue:
+    """activation(accumulator + bias)."""
+    builder = EpilogueBuilder()
+    builder.unary(activation, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
+    return builder.build()
+
+
+def fused() -> dict[str, Gemm | Conv2d]:
+    """The products of figure 9."""
+    conv = Conv2d(n=BATCH, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+    return {"gemm-1280x3072x768": gemm(1280, 3072, 768), "conv-56x56-64-64-3x3": conv}
+
+
+def unaligned() -> dict[str, Conv2d]:
+    """Table 3's convolutions, by name."""
+    return {
+        f"{n}x{h}x{w}-{c}-{k}-{r}x{s}": Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, padding=(p,) * 4)
+        for n, h, w, c, k, (r, s), p in _PADDING
+    }
+
+
+def aligned(problem: Conv2d, multiple: int = 8) -> Conv2d:
+    """The same convolution with its input channels rounded up."""
+    return replace(problem, c=-(-problem.c // multiple) * multiple)

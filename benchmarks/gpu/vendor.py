@@ -1,0 +1,202 @@
+"""The vendor's libraries through PyTorch, each in its best mode, replayed from CUDA graphs.
+
+PyTorch is imported only here, and only where it is to be compared with. cuBLAS: through cublas and
+cublasLt, with partial sums in FP16 and in FP32; the fastest of the four counts. cuDNN: NHWC
+("channels last"), benchmark mode. Compiled: `torch.compile(mode="max-autotune")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.problem import Conv2d, Gemm
+
+_MOST_SETS, _MOST_BYTES = 32, 512 << 20
+_WARM_UPS = 3
+_ACTIVATIONS = {
+    "relu": lambda f: f.relu,
+    "gelu": lambda f: f.gelu,
+    "hardswish": lambda f: f.hardswish,
+    "softplus": lambda f: f.softplus,
+}
+
+
+class NoVendorError(Exception):
+    """PyTorch is missing, or sees no GPU; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A CUDA graph with `launches` launches."""
+
+    replay: Callable[[], None]
+    launches: int
+
+
+class Vendor:
+    """PyTorch on the process's GPU.
+
+    Raises:
+        NoVendorError: it is not installed, or sees no GPU.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import torch  # noqa: PLC0415 (only where it is compared with)
+        except ImportError as error:
+            raise NoVendorError(
+                f"PyTorch cannot be imported ({error}); install a build for CUDA 13, or give "
+                "--no-vendor to measure without the vendor's columns"
+            ) from error
+        if not torch.cuda.is_available():
+            raise NoVendorError(
+                f"PyTorch {torch.__version__} sees no GPU (built for CUDA "
+                f"{torch.version.cuda or 'none'}); install a build for CUDA 13, or give "
+                "--no-vendor to measure without the vendor's columns"
+            )
+        self.torch: Any = torch
+        torch.cuda.init()
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """For the record."""
+        torch = self.torch
+        return {
+            "torch": str(torch.__version__),
+            "cuda": str(torch.version.cuda),
+            "cudnn": str(torch.backends.cudnn.version()),
+        }
+
+    def use_stream(self, stream: int) -> None:
+        """Let everything of PyTorch's run on that stream."""
+        self.torch.cuda.set_stream(self.torch.cuda.ExternalStream(stream))
+
+    def captured(self, calls: Sequence[Callable[[], object]]) -> Replay:
+        """The calls as one CUDA graph, after a warm-up that lets libraries choose."""
+        torch = self.torch
+        for _ in range(_WARM_UPS):
+            for call in calls:
+                call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        kept = []
+        with torch.cuda.graph(graph):
+            for call in calls:
+                kept.append(call())
+        torch.cuda.synchronize()
+
+        def replay(graph: Any = graph, kept: Any = kept) -> None:
+            graph.replay()
+
+        return Replay(replay, len(calls))
+
+    def random(self, *shape: int, scale: float = 1.5) -> Any:
+        """FP16, uniform in [-scale, scale)."""
+        torch = self.torch
+        return torch.empty(shape, device="cuda", dtype=torch.float16).uniform_(-scale, scale)
+
+    def sets(self, launches: int, tensors: Callable[[], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """As many copies of `tensors()` as a sample has launches, within the memory for them."""
+        first = tensors()
+        size = sum(t.numel() * t.element_size() for t in first)
+        count = max(1, min(launches, _MOST_SETS, _MOST_BYTES // max(size, 1)))
+        return [first, *(tensors() for _ in range(count - 1))]
+
+    def products(self, problem: Gemm | Conv2d, launches: int) -> list[tuple[Any, Any]]:
+        """Operands of a product as PyTorch takes them: activations and weight."""
+
+        def operands() -> tuple[Any, Any]:
+            torch = self.torch
+            if isinstance(problem, Gemm):
+                scale = 3.0 * problem.k**-0.5
+                n_k = problem.b_layout is Layout.COLUMN
+                b = self.random(*((problem.n, problem.k) if n_k else (problem.k, problem.n)))
+                b.mul_(scale / 1.5)
+                return self.random(problem.m, problem.k), b if n_k else b.t()
+            gemm_k = problem.c * problem.r * problem.s
+            x = self.random(problem.n, problem.c, problem.h, problem.w)
+            w = self.random(problem.k, problem.c, problem.r, problem.s, scale=3.0 * gemm_k**-0.5)
+            last = torch.channels_last
+            return x.to(memory_format=last), w.to(memory_format=last)
+
+        return self.sets(launches, operands)
+
+    def product(self, problem: Gemm | Conv2d, bias: Any = None) -> Callable[[Any, Any], Any]:
+        """The function of activations and weight that computes `problem`."""
+        functional = self.torch.nn.functional
+        if isinstance(problem, Gemm):
+            return lambda a, b: functional.linear(a, b, bias)
+        top, left, bottom, right = problem.padding
+        if (top, left) != (bottom, right):
+            raise ValueError(f"PyTorch pads both sides alike, not {problem.padding}")
+        return lambda x, w: functional.conv2d(
+            x,
+            w,
+            bias,
+            stride=problem.stride,
+            padding=(top, left),
+            dilation=problem.dilation,
+        )
+
+    def activation(self, name: str) -> Callable[[Any], Any]:
+        """`name` of `shapes.ACTIVATIONS`."""
+        found: Callable[[Any], Any] = _ACTIVATIONS[name](self.torch.nn.functional)
+        return found
+
+    def replays(self, problem: Gemm | Conv2d, launches: int) -> dict[str, Replay]:
+        """The product in each mode of the vendor's library, by name."""
+        sets = self.products(problem, launches)
+        run = self.product(problem)
+        calls = [lambda a=a, b=b: run(a, b) for a, b in sets]
+        if isinstance(problem, Conv2d):
+            return {"cudnn": self.captured(calls)}
+        found = {}
+        for library in ("cublas", "cublaslt"):
+            for reduced in (True, False):
+                with self.blas(library, reduced=reduced):
+                    name = f"{library}_{'fp16' if reduced else 'fp32'}_sums"
+                    found[name] = self.captured(calls)
+        return found
+
+    @contextmanager
+    def blas(self, library: str, *, reduced: bool) -> Iterator[None]:
+        """Which of the two libraries, and whether partial sums may be FP16."""
+        backend = self.torch.backends.cuda
+        before = (
+            backend.preferred_blas_library(),
+            backend.matmul.allow_fp16_reduced_precision_reduction,
+        )
+        backend.preferred_blas_library(library)
+        backend.matmul.allow_fp16_reduced_precision_reduction = reduced
+        try:
+            yield
+        finally:
+            backend.preferred_blas_library(before[0])
+            backend.matmul.allow_fp16_reduced_precision_reduction = before[1]
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`torch.compile` at its most thorough, without CUDA graphs of its own."""
+        found: Callable[..., Any] = self.torch.compile(
+            function, mode="max-autotune-no-cudagraphs", dynamic=False
+        )
+        return found
+
+    def as_tensor(self, address: int, shape: tuple[int, ...], dtype: str) -> Any:
+        """Device memory of ours as a tensor, without a copy. `dtype`: "float16" or "float32"."""
+        form = {"float16": "<f2", "float32": "<f4"}[dtype]
+
+        view = type("View", (), {})()
+        view.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": form,
+            "data": (address, False),
+            "version": 3,
+        }
+        return self.torch.as_tensor(view, device="cuda")

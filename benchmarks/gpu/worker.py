@@ -1,0 +1,226 @@
+"""The process that has the GPU: measures a slice's items, one after another, until time is up.
+
+Started by `run_gpu_suite.py`, which starts another where this one dies: a kernel that takes the
+device with it costs one item. Standard output is the table of what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.items import ITEMS, KERNELS, Item, Race, Space, key_of, read_items
+from benchmarks.gpu.races import run_race, run_space
+from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
+from benchmarks.gpu.rig import FatalError, Rig, UnusableError
+from benchmarks.gpu.timing import Turns
+from benchmarks.gpu.vendor import NoVendorError, Vendor
+from boltgen.measure.native import CudaError, Profiler, RefusedError
+from boltgen.measure.operands import BudgetError
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind
+
+# What run_gpu_suite.py makes of this process's status.
+FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
+CURRENT = "current-{number}-of-{count}.json"
+# No item begins with less than this left, and PyTorch needs room beside our operands.
+_LEAST_LEFT_S = 10.0
+_SHARE_OF_FREE = 0.45
+
+METHOD = (
+    "One process; ours and the vendor's in turn, A B A B, launched by the same C++. Before each "
+    "sample a buffer of four times the L2 cache is read; within it every launch has operands of "
+    "its own, random and never zeros; launches are a CUDA graph between two events. Medians with "
+    "the 95 % interval of order statistics; ratios round by round. A ratio whose interval has 1 "
+    "in it, or that is within 1 % of it, is a tie. The vendor's best mode counts: cuBLAS through "
+    "cublas and cublasLt with FP16 and with FP32 partial sums, cuDNN with NHWC in benchmark mode, "
+    "torch.compile at max-autotune."
+)
+
+_RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
+    Race: run_race,
+    Space: run_space,
+}
+
+
+def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
+    """An item's status and result.
+
+    Raises:
+        FatalError: the device is of no more use to this process.
+    """
+    started = time.monotonic()
+    try:
+        result, status = _RUNNERS[type(item)](rig, item), DONE
+    except (UnusableError, BudgetError, RefusedError) as error:
+        result, status = {"error": str(error)}, FAILED
+    except CudaError as error:
+        raise FatalError(str(error)) from error
+    result["seconds"] = round(time.monotonic() - started, 3)
+    result["at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    result["gpu"] = gpu_state() if not rig.turns.modelled else {}
+    return status, result
+
+
+def gpu_state() -> dict[str, str]:
+    """Clocks, temperature and power as nvidia-smi has them; empty where there is none."""
+    fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "pstate")
+    command = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    values = said.stdout.partition("\n")[0].split(", ")
+    return dict(zip(fields, values, strict=False)) if said.returncode == 0 else {}
+
+
+def open_rig(bundle: Path, arches: list[str], *, virtual: bool, vendor: bool) -> Rig:
+    """The process's device, with the bundle's kernels for it.
+
+    Raises:
+        UnusableError: there is no device, or none that the bundle has kernels for.
+        NoVendorError: PyTorch is missing or sees no GPU.
+    """
+    torch = Vendor() if vendor else None
+    try:
+        _load_runtime(bundle)
+        profiler = Profiler(bundle / "libboltgen_profiler.so", 0, with_nvml=not virtual)
+    except (CudaError, OSError) as error:
+        raise UnusableError(f"no GPU can be used: {error}") from error
+    found = profiler.device
+    if torch:
+        torch.use_stream(found.stream)
+    major, minor = found.compute_capability
+    arch = f"sm_{major}{minor}"
+    if arch not in arches:
+        raise UnusableError(
+            f"{found.name} is of {arch}; the bundle has kernels for {', '.join(arches)}: make one "
+            f"with `make gpu-bundle ARCH={arch}`"
+        )
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    return Rig(
+        bundle=bundle,
+        kernels=json.loads((bundle / KERNELS.format(arch=arch)).read_text()),
+        profiler=profiler,
+        device=DeviceIdentity(
+            kind=DeviceKind.VGPU if virtual else DeviceKind.CUDA,
+            name=found.name,
+            arch=arch,
+            sm_count=found.sm_count,
+            clock_mhz=found.clock_mhz,
+            memory_clock_mhz=found.memory_clock_mhz,
+            memory_bytes=found.memory_bytes,
+            driver=found.driver,
+        ),
+        toolchain=manifest["toolchain"],
+        budget_bytes=(4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes()),
+        turns=Turns(modelled=virtual),
+        vendor=torch,
+    )
+
+
+def _load_runtime(bundle: Path) -> None:
+    """CUDA's runtime: PyTorch's or the virtual GPU's where it is in the process, else ours."""
+    name = "libcudart.so.13"
+    try:
+        ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+    except OSError:
+        ctypes.CDLL(str(bundle / name), ctypes.RTLD_GLOBAL)
+
+
+def about(rig: Rig, manifest: dict[str, Any], virtual: bool) -> dict[str, Any]:
+    """What a slice's numbers were measured on, and how."""
+    device = rig.device
+    return {
+        "virtual": virtual,
+        "gpu": device.name,
+        "arch": device.arch,
+        "driver": device.driver,
+        "sm_count": device.sm_count,
+        "clock_mhz": device.clock_mhz,
+        "l2_bytes": rig.profiler.device.l2_bytes,
+        "memory_bytes": device.memory_bytes,
+        "vendor": rig.vendor.versions if rig.vendor else None,
+        "python": sys.version.split()[0],
+        "toolchain": rig.toolchain,
+        "commit": manifest["commit"],
+        "method": METHOD,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+    }
+
+
+def slice_items(items: tuple[Item, ...], number: int, count: int) -> list[Item]:
+    """Every `count`-th item, from the `number`-th on: a slice has some of every section."""
+    return list(items[number - 1 :: count])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--number", type=int, required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--sections", default="")
+    parser.add_argument("--virtual", action="store_true")
+    parser.add_argument("--no-vendor", action="store_true")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    manifest = json.loads((options.bundle / "manifest.json").read_text())
+    try:
+        rig = open_rig(
+            options.bundle,
+            manifest["arches"],
+            virtual=options.virtual,
+            vendor=not (options.no_vendor or options.virtual),
+        )
+    except (UnusableError, NoVendorError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return UNUSABLE
+    try:
+        kept = open_slice(options.out, options.number, options.count)
+        kept.about = about(rig, manifest, options.virtual)
+        kept.write()
+        items = read_items(options.bundle / ITEMS.format(arch=rig.device.arch))
+        wanted = [
+            item
+            for item in slice_items(items, options.number, options.count)
+            if not options.sections or item.section in options.sections.split(",")
+        ]
+        return run_slice(rig, wanted, kept, deadline)
+    except ResultsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return UNUSABLE
+
+
+def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
+    """Measure what is missing; the process's status."""
+    current = kept.path.with_name(CURRENT.format(number=kept.number, count=kept.count))
+    for item in items:
+        key = key_of(item)
+        if key in kept.items:
+            continue
+        if deadline - time.monotonic() < _LEAST_LEFT_S:
+            return OUT_OF_TIME
+        current.write_text(json.dumps({"key": key, "began": time.time()}))
+        try:
+            status, result = run_item(rig, item)
+        except FatalError as error:
+            kept.record(key, FAILED, {"error": str(error), "seconds": 0.0})
+            current.unlink()
+            return AGAIN
+        kept.record(key, status, result)
+        current.unlink()
+        print(f"{key}: {status} in {result['seconds']} s", flush=True)
+    return FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""What people are told where the suite cannot run."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.gpu import run_gpu_suite
+from benchmarks.gpu.results import ResultsError, Slice, open_slice
+from benchmarks.gpu.run_gpu_suite import (
+    SuiteError,
+    check_bundle,
+    check_driver,
+    check_out,
+    check_python,
+    parse_slice,
+)
+from tests.gpu_suite.conftest import run_suite
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "a/b", "1/2/3", "-1/2"])
+def test_a_wrong_slice_is_named(text: str):
+    with pytest.raises(SuiteError, match="is not K/N with 1 <= K <= N"):
+        parse_slice(text)
+
+
+def test_a_slice_is_two_numbers():
+    assert parse_slice("2/4") == (2, 4)
+
+
+def test_an_incomplete_bundle_is_refused(bundle: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    (copy / "libboltgen_profiler.so").unlink()
+    with pytest.raises(SuiteError, match=r"libboltgen_profiler\.so is missing; copy it again"):
+        check_bundle(copy)
+    (copy / "libboltgen_profiler.so").write_bytes(b"x")
+    with pytest.raises(SuiteError, match=r"damaged: libboltgen_profiler\.so has changed"):
+        check_bundle(copy)
+    with pytest.raises(SuiteError, match="is no bundle"):
+        check_bundle(tmp_path)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SuiteError, match="has no numpy: install it"):
+        check_python(vendor=True)
+
+
+def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_gpu_suite.sys, "version_info", (3, 9, 0))
+    with pytest.raises(SuiteError, match=r"3\.10 or newer is needed"):
+        check_python(vendor=False)
+
+
+def driver(version: int, devices: int = 1) -> SimpleNamespace:
+    def count(out) -> int:
+        out._obj.value = devices
+        return 0
+
+    def told(out) -> int:
+        out._obj.value = version
+        return 0
+
+    return SimpleNamespace(cuInit=lambda flags: 0, cuDeviceGetCount=count, cuDriverGetVersion=told)
+
+
+def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
+    def absent(name: str):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    with pytest.raises(SuiteError, match=r"no GPU was found.*boltgen vgpu run"):
+        check_driver()
+
+
+def test_no_device_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(13000, devices=0))
+    with pytest.raises(SuiteError, match="the driver reports 0"):
+        check_driver()
+
+
+def test_an_old_driver_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(12080))
+    with pytest.raises(SuiteError, match=r"it is for CUDA 12\.8.*driver 580"):
+        check_driver()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(13000))
+    check_driver()
+
+
+def test_a_full_disk_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    usage = SimpleNamespace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(SuiteError, match=r"the disk is full \(1 MB are free"):
+        check_out(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SuiteError, match="cannot be written"):
+        check_out(tmp_path / "file" / "out")
+
+
+def test_a_disk_that_fills_up_keeps_what_was_measured(tmp_path: Path):
+    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1, {"gpu": "x"})
+    kept.record("gemm/1", "done", {})
+    gone = Slice(tmp_path / "gone" / "slice-1-of-1.json", 1, 1)
+    with pytest.raises(ResultsError, match="what was measured before is kept"):
+        gone.record("gemm/1", "done", {})
+    assert open_slice(tmp_path, 1, 1).items == {"gemm/1": {"status": "done"}}
+
+
+def test_results_of_another_version_are_refused(tmp_path: Path):
+    (tmp_path / "slice-1-of-1.json").write_text(json.dumps({"version": 99}))
+    with pytest.raises(ResultsError, match="version 99 of the suite"):
+        open_slice(tmp_path, 1, 1)
+
+
+def test_a_gpu_without_kernels_in_the_bundle_is_named(bundle: Path, tmp_path: Path):
+    done = run_suite(bundle, tmp_path, device="sm_89")
+    assert done.returncode == 2
+    assert "is of sm_89; the bundle has kernels for sm_80" in done.stderr
+
+
+def test_a_worker_that_dies_costs_one_item(bundle: Path, tmp_path: Path):
+    """In a bundle whose races abort the process, as a driver's assertion would."""
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    worker = copy / "benchmarks" / "gpu" / "races.py"
+    text = worker.read_text().replace(
+        "    problem = item.problem\n", "    __import__('os').abort()\n", 1
+    )
+    worker.write_text(text)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"].pop("benchmarks/gpu/races.py")
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    done = run_suite(copy, tmp_path / "out", "--sections", "gemm,tune")
+    assert done.returncode == 0, done.stderr
+    items = json.loads((tmp_path / "out" / "slice-1-of-1.json").read_text())["items"]
+    by_section = {key.partition("/")[0]: item["status"] for key, item in items.items()}
+    assert by_section == {"gemm": "failed", "tune": "done"}
+    assert "the worker died of it (status -6" in items["gemm/128x128x64"]["error"]

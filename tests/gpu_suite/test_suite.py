@@ -1,0 +1,144 @@
+"""From a bundle to a report, as on a GPU machine, with the virtual GPU for the GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.gpu.bundle import MOST_BYTES
+from benchmarks.gpu.items import ITEMS, key_of, read_items
+from benchmarks.gpu.report import ReportError, make_report
+from boltgen.cli import app
+from boltgen.tune.exchange import read_records
+from boltgen.tune.outcome import Timing
+from boltgen.tune.recorded import RecordedBench
+from tests.gpu_suite.conftest import run_suite
+
+
+def results(out: Path) -> dict[str, dict]:
+    found = {}
+    for path in sorted(out.glob("slice-*.json")):
+        found |= json.loads(path.read_text())["items"]
+    return found
+
+
+def test_a_bundle_is_whole_and_small(bundle: Path):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    files = [path for path in bundle.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    there = {str(path.relative_to(bundle)) for path in files}
+    assert there == {"manifest.json", *manifest["files"]}
+    assert sum((bundle / name).stat().st_size for name in there) < MOST_BYTES
+
+
+def test_every_item_of_a_bundle_is_measured(bundle: Path, slices: Path):
+    items = read_items(bundle / ITEMS.format(arch="sm_80"))
+    found = results(slices)
+    assert set(found) == {key_of(item) for item in items}
+    assert {key: item for key, item in found.items() if item["status"] != "done"} == {}
+
+
+def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
+    """But numpy: PyTorch is imported only for the vendor's columns."""
+    code = (
+        "import sys\n"
+        "for name in ('typer', 'rich', 'platformdirs', 'filelock', 'tvm', 'onnx', 'torch',\n"
+        "             'cutlass_library', 'matplotlib', 'scipy'):\n"
+        "    sys.modules[name] = None\n"
+        "import benchmarks.gpu.worker, boltgen, jinja2, markupsafe\n"
+        "for module in (benchmarks.gpu.worker, boltgen, jinja2, markupsafe):\n"
+        f"    assert module.__file__.startswith({str(bundle)!r}), module.__file__\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd="/",
+        env={"PYTHONPATH": f"{bundle}:{bundle / 'packages'}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_slice_goes_on_where_it_was(bundle: Path, slices: Path, tmp_path: Path):
+    shutil.copytree(slices, tmp_path / "out")
+    path = tmp_path / "out" / "slice-1-of-2.json"
+    form = json.loads(path.read_text())
+    missing = next(iter(form["items"]))
+    kept = {key: item for key, item in form["items"].items() if key != missing}
+    path.write_text(json.dumps({**form, "items": kept}))
+    done = run_suite(bundle, tmp_path / "out", "--slice", "1/2")
+    assert done.returncode == 0, done.stderr
+    assert f"{missing}: done" in done.stdout
+    found = json.loads(path.read_text())["items"]
+    assert {key: found[key] for key in kept} == kept
+    assert found[missing]["status"] == "done"
+
+
+def test_a_slice_without_time_says_how_to_go_on(bundle: Path, tmp_path: Path):
+    done = run_suite(bundle, tmp_path, "--minutes", "0.01")
+    assert done.returncode == 0, done.stderr
+    assert "time is up: give the same command again to go on" in done.stdout
+    assert results(tmp_path) == {}
+
+
+def test_a_report_of_slices_has_tables_plots_and_records(slices: Path, tmp_path: Path):
+    report = make_report([slices], tmp_path)
+    assert report.folder.parent == tmp_path / "results" / "vgpu-sm-80-a100"
+    assert report.failed == 0
+    assert report.measured == len(results(slices))
+    page = (report.folder / "report.md").read_text()
+    assert "times are the virtual GPU's, modelled, not measured" in page
+    assert "| b2b/conv-56-64-64-s1 | unfused | 2.02x |" in page
+    for name in ("roofline.png", "ratios.png"):
+        assert (report.folder / name).read_bytes().startswith(b"\x89PNG")
+        assert f"![{name}]({name})" in page
+    assert report.records is not None
+    records = list(read_records(report.records))
+    assert records
+    assert all(isinstance(record.outcome, Timing) for record in records)
+    replayed = RecordedBench(report.records, "sm_80")
+    assert {outcome for _, outcome in replayed.run([records[0].trial])} == {records[0].outcome}
+
+
+def test_what_is_only_predicted_is_marked(tmp_path: Path):
+    report = make_report([], tmp_path, "sm_90")
+    page = (report.folder / "report.md").read_text()
+    assert "**Nothing here was measured.**" in page
+    assert report.measured == 0
+    rows = [line for line in page.splitlines() if line.startswith("| GEMM against cuBLAS")]
+    assert rows
+    assert all(row.endswith("| predicted |") for row in rows)
+
+
+def test_the_command_line_reports(slices: Path, tmp_path: Path):
+    runner = CliRunner()
+    done = runner.invoke(app, ["bench", "report", str(slices), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "results" / "vgpu-sm-80-a100").is_dir()
+    refused = runner.invoke(app, ["bench", "report", str(tmp_path), "-o", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert "no slices in" in refused.output
+
+
+def test_slices_of_two_devices_do_not_go_together(slices: Path, tmp_path: Path):
+    shutil.copytree(slices, tmp_path / "other")
+    path = tmp_path / "other" / "slice-2-of-2.json"
+    form = json.loads(path.read_text())
+    form["about"]["gpu"] = "another"
+    path.write_text(json.dumps(form))
+    with pytest.raises(ReportError, match="several devices"):
+        make_report([tmp_path / "other"], tmp_path)
+
+
+def test_a_folder_without_slices_is_named(tmp_path: Path):
+    with pytest.raises(ReportError, match=f"no slices in {tmp_path}"):
+        make_report([tmp_path], tmp_path)
+    (tmp_path / "slice-1-of-1.json").write_text("{")
+    with pytest.raises(ReportError, match=r"slice-1-of-1\.json is no file of results"):
+        make_report([tmp_path], tmp_path)
