@@ -24,6 +24,7 @@ from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
+from boltgen.codegen.move import MoveSource, move_symbol, render_moves
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
@@ -59,7 +60,7 @@ class PipelineOptions:
 
     `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
     type in which products are summed, `device` the one whose measurements come before those of
-    others of its architecture.
+    others of its architecture. With `planned_workspaces`, TVM passes each region its workspace.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -72,18 +73,21 @@ class PipelineOptions:
     accumulate: DType = DType.F32
     fuse: bool = True
     device: DeviceIdentity | None = None
+    planned_workspaces: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be compiled: one launch per region, one source per distinct kernel."""
+    """What is to be compiled: one launch per region, one source per distinct kernel and move."""
 
     arch: str
     decisions: tuple[Decision | ChainDecision, ...]
     launches: tuple[AnyAdapterLaunch, ...]
     kernels: tuple[KernelSource, ...]
+    moves: tuple[MoveSource, ...]
     adapter: str
     convention: Convention = Convention.RELAX
+    planned_workspaces: bool = True
 
     @property
     def adapters(self) -> tuple[tuple[str, str], ...]:
@@ -93,10 +97,21 @@ class Plan:
         """
         if self.convention is Convention.RELAX:
             return (("regions", self.adapter),)
-        return tuple(
-            (launch.region.symbol, render_adapter([launch], self.convention))
-            for launch in self.launches
-        )
+        return tuple((launch.region.symbol, self._adapter_of(launch)) for launch in self.launches)
+
+    def _adapter_of(self, launch: AnyAdapterLaunch) -> str:
+        return render_adapter([launch], self.convention, planned=self.planned_workspaces)
+
+    @property
+    def workspaces(self) -> dict[str, int]:
+        """Bytes of the workspace that TVM is to pass, for each region's symbol that needs one."""
+        sizes = {launch.region.symbol: launch.memory.workspace_bytes for launch in self.launches}
+        return {symbol: size for symbol, size in sizes.items() if size and self.planned_workspaces}
+
+    def moves_of(self, launch: AnyAdapterLaunch) -> tuple[MoveSource, ...]:
+        """The moves in a call of `launch`."""
+        symbols = {move_symbol(planned.move) for planned in launch.memory.moves}
+        return tuple(move for move in self.moves if set(move.symbols) & symbols)
 
     def kernel_of(self, launch: AnyAdapterLaunch) -> KernelSource:
         """The kernel that `launch` runs."""
@@ -107,7 +122,8 @@ class Plan:
 class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
-    For Relay there is an archive for each of the plan's kernels: see `frontend.relay.codegen`.
+    For Relay there is an archive for each of the plan's kernels, then for each of its moves: see
+    `frontend.relay.codegen`.
     """
 
     plan: Plan
@@ -142,6 +158,8 @@ def plan_regions(
     arch: str,
     convention: Convention = Convention.RELAX,
     costs: CostSource | None = None,
+    *,
+    planned_workspaces: bool = True,
 ) -> Plan:
     """Choose a kernel for each region and generate all sources; no compiler is run.
 
@@ -163,13 +181,16 @@ def plan_regions(
             decisions.append(single := next(chosen))
             launches.append(_launch(region, single, arch))
     specs = dict.fromkeys(launch.spec for launch in launches)
+    moves = dict.fromkeys(planned.move for launch in launches for planned in launch.memory.moves)
     return Plan(
         arch=arch,
         decisions=tuple(decisions),
         launches=tuple(launches),
         kernels=tuple(render_kernel(spec) for spec in specs),
-        adapter=render_adapter(launches, convention),
+        moves=tuple(render_moves([move], arch) for move in moves),
+        adapter=render_adapter(launches, convention, planned=planned_workspaces),
         convention=convention,
+        planned_workspaces=planned_workspaces,
     )
 
 
@@ -218,7 +239,9 @@ def build_regions(
         summed = [region.accumulating_in(chosen.accumulate) for region in regions]
         tools = chosen.toolchain or find_toolchain(chosen.settings)
         with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
-            plan = plan_regions(summed, arch, convention, costs)
+            plan = plan_regions(
+                summed, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
+            )
     with chosen.phases.phase("compile kernels"):
         return build_plan(plan, replace(chosen, toolchain=tools))
 
@@ -230,6 +253,7 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
     units = [
         *(adapter_unit(name, text, tools) for name, text in plan.adapters),
         *(kernel_unit(kernel, tools, options.device_code) for kernel in plan.kernels),
+        *(kernel_unit(move, tools, options.device_code) for move in plan.moves),
     ]
     outcomes = compile_all(
         units,
@@ -239,7 +263,7 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         title="kernels",
     )
     objects = objects_or_raise(outcomes)
-    kernels = objects[-len(plan.kernels) :] if plan.convention is Convention.RELAY else []
+    kernels = objects[len(plan.adapters) :] if plan.convention is Convention.RELAY else []
     return BuiltRegions(
         plan=plan,
         objects=tuple(compiled.path for compiled in objects),

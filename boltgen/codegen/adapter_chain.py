@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from boltgen.codegen.adapter_memory import CallMemory, a_call, call_memory, d_call
 from boltgen.codegen.adapter_tensors import (
     Field,
     convolution_sizes,
@@ -71,6 +72,13 @@ class ChainAdapterLaunch:
         return "boltgen_conv2d_chain_args" if is_conv else "boltgen_gemm_chain_args"
 
     @property
+    def memory(self) -> CallMemory:
+        """The moves of a call, and their workspace; the kernel needs none."""
+        region = self.region
+        first, last = region.chain.layers[0].problem, region.chain.layers[-1].problem
+        return call_memory(first, last, region.a_stored, region.d_stored, kernel_bytes=0)
+
+    @property
     def comment(self) -> Iterator[str]:
         """Comment lines that say what is computed."""
         for index, layer in enumerate(self.region.chain.layers):
@@ -82,9 +90,8 @@ class ChainAdapterLaunch:
         region = self.region
         first, last = region.chain.layers[0].problem, region.chain.layers[-1].problem
         yield from self._sizes()
-        yield "a", data_call(region.a, "A", first.in_dtype, tensor_shapes(first)[0])
-        d = tensor_shapes(last)[2]
-        yield "d", data_call(region.parameter_count, "D", last.out_dtype, d, tensor="output")
+        yield "a", a_call(region, first.in_dtype, tensor_shapes(first)[0])
+        yield "d", d_call(region, last.out_dtype, tensor_shapes(last)[2])
         for index, roles in enumerate(region.layers):
             shown, executed = region.chain.layers[index], self.chain.layers[index]
             where, who = f"layers[{index}].", f"layer {index} "

@@ -22,10 +22,11 @@ _KIND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveSource:
-    """The `.cu` of moves for `arch`; each has a C entry that takes `boltgen_move_args`."""
+    """The `.cu` of moves for `arch`; each of `symbols` is a C entry taking `boltgen_move_args`."""
 
     arch: str
     symbol: str
+    symbols: tuple[str, ...]
     text: str
 
 
@@ -46,7 +47,8 @@ def render_moves(moves: Sequence[Move], arch: str) -> MoveSource:
         headers=_HEADERS,
         kernels=tuple(_body(move) for move in distinct),
     )
-    return MoveSource(arch=arch, symbol=symbol, text=render(view))
+    symbols = tuple(map(move_symbol, distinct))
+    return MoveSource(arch=arch, symbol=symbol, symbols=symbols, text=render(view))
 
 
 def _body(move: Move) -> str:

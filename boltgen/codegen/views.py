@@ -129,7 +129,6 @@ class KernelDeclaration:
     """A kernel's C entry, as an adapter declares it."""
 
     symbol: str
-    workspace_symbol: str
     args_type: str
 
 
@@ -143,7 +142,10 @@ class ArgumentField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRegion:
-    """One TVM function; `label` is a string literal, `comment` comment lines."""
+    """One TVM function; `label` is a string literal, `comment` comment lines.
+
+    `workspace` are the statements that say what of the call's workspace is for what.
+    """
 
     symbol: str
     label: str
@@ -151,6 +153,7 @@ class AdapterRegion:
     parameters: str
     kernel: KernelDeclaration
     fields: tuple[ArgumentField, ...]
+    workspace: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import Chain, chain_of
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.move import Form
 from boltgen.ir.problem import Problem
 
 
@@ -33,13 +34,25 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How TVM has a tensor that the kernel wants in NHWC and FP16, or with more or less channels.
+
+    A matrix is stored as one image of NHWC, its columns the channels.
+    """
+
+    form: Form
+    channels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """One external function: a problem, its epilogue, and the roles of its parameters.
 
     One parameter may have several roles (a residual that is also the activation), so roles are
     indices, not an order. `symbol` is the external function's name, `label` its operators for
     people ("conv2d + add + relu"). `note` says why it is not one kernel with a neighbour, where
-    there is something to say.
+    there is something to say. `a_stored` and `d_stored` say how TVM has A and D where that is not
+    how the kernel takes them: the region's call then moves them.
     """
 
     symbol: str
@@ -51,6 +64,8 @@ class Region:
     b: int
     operands: tuple[Operand, ...] = ()
     note: str = ""
+    a_stored: Stored | None = None
+    d_stored: Stored | None = None
 
     def accumulating_in(self, dtype: DType) -> Region:
         """The same region, its products summed in `dtype`."""
@@ -74,7 +89,8 @@ class LayerRoles:
 class ChainRegion:
     """One external function that computes a chain; `a` is the first layer's.
 
-    `note` says why it is one kernel, and why not with a further neighbour.
+    `note` says why it is one kernel, and why not with a further neighbour; `a_stored` and
+    `d_stored` are those of `Region`.
 
     Raises:
         InvalidProblemError: there are not as many roles as layers.
@@ -87,6 +103,8 @@ class ChainRegion:
     a: int
     layers: tuple[LayerRoles, ...]
     note: str = ""
+    a_stored: Stored | None = None
+    d_stored: Stored | None = None
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.chain.layers):

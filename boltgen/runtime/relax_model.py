@@ -33,7 +33,8 @@ class Model(model.Model):
         options: PipelineOptions,
     ) -> list[Path]:
         del options
-        module = relax.attach(self._module, built.objects, built.symbols)
+        workspaces = built.plan.workspaces
+        module = relax.attach(self._module, built.objects, built.symbols, workspaces)
         self._executable, sources = link.build_library(module, arch, tools, cache)
         return sources
 

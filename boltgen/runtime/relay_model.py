@@ -34,7 +34,9 @@ class Model(model.Model):
         options: PipelineOptions,
     ) -> list[Path]:
         codegen.remember(built)
-        module = steps.mark(self._module, arch=arch.name, options=options)
+        module = steps.mark(
+            self._module, arch=arch.name, options=options, workspaces=built.plan.workspaces
+        )
         self._executable, sources = relay_link.build_library(module, arch, tools, cache)
         return sources
 

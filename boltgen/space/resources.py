@@ -5,12 +5,17 @@ Shared memory follows from CUTLASS's headers; registers are an estimate, since p
 
 from __future__ import annotations
 
+import math
+
 from boltgen.ir.dtypes import DType
+from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
 from boltgen.space.config import Cutlass2Config
 
 _WARP = 32
 _REGISTER_BYTES = 4
 _ROW_PADDING_BYTES = 32
+# Semaphores end on a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
+_CACHE_LINE_BYTES = 128
 # Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
 # GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
 BOOKKEEPING_REGISTERS = 40
@@ -41,6 +46,21 @@ def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
 def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
     """Dynamic shared memory of a threadblock."""
     return max(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+
+
+def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
+    """Global memory for the partial sums of a product whose K is split, 0 where it is not.
+
+    A semaphore for each tile of the output, then a tile of FP32 for each. Source:
+    templates/include/boltgen/launch.h, SplitWorkspace; a kernel says the same of itself.
+    """
+    if config.split_k == 1 or isinstance(problem, BatchedGemm):
+        return 0
+    gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
+    tile = config.threadblock
+    tiles = math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
+    semaphores = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    return semaphores + tiles * tile.m * tile.n * DType.F32.size_bytes
 
 
 def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:

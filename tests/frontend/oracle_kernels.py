@@ -65,7 +65,7 @@ class Model:
         self.regions = regions(self.annotated)
         for region in self.regions:
             _register(region)
-        compiled = tvm.compile(attach(self.annotated, [], []), target="llvm")
+        compiled = tvm.compile(attach(self.annotated, [], [], {}), target="llvm")
         self._machine = relax.VirtualMachine(compiled, tvm.cpu())
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:

@@ -17,10 +17,12 @@ from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.library import render_library
+from boltgen.codegen.move import render_moves
 from boltgen.ir import reference
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.ir.region import Operand, Region
+from boltgen.ir.region import Operand, Region, Stored
 from boltgen.settings import settings_from
 from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES, KernelCase
@@ -41,11 +43,14 @@ def _launch(name: str, problem: Problem, executed: Problem, **changes: Any) -> A
         a=1,
         b=0,
         operands=(Operand(parameter=2), Operand(parameter=3, batched=batched)),
+        a_stored=changes.pop("a_stored", None),
+        d_stored=changes.pop("d_stored", None),
     )
     spec = kernel_spec(executed, EPILOGUE, CONFIGS["sm80_small"][1], "sm_80")
     return AdapterLaunch(region=region, problem=executed, spec=spec, **changes)
 
 
+NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 _POINTWISE = Conv2d(n=2, h=9, w=7, c=72, k=136, r=1, s=1)
 _CONV = Conv2d(n=1, h=9, w=7, c=72, k=136, r=3, s=3, padding=(1, 1, 1, 1))
 _BATCHED = BatchedGemm(batch=3, m=70, n=72, k=40, b_batched=False)
@@ -56,6 +61,22 @@ LAUNCHES = {
     "split": _launch("split", _CONV, _CONV, split_k=3),
     "batched": _launch("batched", _BATCHED, _BATCHED),
     "dense": _launch("dense", Gemm(m=70, n=72, k=40), Gemm(m=70, n=72, k=40)),
+    # A as TVM has it is cast, transposed and padded on the way in; D all of that on the way out.
+    "moved": _launch(
+        "moved",
+        _CONV,
+        _CONV,
+        split_k=3,
+        a_stored=Stored(form=NCHW_F32, channels=70),
+        d_stored=Stored(form=NCHW_F32, channels=131),
+    ),
+    "padded": _launch(
+        "padded",
+        Gemm(m=70, n=72, k=40),
+        Gemm(m=70, n=72, k=40),
+        a_stored=Stored(form=NHWC_F16, channels=37),
+        d_stored=Stored(form=NHWC_F16, channels=67),
+    ),
 }
 
 
@@ -67,6 +88,12 @@ class Regions:
     tensor: Any
     gpu: Any
     cpu: Any
+
+    def __call__(self, name: str, *tensors: Any) -> None:
+        """Call a region, with a workspace of the size that it is planned with."""
+        size = LAUNCHES[name].memory.workspace_bytes
+        workspace = [self.tensor(np.full(size, 0xFF, np.uint8), self.gpu)] if size else []
+        self.module[name](*tensors, *workspace)
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +109,14 @@ def regions(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Regions:
     source = KernelSource(
         spec=specs[0], symbol="adapted", workspace_symbol="", text=render_library(specs)
     )
-    kernel = objects_or_raise(
-        compile_all([kernel_unit(source, tools, DeviceCode.PTX)], cache, jobs=1)
-    )[0]
+    planned = (planned for launch in launches for planned in launch.memory.moves)
+    moves = render_moves([one.move for one in planned], "sm_80")
+    units = [kernel_unit(each, tools, DeviceCode.PTX) for each in (source, moves)]
+    kernels = [kernel.path for kernel in objects_or_raise(compile_all(units, cache, jobs=1))]
     adapter = compile_unit(adapter_unit("test", render_adapter(launches), tools), cache)
     assert isinstance(adapter, CompiledObject), adapter.message
     path = tmp_path_factory.mktemp("regions") / "libregions.so"
-    link_shared([adapter.path, kernel.path], path, tools)
+    link_shared([adapter.path, *kernels], path, tools)
     return Regions(tvm.runtime.load_module(str(path)), tvm.runtime.tensor, tvm.cuda(0), tvm.cpu(0))
 
 
@@ -107,20 +135,116 @@ def _arguments(launch: AdapterLaunch, rng: np.random.Generator) -> list[np.ndarr
     return [inputs.b, inputs.a, bias, residual, output]
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", ["pointwise", "split", "batched", "dense"])
 def test_region_agrees_with_the_oracle(
     name: str, regions: Regions, rng: np.random.Generator
 ) -> None:
     launch = LAUNCHES[name]
     arrays = _arguments(launch, rng)
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
-    regions.module[name](*tensors)
+    regions(name, *tensors)
     weight, activation, *operands, _ = arrays
     graph = (launch.region.problem, EPILOGUE, activation, weight, operands)
     agreement = reference.compare(
         tensors[-1].numpy(), reference.run(*graph), reference.error_bound(*graph)
     )
     assert agreement.within, str(agreement)
+
+
+@pytest.mark.parametrize("name", ["moved", "padded"])
+def test_a_region_moves_what_it_reads_and_writes(
+    name: str, regions: Regions, cuda: Cuda, rng: np.random.Generator
+) -> None:
+    launch = LAUNCHES[name]
+    before, after = launch.memory.moves
+    weight, activation, *operands = _arguments(launch, rng)[:-1]
+    rows = (*before.rows, 1) if name == "padded" else (1, 9, 7)
+    stored = activation.reshape(*rows, -1)[..., : before.source_channels]
+    if before.move.source == NCHW_F32:
+        stored = np.ascontiguousarray(stored.transpose(0, 3, 1, 2)).astype(np.float32)
+    computed = reference_move(before.move, stored, before.target_channels)
+    graph = (
+        launch.region.problem,
+        EPILOGUE,
+        computed.reshape(activation.shape),
+        weight,
+        operands,
+    )
+    wanted = reference.run(*graph).astype(np.float16)
+    back = Move(source=NHWC_F16, target=after.move.target)
+    shape = (*rows, after.source_channels)
+    expected = reference_move(back, wanted.reshape(shape), after.target_channels)
+    arrays = [weight, np.ascontiguousarray(stored.reshape(_shape(name, stored))), *operands]
+    made = regions.tensor(
+        np.full(expected.reshape(_shape(name, expected)).shape, np.nan, expected.dtype), regions.gpu
+    )
+    regions(name, *(regions.tensor(array, regions.gpu) for array in arrays), made)
+    found = made.numpy().reshape(expected.shape)
+    # Both round to FP16; sums in another order may fall to the other side of a tie.
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=2**-9)
+
+
+def _shape(name: str, array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    return (-1, array.shape[-1])[:2] if name == "padded" else array.shape
+
+
+@pytest.mark.parametrize("name", ["split", "moved"])
+def test_a_call_allocates_nothing(
+    name: str, regions: Regions, cuda: Cuda, rng: np.random.Generator
+) -> None:
+    tensors = [regions.tensor(array, regions.gpu) for array in _arguments(LAUNCHES[name], rng)]
+    if name == "moved":
+        tensors[1] = regions.tensor(np.zeros((1, 70, 9, 7), np.float32), regions.gpu)
+        tensors[4] = regions.tensor(np.zeros((1, 131, 9, 7), np.float32), regions.gpu)
+    size = LAUNCHES[name].memory.workspace_bytes
+    before = regions.tensor(np.zeros(size, np.uint8), regions.gpu)
+    for _ in range(3):
+        regions.module[name](*tensors, before)
+    after = regions.tensor(np.zeros(1, np.uint8), regions.gpu)
+    numbers = {one.address: one.number for one in cuda.vgpu.leaks()}
+    # Every allocation has a number of its own, stream-ordered ones and those freed included.
+    assert numbers[after.data_ptr()] == numbers[before.data_ptr()] + 1
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4])
+def test_a_tensor_that_begins_between_two_vectors_is_refused(
+    index: int, regions: Regions, rng: np.random.Generator
+) -> None:
+    arrays = _arguments(LAUNCHES["dense"], rng)
+    tensors = [regions.tensor(array, regions.gpu) for array in arrays]
+    longer = np.append(arrays[index].reshape(-1), np.zeros(8, np.float16))
+    memory = regions.tensor(longer, regions.gpu)
+    tensors[index] = memory._create_view(arrays[index].shape, relative_byte_offset=2)
+    with pytest.raises(Exception, match=r"boltgen region dense .* needs 16-byte alignment"):
+        regions("dense", *tensors)
+
+
+def test_a_slice_that_begins_at_a_vector_is_read_from_there(
+    regions: Regions, rng: np.random.Generator
+) -> None:
+    arrays = _arguments(LAUNCHES["dense"], rng)
+    tensors = [regions.tensor(array, regions.gpu) for array in arrays]
+    regions("dense", *tensors)
+    expected = tensors[-1].numpy()
+    for index, array in enumerate(arrays[:-1]):
+        shifted = np.append(np.full(8, np.nan, np.float16), array.reshape(-1))
+        memory = regions.tensor(shifted, regions.gpu)
+        view = memory._create_view(array.shape, relative_byte_offset=16)
+        moved = [*tensors[:index], view, *tensors[index + 1 :]]
+        regions("dense", *moved)
+        np.testing.assert_array_equal(moved[-1].numpy(), expected)
+
+
+def test_the_planned_workspace_is_what_the_kernel_asks_for(
+    regions: Regions, rng: np.random.Generator
+) -> None:
+    size = LAUNCHES["split"].memory.workspace_bytes
+    tensors = [regions.tensor(a, regions.gpu) for a in _arguments(LAUNCHES["split"], rng)]
+    small = regions.tensor(np.zeros(size - 1, np.uint8), regions.gpu)
+    with pytest.raises(
+        Exception, match=rf"its workspace has {size - 1} bytes, and it needs {size}"
+    ):
+        regions.module["split"](*tensors, small)
 
 
 def test_leading_dimensions_of_a_product_are_free(
@@ -135,7 +259,7 @@ def test_leading_dimensions_of_a_product_are_free(
         output.reshape(7, 10, 72),
     ]
     tensors = [regions.tensor(array, regions.gpu) for array in shaped]
-    regions.module["dense"](*tensors)
+    regions("dense", *tensors)
     assert not np.isnan(tensors[-1].numpy()).any()
 
 
@@ -172,7 +296,7 @@ def test_a_wrong_tensor_is_named(
     arrays[index] = np.ascontiguousarray(change(arrays[index]))
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
     with pytest.raises(Exception, match=r'boltgen region pointwise \(pointwise "quoted"') as caught:
-        regions.module["pointwise"](*tensors)
+        regions("pointwise", *tensors)
     assert caught.match(message)
 
 
@@ -181,4 +305,4 @@ def test_a_tensor_in_host_memory_is_named(regions: Regions, rng: np.random.Gener
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
     tensors[2] = regions.tensor(arrays[2], regions.cpu)
     with pytest.raises(Exception, match=r"parameter 2 .*expected a CUDA tensor, got device type 1"):
-        regions.module["pointwise"](*tensors)
+        regions("pointwise", *tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.kernel import KernelSpec, kernel_spec
+from boltgen.space.resources import split_workspace_bytes
 from tests.cases import CONFIGS, EPILOGUES, split_k_cases
 from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelError, KernelLibrary
 
@@ -121,7 +123,10 @@ def test_conv2d_refuses(
 def test_workspace_holds_a_semaphore_and_a_tile_of_fp32_for_each_block(
     kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
+    planned = replace(GEMM.config, split_k=3)
     tiles = 3 * 3  # of 64 x 64, for 150 x 136
+    assert split_workspace_bytes(Gemm(m=150, n=136, k=264), planned) == 128 + tiles * 64 * 64 * 4
+    assert split_workspace_bytes(Gemm(m=150, n=136, k=264), GEMM.config) == 0
     args = gemm_args()
     query = kernels[GEMM].workspace_bytes
     assert query(kernel_symbol(GEMM), args) == 0

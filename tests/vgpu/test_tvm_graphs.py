@@ -77,7 +77,7 @@ for turn in range(3):
     launched.append([(launch.kernel, launch.grid) for launch in device.vgpu.launches()])
 assert launched[1] == launched[2] and len(launched[1]) >= 4, launched
 assert sorted(set(launched[0])) == sorted(set(launched[1]))
-# The long product is split along K: its workspace is memory of the graph's own.
+# The long product is split along K: its workspace is one of the tensors that TVM has planned.
 assert not partitioned or any(grid[2] > 1 for _, grid in launched[1]), launched
 findings = [finding.message for finding in device.vgpu.findings()]
 assert not findings, findings

@@ -44,7 +44,9 @@ def generate(
     if OBJECTS in options:
         objects = [Path(str(path)) for path in options[OBJECTS]]
         return libraries(objects, [str(symbol) for symbol in options[SYMBOLS]])
-    built = pipeline.build_regions(lower_all(functions), str(options[ARCH]))
+    # Nobody adds workspaces to the calls behind RunCodegen's back.
+    unplanned = pipeline.PipelineOptions(planned_workspaces=False)
+    built = pipeline.build_regions(lower_all(functions), str(options[ARCH]), unplanned)
     return libraries(built.objects, built.symbols)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tvm
@@ -13,6 +13,7 @@ from boltgen.frontend.relax import codegen
 from boltgen.frontend.relax.normalise import normalise as _normalise
 from boltgen.frontend.relax.patterns import annotate as _annotate
 from boltgen.frontend.relax.patterns import is_region, regions
+from boltgen.frontend.relax.workspaces import with_workspaces
 from boltgen.ir.chain import Cutter, separate
 
 
@@ -47,7 +48,7 @@ def compile_regions(
     """
     # Not left to the hook: through TVM's foreign function interface an error loses its type.
     built = pipeline.build_regions(regions(module), arch, options)
-    return attach(module, built.objects, built.symbols)
+    return attach(module, built.objects, built.symbols, built.plan.workspaces)
 
 
 def partition(
@@ -72,16 +73,22 @@ def partition(
     return compile_regions(annotated, arch=arch, options=chosen)
 
 
-def attach(module: tvm.IRModule, objects: Sequence[Path], symbols: Sequence[str]) -> tvm.IRModule:
+def attach(
+    module: tvm.IRModule,
+    objects: Sequence[Path],
+    symbols: Sequence[str],
+    workspaces: Mapping[str, int],
+) -> tvm.IRModule:
     """An annotated module with kernels attached that were built before.
 
-    `objects` are what `pipeline.build_regions` made of `regions(module)`.
+    `objects` are what `pipeline.build_regions` made of `regions(module)`, `workspaces` the bytes
+    that its plan wants.
     """
     options: dict[str, object] = {
         codegen.OBJECTS: [str(path) for path in objects],
         codegen.SYMBOLS: list(symbols),
     }
-    return _run_codegen(module, options)
+    return with_workspaces(_run_codegen(module, options), workspaces)
 
 
 def _run_codegen(module: tvm.IRModule, options: dict[str, object]) -> tvm.IRModule:

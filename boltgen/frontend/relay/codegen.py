@@ -24,10 +24,10 @@ ACCUMULATE = "boltgen_accumulate"
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """What one region is linked from: its adapter, and the archive that has its kernel."""
+    """What one region is linked from: its adapter, and the archives of its kernel and moves."""
 
     adapter: Path
-    kernels: Path
+    archives: tuple[Path, ...]
 
 
 # By architecture and region: what was built in this process.
@@ -40,20 +40,25 @@ def _key(arch: str, region: object) -> str:
 
 def remember(built: BuiltRegions) -> None:
     """Let the hook hand out these regions."""
-    archives = dict(zip(built.plan.kernels, built.archives, strict=True))
-    for launch, adapter in zip(built.plan.launches, built.adapters, strict=True):
-        kernel = built.plan.kernel_of(launch)
-        _built[_key(built.plan.arch, launch.region)] = _Objects(adapter, archives[kernel])
+    plan = built.plan
+    symbols = [kernel.symbol for kernel in plan.kernels] + [move.symbol for move in plan.moves]
+    archives = dict(zip(symbols, built.archives, strict=True))
+    for launch, adapter in zip(plan.launches, built.adapters, strict=True):
+        kernels = [plan.kernel_of(launch).symbol]
+        kernels += [move.symbol for move in plan.moves_of(launch)]
+        objects = _Objects(adapter, tuple(archives[symbol] for symbol in kernels))
+        _built[_key(plan.arch, launch.region)] = objects
 
 
 def module_of(symbol: str, objects: _Objects) -> tvm.runtime.Module:
     """The module that TVM links.
 
-    The kernel is in an archive: regions share kernels, and a linker takes each archive's member
-    once, however often the archive is named.
+    Kernels are in archives: regions share them, and a linker takes each archive's member once,
+    however often the archive is named.
     """
     module = tvm.runtime.load_static_library(str(objects.adapter), [symbol])
-    module.import_module(tvm.runtime.load_static_library(str(objects.kernels), []))
+    for path in objects.archives:
+        module.import_module(tvm.runtime.load_static_library(str(path), []))
     return module
 
 
@@ -70,7 +75,8 @@ def generate(function: relay.Function) -> tvm.runtime.Module:
     accumulate = DType(str(function.attrs[ACCUMULATE]))
     key = _key(arch, region.accumulating_in(accumulate))
     if key not in _built:  # a module that another process has partitioned
-        options = PipelineOptions(accumulate=accumulate)
+        is_planned = isinstance(function.body, relay.Tuple)
+        options = PipelineOptions(accumulate=accumulate, planned_workspaces=is_planned)
         remember(build_regions([region], arch, options, Convention.RELAY))
     return module_of(region.symbol, _built[key])
 

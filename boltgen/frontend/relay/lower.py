@@ -11,6 +11,7 @@ from boltgen.frontend.carving import NOTE
 from boltgen.frontend.lowering import label, lower_graph
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
+from boltgen.frontend.relay.workspaces import result_of
 from boltgen.ir.region import AnyRegion, Rejected
 
 __all__ = ["label", "lower"]
@@ -21,7 +22,8 @@ def lower(function: relay.Function) -> AnyRegion | Rejected:
 
     The function's types are known; its attribute "global_symbol" becomes the region's symbol.
     """
-    translation = translate(function)
+    computed = relay.Function(function.params, result_of(function))
+    translation = translate(computed)
     symbol = str(function.attrs["global_symbol"])
     note = function_attribute(function, NOTE) or ""
     return lower_graph(translation.graph, symbol, translation.leaves, function.params, note)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 
 from boltgen import pipeline
@@ -10,6 +12,7 @@ from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.normalise import normalise as _normalise
 from boltgen.frontend.relay.patterns import annotate as _annotate
 from boltgen.frontend.relay.patterns import is_region, regions
+from boltgen.frontend.relay.workspaces import with_workspaces
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.region import Convention
 
@@ -49,11 +52,17 @@ def compile_regions(
     # Not left to the hook: through TVM's foreign function interface an error loses its type.
     built = pipeline.build_regions(regions(module), arch, chosen, Convention.RELAY)
     codegen.remember(built)
-    return mark(module, arch=arch, options=chosen)
+    return mark(module, arch=arch, options=chosen, workspaces=built.plan.workspaces)
 
 
-def mark(module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions) -> tvm.IRModule:
-    """An annotated module whose regions say how they are to be built."""
+def mark(
+    module: tvm.IRModule,
+    *,
+    arch: str,
+    options: pipeline.PipelineOptions,
+    workspaces: Mapping[str, int],
+) -> tvm.IRModule:
+    """An annotated module whose regions say how they are to be built, and return `workspaces`."""
     codegen.register()
     functions = {
         gvar: codegen.marked(function, arch, options.accumulate)
@@ -61,7 +70,8 @@ def mark(module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions) 
         else function
         for gvar, function in module.functions.items()
     }
-    return tvm.IRModule(functions, module.type_definitions)
+    marked = tvm.IRModule(functions, module.type_definitions)
+    return with_workspaces(marked, workspaces)
 
 
 def partition(

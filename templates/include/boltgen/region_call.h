@@ -54,6 +54,17 @@ struct RegionError : std::runtime_error {
   char const* kind;
 };
 
+/// A move's C entry.
+using MoveFunction = int (*)(boltgen_move_args const*, boltgen_status*);
+
+/// The sizes in `boltgen_move_args`.
+struct MoveSizes {
+  int32_t n;
+  int32_t pixels;
+  int32_t source_c;
+  int32_t target_c;
+};
+
 /// One call of a region. Errors name the region, the parameter, what was expected and what came.
 class RegionCall {
  public:
@@ -67,18 +78,58 @@ class RegionCall {
     return tensor.data;
   }
 
-  /// Runs the kernel on `stream`, with workspace that is allocated and freed on it.
+  /// Takes the workspace that TVM has planned for the call; `bytes` of it are used.
+  void workspace(Tensor const& tensor, size_t bytes) {
+    check_device(tensor, -1, "workspace");
+    size_t const planned = bytes_of(tensor);
+    if (planned < bytes) {
+      fail("ValueError", region() + "its workspace has " + std::to_string(planned) +
+                             " bytes, and it needs " + std::to_string(bytes) +
+                             ": partition the model again");
+    }
+    workspace_ = tensor.data;
+    workspace_bytes_ = bytes;
+  }
+
+  /// The workspace for a module in which TVM has planned none: stream-ordered memory.
+  void allocate_workspace(size_t bytes) { workspace_bytes_ = bytes; }
+
+  /// A is moved before the kernel runs, to `offset` bytes into the workspace.
+  void move_before(MoveFunction move, MoveSizes sizes, size_t offset) {
+    before_ = {move, sizes, offset};
+  }
+
+  /// The kernel writes to `offset` bytes into the workspace; from there the result is moved to D.
+  void move_after(MoveFunction move, MoveSizes sizes, size_t offset) {
+    after_ = {move, sizes, offset};
+  }
+
+  /// Runs the kernel on `stream`, and the moves before and after it. Where TVM planned the
+  /// workspace, nothing is allocated; nothing ever waits.
   template <typename Args>
-  void run(Args& args, int (*kernel)(Args const*, boltgen_status*),
-           size_t (*workspace_bytes)(Args const*), void* stream) {
+  void run(Args& args, int (*kernel)(Args const*, boltgen_status*), void* stream) {
     DeviceGuard const guard(*this, device_id_);
-    Workspace const workspace(*this, workspace_bytes(&args), static_cast<cudaStream_t>(stream));
-    args.workspace = workspace.pointer;
-    args.workspace_bytes = workspace.bytes;
+    bool const allocates = workspace_bytes_ > 0 && workspace_ == nullptr;
+    StreamMemory const own(*this, allocates ? workspace_bytes_ : 0,
+                           static_cast<cudaStream_t>(stream));
+    char* const base = static_cast<char*>(allocates ? own.pointer : workspace_);
+    args.workspace = base;
+    args.workspace_bytes = workspace_bytes_;
     args.stream = stream;
+    void* const result = args.d;
+    if (before_.move != nullptr) {
+      run_move(before_, args.a, base + before_.offset, stream);
+      args.a = base + before_.offset;
+    }
+    if (after_.move != nullptr) {
+      args.d = base + after_.offset;
+    }
     boltgen_status status;
     if (kernel(&args, &status) != BOLTGEN_OK) {
       fail("RuntimeError", region() + status.message);
+    }
+    if (after_.move != nullptr) {
+      run_move(after_, args.d, result, stream);
     }
   }
 
@@ -145,24 +196,39 @@ class RegionCall {
     bool changed = false;
   };
 
+  /// A move of the call, and where in the workspace one of its sides is.
+  struct PlannedMove {
+    MoveFunction move = nullptr;
+    MoveSizes sizes{};
+    size_t offset = 0;
+  };
+
+  void run_move(PlannedMove const& planned, void const* source, void* target, void* stream) const {
+    MoveSizes const& sizes = planned.sizes;
+    boltgen_move_args const args{sizes.n, sizes.pixels, sizes.source_c, sizes.target_c,
+                                 source,  target,       stream};
+    boltgen_status status;
+    if (planned.move(&args, &status) != BOLTGEN_OK) {
+      fail("RuntimeError", region() + status.message);
+    }
+  }
+
   /// Stream-ordered memory: no synchronisation, and it can be captured into a graph.
-  struct Workspace {
-    Workspace(RegionCall const& call, size_t bytes, cudaStream_t stream)
-        : bytes(bytes), stream(stream) {
+  struct StreamMemory {
+    StreamMemory(RegionCall const& call, size_t bytes, cudaStream_t stream) : stream(stream) {
       if (bytes > 0) {
         call.check(cudaMallocAsync(&pointer, bytes, stream), "cannot allocate workspace");
       }
     }
-    ~Workspace() {
+    ~StreamMemory() {
       if (pointer != nullptr) {
         cudaFreeAsync(pointer, stream);
       }
     }
-    Workspace(Workspace const&) = delete;
-    Workspace& operator=(Workspace const&) = delete;
+    StreamMemory(StreamMemory const&) = delete;
+    StreamMemory& operator=(StreamMemory const&) = delete;
 
     void* pointer = nullptr;
-    size_t bytes;
     cudaStream_t stream;
   };
 
@@ -209,6 +275,14 @@ class RegionCall {
     return false;
   }
 
+  static size_t bytes_of(Tensor const& tensor) {
+    size_t bytes = size_t(tensor.bits) * tensor.lanes / 8;
+    for (int i = 0; i < tensor.rank; ++i) {
+      bytes *= size_t(tensor.shape[i]);
+    }
+    return bytes;
+  }
+
   static std::string shape_text(int64_t const* begin, int64_t const* end) {
     std::string text = "(";
     for (int64_t const* extent = begin; extent != end; ++extent) {
@@ -251,6 +325,9 @@ class RegionCall {
   char const* symbol_;
   char const* label_;
   int device_id_ = -1;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
+  PlannedMove before_, after_;
 };
 
 }  // namespace boltgen

@@ -23,27 +23,35 @@ class TvmCall : public RegionCall {
 
   void* data(TensorView const& view, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
-    DLDataType const dtype = view.dtype();
-    Tensor const tensor{static_cast<char*>(view.data_ptr()) + view.byte_offset(),
-                        view.device().device_type,
-                        view.device().device_id,
-                        dtype.code,
-                        dtype.bits,
-                        dtype.lanes,
-                        view.ndim(),
-                        view.shape().data(),
-                        view.strides().data()};
+    Tensor const tensor = described(view);
     return raising([&] { return RegionCall::data(tensor, index, role, type, shape, rank); });
   }
 
+  void workspace(TensorView const& view, size_t bytes) {
+    Tensor const tensor = described(view);
+    raising([&] { RegionCall::workspace(tensor, bytes); });
+  }
+
   template <typename Args>
-  void run(Args& args, int (*kernel)(Args const*, boltgen_status*),
-           size_t (*workspace_bytes)(Args const*)) {
+  void run(Args& args, int (*kernel)(Args const*, boltgen_status*)) {
     void* const stream = TVMFFIEnvGetStream(kCudaDevice, device_id());
-    raising([&] { RegionCall::run(args, kernel, workspace_bytes, stream); });
+    raising([&] { RegionCall::run(args, kernel, stream); });
   }
 
  private:
+  static Tensor described(TensorView const& view) {
+    DLDataType const dtype = view.dtype();
+    return {static_cast<char*>(view.data_ptr()) + view.byte_offset(),
+            view.device().device_type,
+            view.device().device_id,
+            dtype.code,
+            dtype.bits,
+            dtype.lanes,
+            view.ndim(),
+            view.shape().data(),
+            view.strides().data()};
+  }
+
   /// What `action` returns; an error becomes the Python exception that it names.
   template <typename Action>
   static std::invoke_result_t<Action> raising(Action const& action) {

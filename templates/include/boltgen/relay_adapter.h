@@ -75,10 +75,14 @@ inline TensorView view(boltgen_tvm_value value, int type_code, char const* symbo
 
 /// The stream on which TVM works in this thread.
 inline cudaStream_t current_stream() {
-  void* function = nullptr;
-  if (TVMFuncGetGlobal("runtime.get_cuda_stream", &function) != 0 || function == nullptr) {
-    throw std::runtime_error("boltgen: TVM's CUDA runtime has no runtime.get_cuda_stream");
-  }
+  // Asked for once: each answer is a new object that TVM never frees.
+  static void* const function = [] {
+    void* found = nullptr;
+    if (TVMFuncGetGlobal("runtime.get_cuda_stream", &found) != 0 || found == nullptr) {
+      throw std::runtime_error("boltgen: TVM's CUDA runtime has no runtime.get_cuda_stream");
+    }
+    return found;
+  }();
   boltgen_tvm_value result{};
   int type_code = 0;
   if (TVMFuncCall(function, nullptr, nullptr, 0, &result, &type_code) != 0) {
@@ -110,11 +114,19 @@ class TvmCall : public RegionCall {
     return staged.data;
   }
 
+  void workspace(Tensor const& tensor, size_t bytes) {
+    if (tensor.device_type == kHostDevice) {
+      allocate_workspace(bytes);  // with the copies of the other tensors
+    } else {
+      RegionCall::workspace(tensor, bytes);
+    }
+  }
+
   template <typename Args>
-  void run(Args& args, int (*kernel)(Args const*, boltgen_status*),
-           size_t (*workspace_bytes)(Args const*)) {
-    RegionCall::run(args, kernel, workspace_bytes, stream_);
-    check(staging_.to_host(args.d), "cannot copy the result to host memory");
+  void run(Args& args, int (*kernel)(Args const*, boltgen_status*)) {
+    void* const result = args.d;
+    RegionCall::run(args, kernel, stream_);
+    check(staging_.to_host(result), "cannot copy the result to host memory");
   }
 
  private:

@@ -72,7 +72,7 @@ def _run(module: tvm.IRModule, folder: Path) -> np.ndarray:
 
 def test_attached_objects_are_linked_and_called(objects: list[Path], tmp_path: Path) -> None:
     annotated = annotate(_product())
-    module = attach(annotated, objects, [region.symbol for region in regions(annotated)])
+    module = attach(annotated, objects, [region.symbol for region in regions(annotated)], {})
     np.testing.assert_array_equal(_run(module, tmp_path), np.full((4, 16), 42, np.float16))
 
 
@@ -83,7 +83,9 @@ def test_partition_builds_what_the_pipeline_returns(
 
     def build_regions(found: tuple[Region, ...], arch: str, options: object) -> SimpleNamespace:
         asked.append((tuple(region.symbol for region in found), arch))
-        return SimpleNamespace(objects=tuple(objects), symbols=asked[-1][0])
+        return SimpleNamespace(
+            objects=tuple(objects), symbols=asked[-1][0], plan=SimpleNamespace(workspaces={})
+        )
 
     monkeypatch.setattr(pipeline, "build_regions", build_regions)
     module = boltgen.relax.partition(_product(), arch="sm_86")
@@ -103,8 +105,11 @@ def test_a_failure_in_the_pipeline_reaches_the_caller(monkeypatch: pytest.Monkey
 def test_the_hook_builds_for_those_who_run_codegen_themselves(
     objects: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build_regions(found: tuple[Region, ...], arch: str) -> SimpleNamespace:
+    def build_regions(
+        found: tuple[Region, ...], arch: str, options: pipeline.PipelineOptions
+    ) -> SimpleNamespace:
         assert arch == "sm_90"
+        assert not options.planned_workspaces
         return SimpleNamespace(objects=objects, symbols=[region.symbol for region in found])
 
     monkeypatch.setattr(pipeline, "build_regions", build_regions)
