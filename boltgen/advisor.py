@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from boltgen.arch import arch_named
 from boltgen.ir.region import Region
-from boltgen.partitioned import frontend_named, partition_model
+from boltgen.partitioned import frontend_named, import_model, partition
 from boltgen.pipeline import PipelineOptions
 from boltgen.tune.advice import Advice, Layer, advise
 
@@ -28,7 +28,8 @@ def advise_model(
     """
     row = arch_named(arch)
     options = PipelineOptions(fuse=False)
-    partitioned = partition_model(model, shapes or {}, frontend_named(frontend), row.name, options)
+    partitioned = import_model(model, shapes or {}, frontend_named(frontend), options)
+    partition(partitioned, row.name, options)
     layers: dict[tuple[object, object], Layer] = {}
     for region in partitioned.regions:
         if not isinstance(region, Region):

@@ -20,6 +20,7 @@ from boltgen.cli_console import (
     Accumulate,
     Debug,
     Frontend,
+    Fuse,
     Jobs,
     Shape,
     err,
@@ -61,10 +62,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     shape: Shape = None,
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
-    fuse: Annotated[
-        bool,
-        typer.Option(help="Make one kernel of products in sequence where that should be faster."),
-    ] = True,
+    fuse: Fuse = True,
     frontend: Frontend = None,
     tune: Annotated[
         str | None,

@@ -37,6 +37,9 @@ Shape = Annotated[
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers that run at once.")]
 Accumulate = Annotated[str, typer.Option(help="What products are summed in: float32 or float16.")]
+Fuse = Annotated[
+    bool, typer.Option(help="Make one kernel of products in sequence where that is faster.")
+]
 Frontend = Annotated[
     str | None, typer.Option(help="relax or relay; by default what the installed TVM has.")
 ]

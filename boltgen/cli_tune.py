@@ -14,6 +14,7 @@ from boltgen.cli_console import (
     Accumulate,
     Debug,
     Frontend,
+    Fuse,
     Jobs,
     Shape,
     err,
@@ -47,6 +48,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
     shape: Shape = None,
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
+    fuse: Fuse = True,
     frontend: Frontend = None,
     database: Annotated[
         Path | None, typer.Option(help="Where to remember; by default in the user's data folder.")
@@ -59,7 +61,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
     """Measure kernels for a model, and remember the times for `boltgen compile`.
 
     Round one ranks the configurations of each problem with a plain epilogue, round two times the
-    fastest ones as they ship. Every outcome is remembered at once: Ctrl-C or a crash loses nothing,
+    fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered at once: Ctrl-C or a crash loses nothing,
     and the same command goes on where it was. Nothing is measured twice.
 
     Examples:
@@ -81,6 +83,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
             options=SessionOptions(level=level, wait=wait),
             jobs=jobs,
             accumulate=accumulate,
+            fuse=fuse,
             frontend=frontend,
             reporter=reporter_for(err),
             observer=observer_for(err),

@@ -21,8 +21,14 @@ from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.ir.chain import describe_chain
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
-from boltgen.partitioned import accumulator_named, frontend_named, partition_model
-from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions, tasks_of
+from boltgen.partitioned import (
+    accumulator_named,
+    frontend_named,
+    import_model,
+    partition,
+    tasks_of_model,
+)
+from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
 from boltgen.runtime.metadata import (
     KernelInfo,
@@ -72,7 +78,7 @@ def compile(
     the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once.
     `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
     on consumer GPUs and rounds at every step. With `fuse`, products in sequence become one
-    back-to-back kernel where that is predicted to be faster. The artifact lives in a temporary
+    back-to-back kernel where that is faster. The artifact lives in a temporary
     folder until it is saved. An ONNX file that was compiled before, for the same arch and by the
     same versions of everything, is taken whole from the cache, unless `reuse` is false. `frontend`
     is "relax" or "relay"; by default the one that the installed TVM has. Kernels are chosen by what
@@ -155,13 +161,16 @@ def _compile(
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
-    imported = partition_model(model, shapes, frontend, arch.name, options)
-    regions, placements = imported.regions, imported.placements
+    imported = import_model(model, shapes, frontend, options)
     if tuning is not None:
-        with phases.phase("tune"):
-            tasks = tasks_of(regions, options.accumulate)
-            with open_task_session(tasks, arch.name, tuning, options) as session:
-                options = replace(options, device=session.run().device)
+        tasks = tasks_of_model(imported, arch.name, options)
+        with (
+            phases.phase("tune"),
+            open_task_session(tasks, arch.name, tuning, options) as session,
+        ):
+            options = replace(options, device=session.run().device)
+    partition(imported, arch.name, options)
+    regions, placements = imported.regions, imported.placements
     built = build_regions(regions, arch.name, options, imported.frontend.convention)
     with phases.phase("TVM build"):
         device_sources = imported.build(built, arch, tools, cache, options)

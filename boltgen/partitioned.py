@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from boltgen.errors import BoltgenError, InvalidProblemError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
+from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions, cutter
+from boltgen.pipeline import PipelineOptions, Survey, cutter, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
+from boltgen.tune.select import AnyTask
 
 _FRONTENDS = {"relax": require_relax, "relay": require_relay}
 
@@ -46,14 +48,10 @@ def frontend_named(name: str | None) -> str:
     return name
 
 
-def partition_model(
-    model: object,
-    shapes: Mapping[str, Sequence[int]],
-    frontend: str,
-    arch: str,
-    options: PipelineOptions,
+def import_model(
+    model: object, shapes: Mapping[str, Sequence[int]], frontend: str, options: PipelineOptions
 ) -> Model:
-    """A model with its regions carved out.
+    """A model as its frontend has it, whole: `annotate` comes next.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -65,7 +63,26 @@ def partition_model(
         steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
     with options.phases.phase("import the model"):
         fixed = {name: tuple(shape) for name, shape in shapes.items()}
-        partitioned: Model = steps.Model(model, fixed)
+        imported: Model = steps.Model(model, fixed)
+    return imported
+
+
+def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
+    """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        partitioned.annotate(cutter(arch, options))
-    return partitioned
+        imported.annotate(cutter(arch, options))
+
+
+def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
+    """What is to be tuned for a model: its products, and what could be one kernel of them.
+
+    The model is left with a region for each product.
+
+    Raises:
+        NoLegalConfigError: no kernel computes one of its products.
+    """
+    survey = Survey()
+    with options.phases.phase("normalise and partition"):
+        imported.annotate(survey if options.fuse else separate)
+        products = tasks_of(imported.regions, options.accumulate)
+        return (*products, *survey.tasks(arch, options.accumulate))

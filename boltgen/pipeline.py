@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from boltgen.arch import arch_named
@@ -25,16 +24,16 @@ from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adap
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
-from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.chain import ChainLayer, Cut, Cutter, separate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.stored import stored_costs
-from boltgen.tune.chains import ChainDecision, cut_chain, decide_chain
+from boltgen.stored import own_compilers, stored_costs
+from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.select import CostSource, Decision, Task, select
+from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
 
 
 @dataclass(slots=True)
@@ -138,9 +137,9 @@ class BuiltRegions:
 
 
 def tasks_of(regions: Sequence[AnyRegion], accumulate: DType) -> tuple[Task, ...]:
-    """What is to be tuned for `regions`: a task each, as it runs.
+    """What is to be tuned for `regions` of one product each: a task each, as it runs.
 
-    Chains are not measured: their configurations are the analytical model's.
+    What could be one kernel is told by `Survey`.
     """
     return tuple(_task(region.accumulating_in(accumulate)) for region in _singles(regions))
 
@@ -175,7 +174,8 @@ def plan_regions(
     launches: list[AnyAdapterLaunch] = []
     for region in regions:
         if isinstance(region, ChainRegion):
-            decisions.append(fused := decide_chain(region.chain, row))
+            measurements = costs.measurements if costs else ()
+            decisions.append(fused := decide_chain(region.chain, row, measurements))
             launches.append(_chain_launch(region, fused, arch))
         else:
             decisions.append(single := next(chosen))
@@ -211,11 +211,45 @@ def _chain_launch(region: ChainRegion, decision: ChainDecision, arch: str) -> Ch
 def cutter(arch: str, options: PipelineOptions) -> Cutter:
     """What tells a frontend which products become one kernel on `arch`.
 
+    By what was measured, on `options.device` first; by the analytical model where nothing was, or
+    where there is no compiler whose kernels measurements could be of.
+
     Raises:
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
-    return partial(cut_chain, arch=row, accumulate=options.accumulate) if options.fuse else separate
+    if not options.fuse:
+        return separate
+    tools = options.toolchain or own_compilers(options.settings)
+
+    def cut(layers: tuple[ChainLayer, ...]) -> Cut:
+        if tools is None:
+            return cut_chain(layers, row, options.accumulate)
+        with stored_costs(row, tools, options.settings, options.device) as costs:
+            return cut_chain(layers, row, options.accumulate, costs.measurements)
+
+    return cut
+
+
+class Survey:
+    """A cutter that cuts everything, and remembers the sequences that it was asked about."""
+
+    def __init__(self) -> None:
+        self.sequences: list[tuple[ChainLayer, ...]] = []
+
+    def __call__(self, layers: tuple[ChainLayer, ...]) -> Cut:
+        """A kernel for each layer."""
+        self.sequences.append(layers)
+        return separate(layers)
+
+    def tasks(self, arch: str, accumulate: DType) -> tuple[ChainTask, ...]:
+        """A task for each part of a sequence that is worth timing as one kernel."""
+        row = arch_named(arch)
+        return tuple(
+            ChainTask(chain=chain)
+            for layers in self.sequences
+            for chain in candidate_chains(layers, row, accumulate)
+        )
 
 
 def build_regions(

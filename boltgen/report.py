@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.runtime.metadata import Metadata
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
@@ -87,7 +89,7 @@ def tuned(session: SessionReport) -> Table:
         why = result.failures[0].reason if result.failures else "not reached within the budget"
         table.add_row(
             Text(_short(result.task.problem), overflow="fold"),
-            Text(result.task.epilogue.describe(), overflow="fold"),
+            Text(_epilogues(result.task.problem, result.task.epilogue), overflow="fold"),
             str(result.task.occurrences),
             Text(str(best.config) if best else f"none: {why}", overflow="fold"),
             f"{best.timing.median_us:.1f}" if best else "",
@@ -97,7 +99,7 @@ def tuned(session: SessionReport) -> Table:
     return table
 
 
-def _short(problem: Problem) -> str:
+def _short(problem: AnyProblem) -> str:
     """Enough of a problem for people to know it by."""
     match problem:
         case Gemm(m=m, n=n, k=k):
@@ -107,22 +109,26 @@ def _short(problem: Problem) -> str:
         case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, stride=stride):
             stride_text = "" if stride == (1, 1) else f", stride {stride[0]}x{stride[1]}"
             return f"conv {n}x{h}x{w}x{c} to {k}, {r}x{s}{stride_text}"
+        case GemmChain(layers=layers) | Conv2dChain(layers=layers):
+            return "one kernel: " + "; ".join(_short(layer.problem) for layer in layers)
+
+
+def _epilogues(problem: AnyProblem, epilogue: Epilogue) -> str:
+    """What is done to the product, or to each of a chain's."""
+    return "; ".join(layer.epilogue.describe() for layer in layers_of(problem, epilogue))
 
 
 def tuning_summary(session: SessionReport) -> str:
     """What the session did, in sentences of one line each."""
     device = session.device
-    total = f"; all tasks together {session.model_us:.1f} us" if session.model_us else ""
+    total = f"; all products, each by itself, {session.model_us:.1f} us" if session.model_us else ""
     lines = [
         _TIMES[device.kind].format(name=device.name, arch=device.arch) + total,
         f"{session.measured} trials in {session.seconds:.1f} s, {session.failed} of them failed; "
         f"{session.reused} were known",
     ]
     if not session.results:
-        lines.append(
-            "the model has nothing to tune: no product, or only such as are one kernel with a "
-            "neighbour, which are not measured yet"
-        )
+        lines.append("the model has nothing to tune: boltgen computes no product of it")
     if session.stopped:
         lines.append(f"ended early: {session.stopped}; what was measured is kept")
     if session.drift:
@@ -155,7 +161,7 @@ def records(found: Iterable[Record]) -> Table:
         result = f"{outcome.median_us:.2f}" if isinstance(outcome, Timing) else outcome.fault.value
         table.add_row(
             Text(_short(record.trial.problem), overflow="fold"),
-            Text(record.trial.epilogue.describe(), overflow="fold"),
+            Text(_epilogues(record.trial.problem, record.trial.epilogue), overflow="fold"),
             Text(str(record.trial.config), overflow="fold"),
             result,
             Text(f"{record.device.name} ({_KINDS[record.device.kind]})", overflow="fold"),

@@ -35,12 +35,18 @@ def lock_folder(settings: Settings) -> Path:
     return settings.data_dir / "locks"
 
 
-def own_toolchain(settings: Settings) -> str | None:
-    """What records of kernels compiled here name as their toolchain; None without a compiler."""
+def own_compilers(settings: Settings) -> Toolchain | None:
+    """The compilers of this machine; None where one is missing."""
     try:
-        return toolchain_text(find_toolchain(settings))
+        return find_toolchain(settings)
     except ToolchainError:
         return None
+
+
+def own_toolchain(settings: Settings) -> str | None:
+    """What records of kernels compiled here name as their toolchain; None without a compiler."""
+    tools = own_compilers(settings)
+    return toolchain_text(tools) if tools else None
 
 
 @contextmanager

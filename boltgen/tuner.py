@@ -14,8 +14,8 @@ from boltgen.arch import arch_named
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import DeviceError
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
-from boltgen.partitioned import accumulator_named, frontend_named, partition_model
-from boltgen.pipeline import PipelineOptions, tasks_of
+from boltgen.partitioned import accumulator_named, frontend_named, import_model, tasks_of_model
+from boltgen.pipeline import PipelineOptions
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, lock_folder
 from boltgen.tune.budget import Budget, budget_of
@@ -23,7 +23,7 @@ from boltgen.tune.database import Database
 from boltgen.tune.outcome import Bench
 from boltgen.tune.progress import Observer
 from boltgen.tune.recorded import RecordedBench
-from boltgen.tune.select import Task
+from boltgen.tune.select import AnyTask
 from boltgen.tune.session import Session, SessionOptions, SessionReport
 
 _DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
@@ -55,6 +55,7 @@ def tune(
     options: SessionOptions | None = None,
     jobs: int | None = None,
     accumulate: str = "float32",
+    fuse: bool = True,
     frontend: str | None = None,
     reporter: Reporter | None = None,
     observer: Observer | None = None,
@@ -63,7 +64,8 @@ def tune(
 
     `boltgen.compile` then chooses by them. `budget` is a time ("120s", "10min") or a number of
     trials ("500trials"). What is in the `database` already is not measured again: a session that
-    was cut short goes on where it was. The other arguments are those of `boltgen.compile`.
+    was cut short goes on where it was. With `fuse`, products in sequence are also measured as one
+    back-to-back kernel. The other arguments are those of `boltgen.compile`.
 
     Example: `boltgen.tune("resnet50.onnx", arch="sm_80", budget="120s", device="vgpu")`.
 
@@ -90,6 +92,7 @@ def tune(
         ),
         jobs=jobs,
         accumulate=accumulate,
+        fuse=fuse,
         frontend=frontend,
         reporter=reporter,
     ) as session:
@@ -105,6 +108,7 @@ def open_session(
     tuning: Tuning,
     jobs: int | None = None,
     accumulate: str = "float32",
+    fuse: bool = True,
     frontend: str | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Session]:
@@ -121,16 +125,17 @@ def open_session(
         jobs=jobs,
         reporter=reporter or Silent(),
         accumulate=accumulator_named(accumulate),
+        fuse=fuse,
     )
-    imported = partition_model(model, shapes or {}, frontend_named(frontend), row.name, options)
-    tasks = tasks_of(imported.regions, options.accumulate)
+    imported = import_model(model, shapes or {}, frontend_named(frontend), options)
+    tasks = tasks_of_model(imported, row.name, options)
     with open_task_session(tasks, row.name, tuning, options) as session:
         yield session
 
 
 @contextmanager
 def open_task_session(
-    tasks: Sequence[Task], arch: str, tuning: Tuning, options: PipelineOptions
+    tasks: Sequence[AnyTask], arch: str, tuning: Tuning, options: PipelineOptions
 ) -> Iterator[Session]:
     """A session for the tasks of a model; its bench and database close with it."""
     path = tuning.database or database_path(options.settings)

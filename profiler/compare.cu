@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "interval.cuh"
 #include "process.h"
 
 namespace boltgen::profiler {
@@ -24,7 +25,7 @@ template <typename Element>
 struct Overflow;
 template <>
 struct Overflow<half> {
-  static constexpr float kValue = 65520.0f;
+  static constexpr float kValue = kHalfOverflow;
 };
 template <>
 struct Overflow<float> {

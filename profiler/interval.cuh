@@ -19,6 +19,8 @@ struct Interval {
   double high;
 };
 
+/// The smallest magnitude that rounds to an infinity in FP16.
+constexpr float kHalfOverflow = 65520.0f;
 /// One ulp of an FP32 value is at most this fraction of it.
 constexpr double kFloat32Ulp = 0x1p-23;
 

@@ -152,7 +152,8 @@ typedef struct profiler_conv2d {
 } profiler_conv2d;
 
 /* Between which values each element of a right output lies. `nodes` is on the host; the rest is on
- * the device. `low` and `high` have an element for each of the output's. */
+ * the device. `low` and `high` have an element for each of the output's. `a_error`, null for none,
+ * is how far each element of A may be from the one that the kernel multiplies. */
 typedef struct profiler_reference {
   profiler_node const* nodes;
   int32_t node_count;
@@ -160,6 +161,7 @@ typedef struct profiler_reference {
   profiler_rounding rounding;
   void const* a;
   void const* b;
+  float const* a_error;
   float* low;
   float* high;
 } profiler_reference;
@@ -168,6 +170,11 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
                           profiler_status* status);
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status);
+
+/* What lies between two layers of a chain, of which `low` and `high` tell where: FP16 numbers in
+ * the middle, and how far the kernel's may be from them. They are the next layer's A. */
+int profiler_middle(float const* low, float const* high, uint64_t count, void* middle, float* error,
+                    profiler_status* status);
 
 typedef struct profiler_verdict {
   uint64_t wrong;       /* elements that do not lie where they should */

@@ -9,14 +9,34 @@
 namespace boltgen::profiler {
 namespace {
 
+/// A sum of products whose A is exact, or only known to be within an error.
+template <bool kIsExact>
 struct Sum {
   double value = 0.0;
   double magnitude = 0.0;
+  double carried = 0.0;
 
-  __device__ void add(half a, half b) {
-    double const product = double(__half2float(a)) * double(__half2float(b));
+  /// Adds A's element `index` times `b`; `a_error` is not read where A is exact.
+  __device__ void add(half const* a, float const* a_error, uint64_t index, half b) {
+    double const factor = double(__half2float(b));
+    double const product = double(__half2float(a[index])) * factor;
     value += product;
     magnitude += fabs(product);
+    if constexpr (!kIsExact) {
+      double const off = double(a_error[index]) * fabs(factor);
+      magnitude += off;
+      carried += off;
+    }
+  }
+
+  __device__ Interval interval(profiler_rounding const& rounding) const {
+    Interval const around = accumulated(value, magnitude, rounding);
+    if constexpr (kIsExact) {
+      return around;
+    } else {
+      return isfinite(carried) ? Interval{around.low - carried, around.high + carried}
+                               : anything();
+    }
   }
 };
 
@@ -41,42 +61,46 @@ struct Extents {
   }
 };
 
+template <bool kIsExact>
 struct Gemm {
   profiler_gemm p;
   half const* a;
   half const* b;
+  float const* a_error;
 
   Extents extents() const { return {uint64_t(p.batch), uint64_t(p.m), uint64_t(p.n)}; }
 
-  __device__ Sum operator()(Place at) const {
+  __device__ Sum<kIsExact> operator()(Place at) const {
     uint64_t const k = uint64_t(p.k), n = uint64_t(p.n);
-    half const* const row = a + (p.a_batched ? at.batch * uint64_t(p.m) * k : 0) + at.row * k;
+    uint64_t const row = (p.a_batched ? at.batch * uint64_t(p.m) * k : 0) + at.row * k;
     half const* column = b + (p.b_batched ? at.batch * k * n : 0);
     column += p.b_is_column ? at.column * k : at.column;
     uint64_t const step = p.b_is_column ? 1 : n;
-    Sum sum;
+    Sum<kIsExact> sum;
     for (uint64_t i = 0; i < k; ++i) {
-      sum.add(row[i], column[i * step]);
+      sum.add(a, a_error, row + i, column[i * step]);
     }
     return sum;
   }
 };
 
+template <bool kIsExact>
 struct Conv2d {
   profiler_conv2d c;
   half const* a;
   half const* b;
+  float const* a_error;
 
   Extents extents() const {
     return {1, uint64_t(c.n) * uint64_t(c.p) * uint64_t(c.q), uint64_t(c.k)};
   }
 
-  __device__ Sum operator()(Place at) const {
+  __device__ Sum<kIsExact> operator()(Place at) const {
     int const image = int(at.row / (uint64_t(c.p) * uint64_t(c.q)));
     int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
     int const top = within / c.q * c.stride_h - c.pad_h;
     int const left = within % c.q * c.stride_w - c.pad_w;
-    Sum sum;
+    Sum<kIsExact> sum;
     for (int r = 0; r < c.r; ++r) {
       int const y = top + r * c.dilation_h;
       for (int s = 0; s < c.s; ++s) {
@@ -84,10 +108,10 @@ struct Conv2d {
         if (y < 0 || y >= c.h || x < 0 || x >= c.w) {
           continue;
         }
-        half const* const pixel = a + ((uint64_t(image) * c.h + y) * c.w + x) * c.c;
+        uint64_t const pixel = ((uint64_t(image) * c.h + y) * c.w + x) * c.c;
         half const* const weight = b + ((at.column * c.r + r) * c.s + s) * c.c;
         for (int i = 0; i < c.c; ++i) {
-          sum.add(pixel[i], weight[i]);
+          sum.add(a, a_error, pixel + i, weight[i]);
         }
       }
     }
@@ -143,13 +167,39 @@ __global__ void enclose(Product product, Extents extents, profiler_node const* n
   for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < extents.count();
        i += stride) {
     Place const at = extents.place(i);
-    Sum const sum = product(at);
-    Interval const x =
-        epilogue(nodes, count, accumulated(sum.value, sum.magnitude, rounding), extents, at);
+    Interval const x = epilogue(nodes, count, product(at).interval(rounding), extents, at);
     low[i] = rounded_unbounded(x.low, out_dtype);
     high[i] = rounded_unbounded(x.high, out_dtype);
   }
 }
+
+/// What an FP16 element that lies somewhere from `low` to `high` is taken to be, and how far off
+/// that is. The rules are those of boltgen/ir/chain_reference.py.
+__global__ void middle(float const* low, float const* high, uint64_t count, half* out,
+                       float* error) {
+  uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
+  for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    float const from = low[i], to = high[i];
+    if (isnan(from) || from >= kHalfOverflow || to <= -kHalfOverflow) {
+      out[i] = __float2half(isnan(from) ? from : copysignf(INFINITY, from));
+      error[i] = 0.0f;  // certain
+    } else if (from <= -kHalfOverflow || to >= kHalfOverflow) {
+      out[i] = __float2half(0.0f);
+      error[i] = INFINITY;
+    } else {
+      out[i] = __float2half(0.5f * (from + to));
+      float const value = __half2float(out[i]);
+      error[i] = fmaxf(to - value, value - from);
+    }
+  }
+}
+
+unsigned blocks_for(uint64_t count, unsigned threads) {
+  uint64_t const wanted = (count + threads - 1) / threads;
+  return unsigned(wanted < (1u << 20) ? wanted : (1u << 20));
+}
+
+constexpr unsigned kThreads = 128;
 
 template <typename Product>
 int enclose_all(Product const& product, profiler_reference const& reference,
@@ -167,10 +217,7 @@ int enclose_all(Product const& product, profiler_reference const& reference,
     return code;
   }
   Extents const extents = product.extents();
-  unsigned const threads = 128;
-  uint64_t const wanted = (extents.count() + threads - 1) / threads;
-  unsigned const blocks = unsigned(wanted < (1u << 20) ? wanted : (1u << 20));
-  enclose<<<blocks, threads, 0, stream()>>>(
+  enclose<<<blocks_for(extents.count(), kThreads), kThreads, 0, stream()>>>(
       product, extents, static_cast<profiler_node const*>(nodes), reference.node_count,
       reference.rounding, reference.out_dtype, reference.low, reference.high);
   cudaError_t const error = cudaGetLastError();
@@ -188,16 +235,34 @@ int enclose_all(Product const& product, profiler_reference const& reference,
 
 using namespace boltgen::profiler;
 
+namespace {
+
+/// Encloses `Product<exact>` of a problem, as the reference has errors of A or not.
+template <template <bool> class Product, typename Problem>
+int enclose_problem(Problem const& problem, profiler_reference const& r, profiler_status* status) {
+  auto const* const a = static_cast<half const*>(r.a);
+  auto const* const b = static_cast<half const*>(r.b);
+  return r.a_error == nullptr ? enclose_all(Product<true>{problem, a, b, nullptr}, r, status)
+                              : enclose_all(Product<false>{problem, a, b, r.a_error}, r, status);
+}
+
+}  // namespace
+
 int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const* reference,
                           profiler_status* status) {
-  Gemm const product{*problem, static_cast<half const*>(reference->a),
-                     static_cast<half const*>(reference->b)};
-  return enclose_all(product, *reference, status);
+  return enclose_problem<Gemm>(*problem, *reference, status);
 }
 
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status) {
-  Conv2d const product{*problem, static_cast<half const*>(reference->a),
-                       static_cast<half const*>(reference->b)};
-  return enclose_all(product, *reference, status);
+  return enclose_problem<Conv2d>(*problem, *reference, status);
+}
+
+int profiler_middle(float const* low, float const* high, uint64_t count, void* out, float* error,
+                    profiler_status* status) {
+  middle<<<blocks_for(count, kThreads), kThreads, 0, stream()>>>(low, high, count,
+                                                                 static_cast<half*>(out), error);
+  cudaError_t const launched = cudaGetLastError();
+  return launched == cudaSuccess ? finish(status, "middle")
+                                 : fail(status, launched, "launch of middle");
 }

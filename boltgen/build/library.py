@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT
@@ -31,8 +32,8 @@ from boltgen.codegen.kernel import HEADERS, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
 from boltgen.ir.key import digest
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import Family, KernelSpec
-from boltgen.space.library import LIBRARY_FAMILIES
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ _CODE = DeviceCode.SASS_AND_PTX
 # Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
 # unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
 KERNELS_PER_UNIT = 8
+
+
+_Spec = TypeVar("_Spec", bound=AnyKernelSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ def _headers_digest(includes: str, folder: Path) -> str:
     return included_digest(includes, folder)
 
 
-def toolchain_text(tools: Toolchain, families: Iterable[Family] = LIBRARY_FAMILIES) -> str:
+def toolchain_text(tools: Toolchain, families: Iterable[Family] = Family) -> str:
     """What kernels of `families` are made with, as records and units name it: compilers, CUTLASS,
     boltgen's headers.
     """
@@ -154,7 +158,7 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
     )
 
 
-def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:
+def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_Spec]]:
     """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []

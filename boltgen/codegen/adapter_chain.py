@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from boltgen.codegen.adapter_memory import CallMemory, a_call, call_memory, d_call
 from boltgen.codegen.adapter_tensors import (
     Field,
-    convolution_sizes,
     data_call,
     operand_fields,
     tensor_shapes,
 )
+from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
 from boltgen.codegen.cpp_text import comment_field, identifier
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, batch_of, describe_chain, implicit_gemm
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, describe
+from boltgen.ir.chain import Chain, Conv2dChain, describe_chain
+from boltgen.ir.problem import describe
 from boltgen.ir.region import ChainRegion
 from boltgen.space.b2b_kernel import ChainKernelSpec
 from boltgen.space.kernel import Family
@@ -89,7 +88,7 @@ class ChainAdapterLaunch:
         """The fields of the kernel's argument struct."""
         region = self.region
         first, last = region.chain.layers[0].problem, region.chain.layers[-1].problem
-        yield from self._sizes()
+        yield from _texts(chain_sizes(self.chain))
         yield "a", a_call(region, first.in_dtype, tensor_shapes(first)[0])
         yield "d", d_call(region, last.out_dtype, tensor_shapes(last)[2])
         for index, roles in enumerate(region.layers):
@@ -97,37 +96,12 @@ class ChainAdapterLaunch:
             where, who = f"layers[{index}].", f"layer {index} "
             b = tensor_shapes(shown.problem)[1]
             yield f"{where}b", data_call(roles.b, f"{who}B", shown.problem.in_dtype, b)
-            for name, value in _layer_sizes(executed):
+            for name, value in _texts(chain_layer_sizes(executed)):
                 yield where + name, value
             operands = operand_fields(shown.problem, shown.epilogue, roles.operands, who)
             for name, value in operands:
                 yield where + name, value
 
-    def _sizes(self) -> Iterator[Field]:
-        first = self.chain.layers[0].problem
-        if isinstance(first, Conv2d):
-            for name in "nhwcrspq":
-                yield name, str(getattr(first, name))
-            yield from convolution_sizes(first)
-            return
-        n = implicit_gemm(self.chain.layers[-1]).n
-        batched = isinstance(first, BatchedGemm)
-        a_strides = isinstance(first, BatchedGemm) and first.a_batched
-        values = {
-            "m": first.m,
-            "k": first.k,
-            "batch": batch_of(self.chain),
-            "lda": first.k,
-            "ldd": n,
-            "batch_stride_a": first.m * first.k if a_strides else 0,
-            "batch_stride_d": first.m * n if batched else 0,
-        }
-        yield from ((name, str(value)) for name, value in values.items())
 
-
-def _layer_sizes(layer: ChainLayer) -> Iterator[Field]:
-    gemm = implicit_gemm(layer)
-    strided = isinstance(layer.problem, BatchedGemm) and layer.problem.b_batched
-    yield "n", str(gemm.n)
-    yield "ldb", str(gemm.n if gemm.b_layout is Layout.ROW else gemm.k)
-    yield "batch_stride_b", str(gemm.n * gemm.k if strided else 0)
+def _texts(sizes: dict[str, int]) -> Iterator[Field]:
+    return ((name, str(value)) for name, value in sizes.items())

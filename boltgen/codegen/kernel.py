@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from boltgen.codegen import cpp_names
 from boltgen.codegen.b2b import chain_tiles_name, chain_view, describe_chain_kernel
@@ -13,10 +12,8 @@ from boltgen.codegen.render import render
 from boltgen.codegen.views import Conv2dView, GemmView, UnitView
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.key import digest
-from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.space.b2b_kernel import AnyKernelSpec, ChainKernelSpec
 from boltgen.space.kernel import Family, KernelSpec
-
-AnyKernelSpec: TypeAlias = KernelSpec | ChainKernelSpec
 
 # The release whose internals the headers in templates/include were checked against.
 CUTLASS_RELEASE = "4.2"

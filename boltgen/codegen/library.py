@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boltgen.codegen.cpp_text import comment_field, comment_lines
-from boltgen.codegen.kernel import (
-    HEADERS,
-    AnyKernelSpec,
-    describe_kernel,
-    kernel_body,
-    kernel_symbol,
-)
+from boltgen.codegen.kernel import HEADERS, describe_kernel, kernel_body, kernel_symbol
 from boltgen.codegen.render import render
 from boltgen.codegen.views import UnitView
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import Family
 
 

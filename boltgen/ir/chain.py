@@ -57,6 +57,11 @@ class GemmChain:
                     "the layer before it has a result for each"
                 )
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all layers; a fused multiply-add counts as two."""
+        return sum(layer.problem.flops for layer in self.layers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dChain:
@@ -82,6 +87,11 @@ class Conv2dChain:
                     "second layer on, filters are 1x1 with stride 1, no padding, no dilation"
                 )
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all layers; a fused multiply-add counts as two."""
+        return sum(layer.problem.flops for layer in self.layers)
+
     def convolution(self, layer: int) -> Conv2d:
         """The problem of a layer."""
         problem = self.layers[layer].problem
@@ -91,6 +101,8 @@ class Conv2dChain:
 
 
 Chain: TypeAlias = GemmChain | Conv2dChain
+# What one kernel computes. A chain has its layers' epilogues in it.
+AnyProblem: TypeAlias = Problem | Chain
 
 
 def chain_of(layers: tuple[ChainLayer, ...]) -> Chain:
@@ -200,6 +212,20 @@ def intermediate_bytes(chain: Chain) -> int:
         gemm.m * gemm.n * gemm.out_dtype.size_bytes
         for gemm in map(implicit_gemm, chain.layers[:-1])
     )
+
+
+def layers_of(problem: AnyProblem, epilogue: Epilogue) -> tuple[ChainLayer, ...]:
+    """The products that one kernel computes: a chain's, or the single one."""
+    if isinstance(problem, (GemmChain, Conv2dChain)):
+        return problem.layers
+    return (ChainLayer(problem=problem, epilogue=epilogue),)
+
+
+def describe_any(problem: AnyProblem) -> str:
+    """One line for people, of a single problem or of a chain."""
+    if isinstance(problem, (GemmChain, Conv2dChain)):
+        return describe_chain(problem)
+    return describe(problem)
 
 
 def describe_chain(chain: Chain) -> str:

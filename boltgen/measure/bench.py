@@ -25,7 +25,7 @@ from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
-from boltgen.space.kernel import KernelSpec, kernel_spec
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
@@ -97,19 +97,18 @@ class WorkerBench:
     def _measure(self, trial: Trial, kernel: Made) -> Outcome:
         if isinstance(kernel, Failure):
             return kernel
-        spec = kernel_spec(trial.problem, trial.epilogue, trial.config, self.arch)
         request = Request(
             library=str(kernel),
-            symbol=kernel_symbol(spec),
+            symbol=kernel_symbol(trial.spec(self.arch)),
             problem=trial.problem,
             epilogue=trial.epilogue,
-            split_k=trial.config.split_k,
+            split_k=trial.split_k,
         )
         return self.worker.measure(request, self.timeout_s + trial.problem.flops / self.flops_per_s)
 
 
 def _take_finished(
-    compiling: set[Future[dict[KernelSpec, Made]]], queue: _Queue, *, block: bool
+    compiling: set[Future[dict[AnyKernelSpec, Made]]], queue: _Queue, *, block: bool
 ) -> None:
     done, _ = wait(compiling, timeout=None if block else 0, return_when=FIRST_COMPLETED)
     for future in done:
@@ -122,15 +121,14 @@ class _Queue:
     """Trials that wait for their kernels, and those that can be measured."""
 
     def __init__(self, trials: Sequence[Trial], arch: str) -> None:
-        self._waiting: dict[KernelSpec, list[Trial]] = {}
+        self._waiting: dict[AnyKernelSpec, list[Trial]] = {}
         self._ready: list[tuple[Trial, Made]] = []
         self._last: Trial | None = None
         for trial in trials:
-            spec = kernel_spec(trial.problem, trial.epilogue, trial.config, arch)
-            self._waiting.setdefault(spec, []).append(trial)
+            self._waiting.setdefault(trial.spec(arch), []).append(trial)
         self.specs = list(self._waiting)
 
-    def kernel_made(self, spec: KernelSpec, made: Made) -> None:
+    def kernel_made(self, spec: AnyKernelSpec, made: Made) -> None:
         """Its trials are ready."""
         self._ready += [(trial, made) for trial in self._waiting.pop(spec)]
 

@@ -1,11 +1,14 @@
-"""The argument structs of back-to-back kernels, as templates/include/boltgen/abi.h has them."""
+"""The argument structs of back-to-back kernels, and the arguments of a packed chain."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
-from boltgen.ir.chain import MAX_LAYERS
-from boltgen.measure.abi import MAX_OPERANDS, Operand
+from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
+from boltgen.ir.chain import MAX_LAYERS, Chain, Conv2dChain
+from boltgen.measure.abi import MAX_OPERANDS, Args, Operand
 
 
 class ChainLayerArgs(ctypes.Structure):
@@ -49,3 +52,30 @@ class Conv2dChainArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in "ad"),
         *_TAIL,
     )
+
+
+ChainArgs: TypeAlias = GemmChainArgs | Conv2dChainArgs
+AnyArgs: TypeAlias = Args | ChainArgs
+
+
+def packed_chain_arguments(
+    chain: Chain, a: int, d: int, layers: Sequence[tuple[int, Sequence[Operand]]], **more: Any
+) -> ChainArgs:
+    """The arguments of a launch whose tensors lie without gaps at these device addresses.
+
+    `layers` are the B and the epilogue's operands of each; `more` are further fields, as of
+    `abi.packed_arguments`.
+    """
+    sizes = chain_sizes(chain)
+    is_conv = isinstance(chain, Conv2dChain)
+    args: ChainArgs = Conv2dChainArgs(**sizes) if is_conv else GemmChainArgs(**sizes)
+    args.a, args.d = a, d
+    for into, layer, (b, operands) in zip(args.layers, chain.layers, layers, strict=False):
+        into.b = b
+        for name, value in chain_layer_sizes(layer).items():
+            setattr(into, name, value)
+        for index, operand in enumerate(operands):
+            into.operands[index] = operand
+    for name, value in more.items():
+        setattr(args, name, value)
+    return args

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
@@ -21,6 +21,7 @@ from boltgen.build.link import linked
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit
 from boltgen.codegen.kernel import render_kernel
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import KernelSpec
 from boltgen.tune.outcome import Failure, Fault
 
@@ -35,24 +36,27 @@ class KernelMaker:
     tools: Toolchain
     cache: Cache
 
-    def on_shelf(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Path]:
+    def on_shelf(self, specs: Sequence[AnyKernelSpec]) -> dict[AnyKernelSpec, Path]:
         """Those of the kernels that a library holds: none with an epilogue of its own."""
         shelf = Shelf(self.cache)
-        plain = (spec for spec in specs if spec.epilogue.is_identity)
+        plain = (spec for spec in specs if _is_plain(spec))
         found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in plain}
         return {spec: path for spec, path in found.items() if path}
 
     def start(
-        self, specs: Sequence[KernelSpec], pool: ThreadPoolExecutor, children: Children
-    ) -> set[Future[dict[KernelSpec, Made]]]:
+        self, specs: Sequence[AnyKernelSpec], pool: ThreadPoolExecutor, children: Children
+    ) -> set[Future[dict[AnyKernelSpec, Made]]]:
         """Begin to compile kernels; each future tells of some of them."""
         return {pool.submit(self._make, part, children) for part in _together(specs)}
 
-    def _make(self, specs: Sequence[KernelSpec], children: Children) -> dict[KernelSpec, Made]:
+    def _make(
+        self, specs: Sequence[AnyKernelSpec], children: Children
+    ) -> dict[AnyKernelSpec, Made]:
         first = specs[0]
-        if not first.epilogue.is_identity:
+        plain = [spec for spec in specs if _is_plain(spec)]
+        if not plain:
             return {first: self._make_alone(first, children)}
-        outcome = compile_unit(unit_of(specs, self.tools), self.cache, children)
+        outcome = compile_unit(unit_of(plain, self.tools), self.cache, children)
         if isinstance(outcome, CompiledObject):
             return dict.fromkeys(specs, outcome.path)
         if len(specs) == 1:
@@ -60,7 +64,7 @@ class KernelMaker:
         # One by one, so that a bad kernel costs only itself.
         return {spec: made for one in specs for spec, made in self._make([one], children).items()}
 
-    def _make_alone(self, spec: KernelSpec, children: Children) -> Made:
+    def _make_alone(self, spec: AnyKernelSpec, children: Children) -> Made:
         unit = kernel_unit(render_kernel(spec), self.tools)
         outcome = compile_unit(unit, self.cache, children)
         if isinstance(outcome, CompileFailure):
@@ -68,20 +72,25 @@ class KernelMaker:
         return linked(outcome, self.cache, self.tools)
 
 
+def _is_plain(spec: AnyKernelSpec) -> TypeGuard[KernelSpec]:
+    """Whether a library may hold it."""
+    return isinstance(spec, KernelSpec) and spec.epilogue.is_identity
+
+
 def _failure(failed: CompileFailure) -> Failure:
     log = failed.log.read_text(encoding="utf-8", errors="replace")
     return Failure(fault=Fault.COMPILE, reason=failed.message, log=log[:4000])
 
 
-def _together(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
+def _together(specs: Sequence[AnyKernelSpec]) -> Iterator[tuple[AnyKernelSpec, ...]]:
     """Kernels of a library by what they have in common but their configuration; others alone.
 
     What is wanted first comes first.
     """
-    groups: dict[KernelSpec, list[KernelSpec]] = {}
+    plain = [spec for spec in specs if _is_plain(spec)]
+    groups: dict[AnyKernelSpec, list[AnyKernelSpec]] = {}
     for spec in specs:
-        plain = spec.epilogue.is_identity
-        family = replace(spec, config=specs[0].config) if plain else spec
+        family = replace(spec, config=plain[0].config) if _is_plain(spec) else spec
         groups.setdefault(family, []).append(spec)
     parts = [tuple(part) for group in groups.values() for part in chunks(group)]
     place = {spec: index for index, spec in enumerate(specs)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boltgen.ir.dtypes import DType
-from boltgen.measure.abi import Args
+from boltgen.measure.chain_abi import AnyArgs
 from boltgen.measure.epilogue_nodes import DTYPES, Node
 
 
@@ -73,7 +73,7 @@ class _Reference(ctypes.Structure):
         ("node_count", ctypes.c_int32),
         ("out_dtype", ctypes.c_int32),
         ("rounding", Rounding),
-        *((name, ctypes.c_void_p) for name in ("a", "b", "low", "high")),
+        *((name, ctypes.c_void_p) for name in ("a", "b", "a_error", "low", "high")),
     )
 
 
@@ -249,8 +249,12 @@ class Profiler:
         b: int,
         low: int,
         high: int,
+        a_error: int = 0,
     ) -> None:
-        """Write the ends of where each element of a right output lies, in FP32."""
+        """Write the ends of where each element of a right output lies, in FP32.
+
+        `a_error` is the address of how far each element of A may be off; 0 where A is exact.
+        """
         is_conv = isinstance(extents, Conv2dExtents)
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
@@ -259,11 +263,17 @@ class Profiler:
             rounding=rounding,
             a=a,
             b=b,
+            a_error=a_error,
             low=low,
             high=high,
         )
         name = "profiler_enclose_conv2d" if is_conv else "profiler_enclose_gemm"
         self.call(name, ctypes.byref(extents), ctypes.byref(reference))
+
+    def middle(self, low: int, high: int, count: int, *, out: int, error: int) -> None:
+        """Write FP16 numbers in the middle of an FP16 result's ends, and how far it may be off."""
+        pointers = [ctypes.c_void_p(address) for address in (low, high, out, error)]
+        self.call("profiler_middle", *pointers[:2], ctypes.c_uint64(count), *pointers[2:])
 
     def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
         """Judge `count` elements of an output."""
@@ -280,7 +290,7 @@ class Profiler:
         return Verdict(**{field.name: getattr(out, field.name) for field in fields(Verdict)})
 
     def plan(
-        self, kernel: int, arguments: Sequence[Args], *, in_graph: bool, scratch: tuple[int, int]
+        self, kernel: int, arguments: Sequence[AnyArgs], *, in_graph: bool, scratch: tuple[int, int]
     ) -> Plan:
         """Launches of the entry at address `kernel`; `scratch` is address and size in bytes."""
         addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))

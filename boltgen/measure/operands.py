@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
 
+from boltgen.ir.chain import AnyProblem, ChainLayer, Conv2dChain, GemmChain, layers_of
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.reference import accumulation_rounding, input_shapes, output_shape
-from boltgen.measure.abi import Operand, conv2d_extents
+from boltgen.measure.abi import Operand, conv2d_extents, packed_arguments
+from boltgen.measure.chain_abi import AnyArgs, packed_chain_arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Rounding, Verdict
 
@@ -19,6 +21,8 @@ from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Roundin
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
 _WANT_POSITIVE = frozenset({UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.LOG})
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
+# Between two layers also the middle of them, and how far it may be off.
+_INNER_BYTES = _ENVELOPE_BYTES + DType.F16.size_bytes + DType.F32.size_bytes
 
 
 class BudgetError(Exception):
@@ -41,17 +45,24 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSet:
+    """Addresses of a layer's B and of its epilogue's operands."""
+
+    b: int
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSet:
     """Addresses of one copy of all tensors."""
 
     a: int
-    b: int
     d: int
-    operands: tuple[Operand, ...]
+    layers: tuple[LayerSet, ...]
 
 
 def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
-    """A, B and the epilogue's operands, in the order of its loads.
+    """A, B and the epilogue's operands, in the order of its loads: of one product.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
@@ -96,7 +107,7 @@ class Operands:
 
     `sets` are at most `most_sets` copies; more than one take at most `most_sets_bytes` together,
     and half of the budget, which leaves room for workspaces. `low` and `high` are the addresses of
-    the envelope's ends.
+    the envelope's ends. The reference of a chain is that of its layers, one after the other.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
@@ -106,7 +117,7 @@ class Operands:
     def __init__(
         self,
         profiler: Profiler,
-        problem: Problem,
+        problem: AnyProblem,
         epilogue: Epilogue,
         *,
         budget_bytes: int,
@@ -119,16 +130,20 @@ class Operands:
         self._size_bytes = 0
         self._workspace, self._workspace_bytes = 0, 0
         self._allocated: list[int] = []
-        self._inputs = input_tensors(problem, epilogue)
-        self._output = Tensor(dtype=problem.out_dtype, count=prod(output_shape(problem)))
+        self._layers = layers_of(problem, epilogue)
+        # A, then every layer's B and operands: the A of a later layer is no input.
+        tensors = [input_tensors(layer.problem, layer.epilogue) for layer in self._layers]
+        self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
+        *inner, self._output = (_output(layer.problem) for layer in self._layers)
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
         envelope_bytes = self._output.count * _ENVELOPE_BYTES
-        if set_bytes + envelope_bytes > budget_bytes:
+        check_bytes = envelope_bytes + sum(each.count * _INNER_BYTES for each in inner)
+        if set_bytes + check_bytes > budget_bytes:
             raise BudgetError(
-                f"its tensors and their check take {set_bytes + envelope_bytes} bytes; the worker "
+                f"its tensors and their check take {set_bytes + check_bytes} bytes; the worker "
                 f"may use {budget_bytes}"
             )
-        room = min((budget_bytes - envelope_bytes) // 2, most_sets_bytes)
+        room = min((budget_bytes - check_bytes) // 2, most_sets_bytes)
         copies = max(1, min(most_sets, room // set_bytes))
         try:
             self.sets = [self._allocate_set() for _ in range(copies)]
@@ -139,6 +154,16 @@ class Operands:
             self.close()
             raise
 
+    def arguments(self, one: TensorSet, *, stream: int, split_k: int) -> AnyArgs:
+        """The arguments of a launch on one of the `sets`."""
+        if isinstance(self.problem, (GemmChain, Conv2dChain)):
+            layers = [(layer.b, layer.operands) for layer in one.layers]
+            return packed_chain_arguments(self.problem, one.a, one.d, layers, stream=stream)
+        (layer,) = one.layers
+        return packed_arguments(
+            self.problem, one.a, layer.b, one.d, layer.operands, split_k=split_k, stream=stream
+        )
+
     def _allocate(self, size_bytes: int) -> int:
         address = self._profiler.allocate(size_bytes)
         self._allocated.append(address)
@@ -146,28 +171,27 @@ class Operands:
         return address
 
     def _allocate_set(self) -> TensorSet:
-        a, b, *rest = (self._allocate(tensor.size_bytes) for tensor in self._inputs)
-        operands = tuple(
-            Operand(
-                address,
-                self._columns if load.kind is LoadKind.TENSOR else 0,
-                self._batch_elements(load.kind),
-            )
-            for load, address in zip(self.epilogue.loads, rest, strict=True)
+        addresses = iter([self._allocate(tensor.size_bytes) for tensor in self._inputs])
+        return TensorSet(
+            a=next(addresses),
+            layers=tuple(
+                LayerSet(
+                    b=next(addresses),
+                    operands=tuple(
+                        _operand(layer.problem, load, next(addresses))
+                        for load in layer.epilogue.loads
+                    ),
+                )
+                for layer in self._layers
+            ),
+            d=self._allocate(self._output.size_bytes),
         )
-        return TensorSet(a=a, b=b, d=self._allocate(self._output.size_bytes), operands=operands)
-
-    @property
-    def _columns(self) -> int:
-        return output_shape(self.problem)[-1]
-
-    def _batch_elements(self, kind: LoadKind) -> int:
-        is_batched = isinstance(self.problem, BatchedGemm) and kind is LoadKind.TENSOR
-        return prod(output_shape(self.problem)[1:]) if is_batched else 0
 
     def _addresses(self, one: TensorSet) -> Iterator[int]:
-        yield from (one.a, one.b)
-        yield from (int(operand.pointer or 0) for operand in one.operands)
+        yield one.a
+        for layer in one.layers:
+            yield layer.b
+            yield from (int(operand.pointer or 0) for operand in layer.operands)
 
     def _fill(self) -> None:
         first, *copies = self.sets
@@ -184,21 +208,42 @@ class Operands:
                 self._profiler.copy(to, source, tensor.size_bytes)
 
     def _enclose(self) -> None:
-        first = self.sets[0]
+        """Fill the envelope: of a chain by way of what lies between its layers."""
+        first, between = self.sets[0], list[int]()
+        a = (first.a, 0)
+        try:
+            for layer, tensors in zip(self._layers[:-1], first.layers, strict=False):
+                count = prod(output_shape(layer.problem))
+                for dtype in (DType.F32, DType.F32, DType.F16, DType.F32):
+                    between.append(self._profiler.allocate(count * dtype.size_bytes))
+                low, high, middle, error = between[-4:]
+                self._enclose_layer(layer, tensors, a, (low, high))
+                self._profiler.middle(low, high, count, out=middle, error=error)
+                a = (middle, error)
+            self._enclose_layer(self._layers[-1], first.layers[-1], a, (self.low, self.high))
+        finally:
+            for address in between:
+                self._profiler.release(address)
+
+    def _enclose_layer(
+        self, layer: ChainLayer, tensors: LayerSet, a: tuple[int, int], ends: tuple[int, int]
+    ) -> None:
+        """Write the `ends` of a layer's output; `a` is where A is, and how far off it may be."""
         nodes = epilogue_nodes(
-            self.epilogue,
-            [int(operand.pointer or 0) for operand in first.operands],
-            [self._batch_elements(load.kind) for load in self.epilogue.loads],
+            layer.epilogue,
+            [int(operand.pointer or 0) for operand in tensors.operands],
+            [operand.batch_stride for operand in tensors.operands],
         )
         self._profiler.enclose(
-            extents_of(self.problem),
+            extents_of(layer.problem),
             nodes,
-            Rounding(**asdict(accumulation_rounding(self.problem))),
-            self.problem.out_dtype,
-            a=first.a,
-            b=first.b,
-            low=self.low,
-            high=self.high,
+            Rounding(**asdict(accumulation_rounding(layer.problem))),
+            layer.problem.out_dtype,
+            a=a[0],
+            b=tensors.b,
+            low=ends[0],
+            high=ends[1],
+            a_error=a[1],
         )
 
     def workspace(self, size_bytes: int) -> int:
@@ -237,6 +282,17 @@ class Operands:
         """Give the memory back."""
         while self._allocated:
             self._profiler.release(self._allocated.pop())
+
+
+def _output(problem: Problem) -> Tensor:
+    return Tensor(dtype=problem.out_dtype, count=prod(output_shape(problem)))
+
+
+def _operand(problem: Problem, load: Load, address: int) -> Operand:
+    """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
+    is_tensor, output = load.kind is LoadKind.TENSOR, output_shape(problem)
+    sliced = is_tensor and isinstance(problem, BatchedGemm)
+    return Operand(address, output[-1] if is_tensor else 0, prod(output[1:]) if sliced else 0)
 
 
 def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:

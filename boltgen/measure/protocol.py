@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome
 
-VERSION = 1
+VERSION = 2
 # A line is longer only where a library prints into the conversation.
 MOST_LINE_BYTES = 1 << 20
 
@@ -84,11 +84,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A candidate: the kernel `symbol` in the shared library `library`, and what to compute."""
+    """A candidate: the kernel `symbol` in the shared library `library`, and what to compute.
+
+    Of a chain the epilogue is the identity: its layers have theirs.
+    """
 
     library: str
     symbol: str
-    problem: Problem
+    problem: AnyProblem
     epilogue: Epilogue
     split_k: int = 1
     number: int = 0

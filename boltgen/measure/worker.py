@@ -17,9 +17,9 @@ from typing import BinaryIO
 
 from boltgen.codegen.kernel import workspace_symbol
 from boltgen.errors import RecordError
+from boltgen.ir.chain import AnyProblem, describe_any
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem, describe
-from boltgen.measure.abi import Args, packed_arguments
+from boltgen.measure.chain_abi import AnyArgs
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
 from boltgen.measure.operands import BudgetError, Operands
 from boltgen.measure.protocol import (
@@ -66,7 +66,7 @@ class Prepared:
     """A candidate's launches, one for each copy of its operands, ready to be enqueued."""
 
     kernel: ctypes._NamedFuncPointer
-    arguments: list[Args]
+    arguments: list[AnyArgs]
     operands: Operands
 
     @property
@@ -113,17 +113,9 @@ class Workplace:
         except (OSError, AttributeError) as error:
             raise _FailedError(Fault.LAUNCH, f"the kernel cannot be loaded: {error}") from error
         operands = self._operands_for(request.problem, request.epilogue)
+        stream = self.profiler.device.stream
         arguments = [
-            packed_arguments(
-                request.problem,
-                one.a,
-                one.b,
-                one.d,
-                one.operands,
-                split_k=request.split_k,
-                stream=self.profiler.device.stream,
-            )
-            for one in operands.sets
+            operands.arguments(one, stream=stream, split_k=request.split_k) for one in operands.sets
         ]
         query.restype = ctypes.c_size_t
         workspace_bytes = int(query(ctypes.byref(arguments[0])))
@@ -183,7 +175,7 @@ class Workplace:
         if held:
             held.close()
 
-    def _operands_for(self, problem: Problem, epilogue: Epilogue) -> Operands:
+    def _operands_for(self, problem: AnyProblem, epilogue: Epilogue) -> Operands:
         """Those of the last candidate where they are the same: candidates come by problem."""
         held = self._operands
         if held and (held.problem, held.epilogue) == (problem, epilogue):
@@ -206,7 +198,7 @@ def _accept(verdict: Verdict, operands: Operands) -> None:
     fault = Fault.NOT_FINITE if verdict.not_finite else Fault.WRONG_RESULT
     raise _FailedError(
         fault,
-        f"{verdict.wrong} elements of {describe(operands.problem)} are wrong, of which "
+        f"{verdict.wrong} elements of {describe_any(operands.problem)} are wrong, of which "
         f"{verdict.not_finite} are NaN; the first is number {verdict.first_wrong}: "
         f"{verdict.got:.8g}, where a right kernel gives {verdict.low:.8g} to {verdict.high:.8g}",
     )

@@ -41,11 +41,14 @@ class Model(ABC):
         imported = self.frontend.import_model(source, shapes=shapes)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
-        self._module = imported.module
+        self._imported = self._module = imported.module
 
     def annotate(self, cut: Cutter) -> None:
-        """Normalise the model and carve its regions out; `cut` says which products are one."""
-        self._module = self.frontend.annotate(self._module, cut=cut)
+        """Normalise the model and carve its regions out; `cut` says which products are one.
+
+        May be done again, with another `cut`.
+        """
+        self._module = self.frontend.annotate(self._imported, cut=cut)
 
     @property
     def regions(self) -> tuple[AnyRegion, ...]:

@@ -7,13 +7,14 @@ that its tile holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, implicit_gemm
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
 from boltgen.space.config import B2bConfig
-from boltgen.space.kernel import ConvIterator, Family, conv_iterator
+from boltgen.space.kernel import ConvIterator, Family, KernelSpec, conv_iterator
 
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
@@ -47,6 +48,9 @@ class ChainKernelSpec:
     in_dtype: DType
     out_dtype: DType
     conv_iterator: ConvIterator | None = None
+
+
+AnyKernelSpec: TypeAlias = KernelSpec | ChainKernelSpec
 
 
 def chain_kernel_spec(chain: Chain, config: B2bConfig, arch: str) -> ChainKernelSpec:

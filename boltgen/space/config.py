@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,6 +59,10 @@ class Residence(Enum):
     REGISTERS = "registers"
     SHARED_MEMORY = "shared_memory"
 
+    def __lt__(self, other: Residence) -> bool:
+        """By name: so that configurations have an order."""
+        return self.value < other.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LayerTile:
@@ -77,7 +82,7 @@ class LayerTile:
         return f"{self.n}x{self.k}w{self.warp_m}x{self.warp_n}s{self.stages}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class B2bConfig:
     """One back-to-back kernel: `threadblock_m` rows of every layer, all of each layer's columns."""
 
@@ -109,3 +114,6 @@ class B2bConfig:
     def __str__(self) -> str:
         layers = "_".join(map(str, self.layers))
         return f"{self.threadblock_m}_{layers}_{self.residence.value}"
+
+
+AnyConfig: TypeAlias = Cutlass2Config | B2bConfig

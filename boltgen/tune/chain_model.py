@@ -9,10 +9,12 @@ memory, and every threadblock reads all of every layer's B.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from boltgen.arch import Arch
-from boltgen.ir.chain import Chain, batch_of, implicit_gemm
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.chain import Chain, batch_of, describe_chain, implicit_gemm
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_resources import chain_registers_per_thread, chain_shared_memory_bytes
@@ -56,16 +58,26 @@ class ChainPrediction:
         return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
 
 
-def best_chain_config(chain: Chain, arch: Arch) -> tuple[B2bConfig, ChainPrediction]:
+def best_chain_config(
+    chain: Chain, arch: Arch, without: Collection[B2bConfig] = ()
+) -> tuple[B2bConfig, ChainPrediction]:
     """The legal configuration with the least predicted time; the first of equal ones.
+
+    Those in `without` are passed over.
 
     Raises:
         NoLegalConfigError: there is none.
     """
-    predicted = (
+    predicted = [
         (config, predict_chain(chain, config, arch))
         for config in enumerate_chain_configs(chain, arch)
-    )
+        if config not in without
+    ]
+    if not predicted:
+        raise NoLegalConfigError(
+            f"all legal back-to-back configurations for {describe_chain(chain)} on {arch.name} "
+            f"failed when they were measured. The layers can run as kernels of their own."
+        )
     return min(predicted, key=lambda each: each[1].time_us)
 
 

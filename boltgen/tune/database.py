@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from boltgen.errors import DatabaseError, RecordError
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.key import digest
-from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
+from boltgen.space.config import AnyConfig
 from boltgen.tune.connection import database_errors, open_file
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
 from boltgen.tune.query import EPOCH, MICROSECOND, Query
@@ -54,7 +54,7 @@ class Source:
 class Best:
     """The configuration with the least median time, and its time."""
 
-    config: Cutlass2Config
+    config: AnyConfig
     timing: Timing
 
 
@@ -83,7 +83,7 @@ class Database:
         self.set_aside = opened.set_aside
         self._connection = opened.connection
         self._numbers: dict[tuple[str, object], int] = {}
-        self._configs: dict[int, Cutlass2Config] = {}
+        self._configs: dict[int, AnyConfig] = {}
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""
@@ -115,8 +115,8 @@ class Database:
         return sum(written.values())
 
     def outcomes(
-        self, problem: Problem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
-    ) -> dict[Cutlass2Config, Outcome]:
+        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+    ) -> dict[AnyConfig, Outcome]:
         """The newest outcome of every configuration that was tried."""
         return {
             self._config(config): self._read(Outcome, outcome)
@@ -124,8 +124,8 @@ class Database:
         }
 
     def times_us(
-        self, problem: Problem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
-    ) -> dict[Cutlass2Config, float]:
+        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+    ) -> dict[AnyConfig, float]:
         """The newest median time of every configuration whose newest outcome is one."""
         return {
             self._config(config): median_us
@@ -134,7 +134,7 @@ class Database:
         }
 
     def best(
-        self, problem: Problem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
     ) -> Best | None:
         """The configuration with the least newest median; None where there is no time."""
         rows = self._newest(problem, epilogue, device, toolchain)
@@ -194,7 +194,7 @@ class Database:
             for problem, epilogue, config, device, toolchain, kernel, moment, outcome in rows:
                 yield Record(
                     trial=Trial(
-                        problem=self._read(Problem, problem),
+                        problem=self._read(AnyProblem, problem),
                         epilogue=self._read(Epilogue, epilogue),
                         config=self._config(config),
                     ),
@@ -245,12 +245,12 @@ class Database:
             (trial.problem, trial.epilogue),
             lambda: (
                 task_key(trial.problem, trial.epilogue),
-                dumps(Problem, trial.problem),
+                dumps(AnyProblem, trial.problem),
                 dumps(Epilogue, trial.epilogue),
             ),
         )
         config = self._number(
-            "config", ("json",), trial.config, lambda: (dumps(Cutlass2Config, trial.config),)
+            "config", ("json",), trial.config, lambda: (dumps(AnyConfig, trial.config),)
         )
         kernel = self._number("kernel", ("digest",), record.kernel, lambda: (record.kernel,))
         median_us = record.outcome.median_us if isinstance(record.outcome, Timing) else None
@@ -312,7 +312,7 @@ class Database:
                 )
 
     def _newest(
-        self, problem: Problem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
     ) -> list[tuple[int, float | None, str]]:
         """(config's number, median or None, outcome) of the newest record of each config."""
         with database_errors(self.path):
@@ -324,13 +324,13 @@ class Database:
             ).fetchall()
         return [row[:3] for row in rows]
 
-    def _config(self, number: int) -> Cutlass2Config:
+    def _config(self, number: int) -> AnyConfig:
         if number not in self._configs:
             with database_errors(self.path):
                 (text,) = self._connection.execute(
                     "SELECT json FROM config WHERE id = ?", (number,)
                 ).fetchone()
-            self._configs[number] = self._read(Cutlass2Config, text)
+            self._configs[number] = self._read(AnyConfig, text)
         return self._configs[number]
 
     def _read(self, kind: Any, text: str) -> Any:

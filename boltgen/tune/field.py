@@ -15,7 +15,7 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.legality import kernel_traits
+from boltgen.space.legality import Violation, kernel_traits, violations
 from boltgen.space.library import Level, level_configs
 from boltgen.tune.cost_model import predict
 
@@ -48,6 +48,10 @@ class Launches:
     def predicted_us(self, config: Cutlass2Config, epilogue: Epilogue) -> float:
         """The analytical model's time."""
         return predict(self._problem, epilogue, config, self._arch).time_us
+
+    def violations(self, config: Cutlass2Config) -> tuple[Violation, ...]:
+        """The rules that a configuration breaks."""
+        return violations(self._problem, config, self._arch)
 
     def field(self) -> tuple[Cutlass2Config, ...]:
         """Every kernel unswizzled, with one slice of K and with as many as the model likes best.

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boltgen.arch import Arch, arch_named
+from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
+from boltgen.space.config import B2bConfig, Cutlass2Config
+from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
 from boltgen.tune.model_constants import ModelConstants
 from boltgen.tune.outcome import DeviceIdentity, Timing, Trial
@@ -36,7 +38,7 @@ class Ranking:
     `rank_correlation` is Spearman's; `found_at` is the model's rank of the fastest, 1 for its pick.
     """
 
-    problem: Problem
+    problem: AnyProblem
     epilogue: Epilogue
     device: DeviceIdentity
     configurations: int
@@ -85,10 +87,19 @@ def model_cost(constants: ModelConstants | None = None) -> CostUs:
     """The analytical model, with other constants than those that it is shipped with if given."""
 
     def cost_us(trial: Trial, device: DeviceIdentity) -> float:
-        arch = arch_of(device)
-        return predict(trial.problem, trial.epilogue, trial.config, arch, constants).time_us
+        return predicted_us(trial, arch_of(device), constants)
 
     return cost_us
+
+
+def predicted_us(trial: Trial, arch: Arch, constants: ModelConstants | None = None) -> float:
+    """The analytical model's time of a launch."""
+    if isinstance(trial.problem, (GemmChain, Conv2dChain)):
+        if isinstance(trial.config, B2bConfig):
+            return predict_chain(trial.problem, trial.config, arch, constants).time_us
+    elif isinstance(trial.config, Cutlass2Config):
+        return predict(trial.problem, trial.epilogue, trial.config, arch, constants).time_us
+    raise AssertionError("a trial's configuration is of its problem's kind")
 
 
 def timed(records: Iterable[Record]) -> list[Record]:
@@ -120,7 +131,7 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
     kept = timed(records)
     measured = np.array([measured_us(record) for record in kept])
     predicted = np.array([cost_us(record.trial, record.device) for record in kept])
-    groups: dict[tuple[Problem, Epilogue, DeviceIdentity, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[AnyProblem, Epilogue, DeviceIdentity, str], list[int]] = defaultdict(list)
     for index, record in enumerate(kept):
         trial = record.trial
         groups[trial.problem, trial.epilogue, record.device, record.toolchain].append(index)
@@ -146,7 +157,7 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
 
 
 def _ranking(
-    problem: Problem,
+    problem: AnyProblem,
     epilogue: Epilogue,
     device: DeviceIdentity,
     predicted: NDArray[np.float64],

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, describe_any
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
+from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
+from boltgen.space.config import AnyConfig, B2bConfig, Cutlass2Config
+from boltgen.space.kernel import kernel_spec
 
 
 class DeviceKind(Enum):
@@ -40,11 +43,44 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch to be timed: `config` with its split-K, on `problem`, with `epilogue`."""
+    """One launch to be timed: `config` with its split-K, on `problem`, with `epilogue`.
 
-    problem: Problem
+    A chain's layers have its epilogues; `epilogue` is then the identity.
+
+    Raises:
+        InvalidProblemError: a chain has an epilogue of its own, or a configuration is not one of
+            the problem's kind.
+    """
+
+    problem: AnyProblem
     epilogue: Epilogue
-    config: Cutlass2Config
+    config: AnyConfig
+
+    def __post_init__(self) -> None:
+        is_chain = isinstance(self.problem, (GemmChain, Conv2dChain))
+        if is_chain is not isinstance(self.config, B2bConfig):
+            raise InvalidProblemError(
+                f"{self.config} is no configuration of {describe_any(self.problem)}"
+            )
+        if is_chain and not self.epilogue.is_identity:
+            raise InvalidProblemError(
+                f"{describe_any(self.problem)} has its epilogues in its layers, and none behind "
+                f"them: {self.epilogue.describe()}"
+            )
+
+    @property
+    def split_k(self) -> int:
+        """The number of slices of K that the launch is given; a chain's is not split."""
+        return self.config.split_k if isinstance(self.config, Cutlass2Config) else 1
+
+    def spec(self, arch: str) -> AnyKernelSpec:
+        """The kernel that is launched, for `arch` ("sm_80")."""
+        if isinstance(self.problem, (GemmChain, Conv2dChain)):
+            if isinstance(self.config, B2bConfig):
+                return chain_kernel_spec(self.problem, self.config, arch)
+        elif isinstance(self.config, Cutlass2Config):
+            return kernel_spec(self.problem, self.epilogue, self.config, arch)
+        raise AssertionError("a trial's configuration is of its problem's kind")
 
 
 class Fault(Enum):

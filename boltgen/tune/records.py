@@ -14,12 +14,14 @@ from typing import Any
 from boltgen.arch import ARCHES
 from boltgen.errors import RecordError
 from boltgen.ir.key import digest
-from boltgen.space.kernel import kernel_spec
+from boltgen.space.config import Cutlass2Config
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
 
 # Written into every line, so that files can be concatenated and cut.
-FORMAT = "boltgen-record-1"
+FORMAT = "boltgen-record-2"
+# Before there were chains a configuration needed no type.
+_FORMAT_1 = "boltgen-record-1"
 _FORMAT_FIELD = "format"
 # No kernel is faster than its tensor cores: a time below this share of theirs has another unit.
 # Boost clocks beyond the datasheet's and sparsity stay within a factor of four.
@@ -40,7 +42,7 @@ class Record:
 
 def kernel_key(trial: Trial, arch: str, toolchain: str) -> str:
     """The identity of the kernel that `trial` launches, as `toolchain` compiles it for `arch`."""
-    return digest(kernel_spec(trial.problem, trial.epilogue, trial.config, arch), toolchain)
+    return digest(trial.spec(arch), toolchain)
 
 
 def task_key(problem: object, epilogue: object) -> str:
@@ -81,7 +83,9 @@ def from_line(line: str) -> Record:
     if not isinstance(form, dict):
         raise RecordError("the line is no JSON object")
     written = form.pop(_FORMAT_FIELD, None)
-    if written != FORMAT:
+    if written == _FORMAT_1:
+        _name_config(form)
+    elif written != FORMAT:
         raise RecordError(f"{_FORMAT_FIELD}: expected {FORMAT!r}, found {written!r}")
     record: Record = decode(Record, form)
     if record.device.arch not in ARCHES:
@@ -92,6 +96,13 @@ def from_line(line: str) -> Record:
     if isinstance(record.outcome, Timing):
         _check_times(record, record.outcome)
     return record
+
+
+def _name_config(form: dict[str, Any]) -> None:
+    """Bring a record's form from the first format to this one."""
+    trial = form.get("trial")
+    if isinstance(trial, dict) and isinstance(trial.get("config"), dict):
+        trial["config"] = {"type": Cutlass2Config.__name__, **trial["config"]}
 
 
 def _parsed(text: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class TaskState:
     success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
     """
 
-    problem: Problem
+    problem: AnyProblem
     epilogue: Epilogue
     weight: int
     expected_us: float

@@ -59,7 +59,12 @@ UPDATE bench SET
     stamp = hex(randomblob(8));
 """
 
-_STEPS: tuple[str, ...] = (_CREATE, _COUNT)
+# A configuration may be one of a back-to-back kernel: since then its JSON says which it is.
+_NAME_CONFIGS = """
+UPDATE config SET json = '{"type":"Cutlass2Config",' || substr(json, 2);
+"""
+
+_STEPS: tuple[str, ...] = (_CREATE, _COUNT, _NAME_CONFIGS)
 SCHEMA = len(_STEPS)
 
 

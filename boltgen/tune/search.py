@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from boltgen.space.config import Cutlass2Config
+from collections.abc import Callable
+from typing import Generic
+
+from boltgen.space.legality import Violation
 from boltgen.tune.outcome import Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.scheduler import TaskState
-from boltgen.tune.select import Task
-from boltgen.tune.strategies.strategy import SearchProblem, Strategy
+from boltgen.tune.select import AnyTask
+from boltgen.tune.strategies.strategy import C, Strategy
 
 
-class Search:
+class Search(Generic[C]):
     """A task, its strategy, and the outcomes that are known.
 
-    `known` is shared with other searches of the same problem and epilogue, and grows.
+    `violations` are the rules that a configuration breaks: a strategy may propose any. `known` is
+    shared with other searches of the same problem and epilogue, and grows.
     """
 
     def __init__(
         self,
-        task: Task,
-        searched: SearchProblem,
-        strategy: Strategy,
-        known: dict[Cutlass2Config, Outcome],
+        task: AnyTask,
+        strategy: Strategy[C],
+        violations: Callable[[C], tuple[Violation, ...]],
+        known: dict[C, Outcome],
         expected_us: float,
     ) -> None:
         self._task = task
-        self._searched = searched
+        self._violations = violations
         self._strategy = strategy
         self._known = known
         self._expected_us = expected_us
-        self._pending: set[Cutlass2Config] = set()
+        self._pending: set[C] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
         self._exhausted = False
@@ -54,16 +58,16 @@ class Search:
         self._granted += len(trials)
         return trials
 
-    def _answer(self, config: Cutlass2Config) -> Outcome | None:
+    def _answer(self, config: C) -> Outcome | None:
         """What is known of a configuration without measuring it."""
         if config in self._known:
             return self._known[config]
-        broken = self._searched.space.violations(config)
+        broken = self._violations(config)
         if broken:
             return Failure(fault=Fault.LAUNCH, reason=f"not legal: {broken[0].message}")
         return None
 
-    def observe(self, config: Cutlass2Config, outcome: Outcome) -> None:
+    def observe(self, config: C, outcome: Outcome) -> None:
         """Hear the outcome of a trial that was proposed."""
         self._pending.discard(config)
         self._known[config] = outcome
@@ -83,11 +87,11 @@ class Search:
         )
 
 
-def times_us(known: dict[Cutlass2Config, Outcome]) -> dict[Cutlass2Config, float]:
+def times_us(known: dict[C, Outcome]) -> dict[C, float]:
     """The median times among outcomes."""
     return {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
 
 
-def best_us(known: dict[Cutlass2Config, Outcome]) -> float | None:
+def best_us(known: dict[C, Outcome]) -> float | None:
     """The least median time among outcomes."""
     return min(times_us(known).values(), default=None)

@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
+from boltgen.ir.chain import AnyProblem, Chain
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem, describe
-from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.tune.cost_model import predict
-from boltgen.tune.outcome import Failure
+from boltgen.tune.outcome import Failure, Outcome
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
 DEFAULT_PRICE_FRACTION = 0.01
+
+MODEL_ORIGIN = "predicted by the analytical model"
 
 # Tasks are grouped by all of a kernel's identity but its configuration, which this stands for.
 _SAME_CONFIG = Cutlass2Config(
@@ -41,6 +44,27 @@ class Task:
     problem: Problem
     epilogue: Epilogue
     occurrences: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainTask:
+    """A chain that could be one kernel, and how often the model could run it as such."""
+
+    chain: Chain
+    occurrences: int = 1
+
+    @property
+    def problem(self) -> Chain:
+        """What to compute."""
+        return self.chain
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """The identity: a chain's layers have its epilogues."""
+        return Epilogue()
+
+
+AnyTask: TypeAlias = Task | ChainTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +94,26 @@ class Costs:
     origin: str
 
 
+class Measurements(Protocol):
+    """What is known of one device."""
+
+    @property
+    def origin(self) -> str:
+        """Where its times are from, in words: "measured on ...", with its name."""
+        ...
+
+    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> Mapping[AnyConfig, Outcome]:
+        """The newest outcomes of a problem's launches that are legal; none where none is known."""
+        ...
+
+
 class CostSource(Protocol):
     """Where costs come from."""
+
+    @property
+    def measurements(self) -> Sequence[Measurements]:
+        """The devices that anything is known of, those that count most first."""
+        ...
 
     def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
         """The costs of a task.
@@ -94,7 +136,12 @@ class ModelCosts:
             config: predict(problem, epilogue, config, self.arch).time_us
             for config in enumerate_configs(problem, self.arch)
         }
-        return Costs(by_config=times, origin="predicted by the analytical model")
+        return Costs(by_config=times, origin=MODEL_ORIGIN)
+
+    @property
+    def measurements(self) -> tuple[Measurements, ...]:
+        """None."""
+        return ()
 
 
 def select(

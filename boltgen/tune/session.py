@@ -4,7 +4,8 @@ Arrow: tasks to records, through a bench. Every outcome is in the database befor
 asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
 
 Round one ranks the kernels of every problem with the plain epilogue, round two times launches of
-the fastest with the task's own epilogue: what is chosen was measured as it ships.
+the fastest with the task's own epilogue: what is chosen was measured as it ships. Chains of
+products are in round two alone, each as one kernel.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from boltgen.arch import arch_named
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
 from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
+from boltgen.tune.chain_field import ChainLaunches
 from boltgen.tune.clocks import ClockWatch
 from boltgen.tune.database import Best, Database
 from boltgen.tune.device_lock import device_lock
@@ -44,7 +47,7 @@ from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
 from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tune.search import Search, times_us
-from boltgen.tune.select import Task
+from boltgen.tune.select import AnyTask, ChainTask, Task
 from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
 from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFactory
 
@@ -74,7 +77,7 @@ class SessionOptions:
 class TaskResult:
     """What is known of a task: its best launch, how many launches have a time, and failures."""
 
-    task: Task
+    task: AnyTask
     best: Best | None
     timed: int
     failures: tuple[Failure, ...]
@@ -106,21 +109,23 @@ class SessionReport:
 
     @property
     def model_us(self) -> float | None:
-        """Time of all tasks as often as the model runs them; None if one has no time."""
-        totals = [result.total_us for result in self.results if result.total_us is not None]
-        return sum(totals) if len(totals) == len(self.results) else None
+        """Time of all products as often as the model runs them, each by itself; None if one has
+        no time.
+        """
+        products = [each.total_us for each in self.results if isinstance(each.task, Task)]
+        totals = [total_us for total_us in products if total_us is not None]
+        return sum(totals) if len(totals) == len(products) else None
 
 
-def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
+def distinct(tasks: Sequence[AnyTask]) -> tuple[AnyTask, ...]:
     """The distinct tasks, each as often as all that equal it together."""
-    counts: dict[tuple[Problem, Epilogue], int] = {}
+    merged: dict[tuple[AnyProblem, Epilogue], AnyTask] = {}
     for task in tasks:
         key = (task.problem, task.epilogue)
-        counts[key] = counts.get(key, 0) + task.occurrences
-    return tuple(
-        Task(problem=problem, epilogue=epilogue, occurrences=count)
-        for (problem, epilogue), count in counts.items()
-    )
+        known = merged.get(key)
+        count = task.occurrences + (known.occurrences if known else 0)
+        merged[key] = replace(task, occurrences=count)
+    return tuple(merged.values())
 
 
 class Session:
@@ -136,7 +141,7 @@ class Session:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[AnyTask],
         bench: Bench,
         database: Database,
         budget: Budget,
@@ -159,13 +164,19 @@ class Session:
         self._clock = clock
         self._now = now
         self._arch = arch_named(self.device.arch)
-        self._launches = {
-            t.problem: Launches(t.problem, self._arch, self._options.level) for t in self.tasks
+        self._products = tuple(task for task in self.tasks if isinstance(task, Task))
+        self._fields = {
+            t.problem: Launches(t.problem, self._arch, self._options.level) for t in self._products
         }
-        self._known: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, Outcome]] = {}
+        self._launches: dict[AnyProblem, Launches | ChainLaunches] = dict(self._fields.items())
+        for task in self.tasks:
+            if isinstance(task, ChainTask):
+                self._launches[task.chain] = ChainLaunches(task.chain, self._arch)
+        # Configurations of a problem are all of one kind, which only its launches know.
+        self._known: dict[tuple[AnyProblem, Epilogue], dict[Any, Outcome]] = {}
         self._watch = ClockWatch()
-        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self.tasks}
-        self._totals_us: dict[tuple[Problem, Epilogue], float] = {}
+        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self._products}
+        self._totals_us: dict[tuple[AnyProblem, Epilogue], float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
         self._stopped: str | None = None
@@ -193,10 +204,10 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
-            for result in map(self._result, self.tasks):
+            for result in map(self._result, self._products):
                 if result.total_us is not None:
                     self._totals_us[result.task.problem, result.task.epilogue] = result.total_us
-            self._observer.begin(self._budget, len(self.tasks))
+            self._observer.begin(self._budget, len(self._products))
             try:
                 yield from self._rounds()
             finally:
@@ -215,7 +226,7 @@ class Session:
             drift=self._watch.summary(),
         )
 
-    def _result(self, task: Task) -> TaskResult:
+    def _result(self, task: AnyTask) -> TaskResult:
         known = self._outcomes(task.problem, task.epilogue)
         timed = [(o.median_us, config, o) for config, o in known.items() if isinstance(o, Timing)]
         best = min(timed, default=None, key=lambda each: each[:2])
@@ -228,7 +239,7 @@ class Session:
             ),
         )
 
-    def _outcomes(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, Outcome]:
+    def _outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[Any, Outcome]:
         """What is known of a problem with an epilogue; the database is asked once."""
         key = (problem, epilogue)
         if key not in self._known:
@@ -250,50 +261,48 @@ class Session:
             # Round two has nothing left to time: more of the budget is round one's.
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
-    def _field_searches(self) -> list[Search]:
+    def _field_searches(self) -> list[Search[Any]]:
         """Round one: a search for every distinct problem, with the plain epilogue."""
         weights: dict[Problem, int] = {}
-        for task in self.tasks:
+        for task in self._products:
             weights[task.problem] = weights.get(task.problem, 0) + task.occurrences
         searches = []
         for number, (problem, weight) in enumerate(weights.items()):
             task = Task(problem=problem, epilogue=Epilogue(), occurrences=weight)
-            candidates = self._launches[problem].field()
-            searched = self._search_problem(task, candidates)
+            candidates = self._fields[problem].field()
+            searched = SearchProblem(
+                problem=problem,
+                epilogue=Epilogue(),
+                candidates=candidates,
+                space=ConfigSpace.of(problem, self._arch),
+            )
             rng = random.Random(f"{self._options.seed}/{number}")
             strategy = self._options.strategy(searched, rng)
-            searches.append(self._search(task, searched, strategy))
+            searches.append(self._search(task, candidates, strategy))
         return searches
 
-    def _final_searches(self) -> list[Search]:
+    def _final_searches(self) -> list[Search[Any]]:
         """Round two: for every task, launches of the kernels that lead its problem's field."""
         searches = []
         for task in self.tasks:
             field_us = times_us(self._outcomes(task.problem, Epilogue()))
             candidates = self._launches[task.problem].finalists(task.epilogue, field_us)
-            searched = self._search_problem(task, candidates)
-            searches.append(self._search(task, searched, InOrder(candidates)))
+            searches.append(self._search(task, candidates, InOrder(candidates)))
         return searches
 
-    def _search_problem(self, task: Task, candidates: tuple[Cutlass2Config, ...]) -> SearchProblem:
-        return SearchProblem(
-            problem=task.problem,
-            epilogue=task.epilogue,
-            candidates=candidates,
-            space=ConfigSpace.of(task.problem, self._arch),
-        )
-
-    def _search(self, task: Task, searched: SearchProblem, strategy: Strategy) -> Search:
+    def _search(
+        self, task: AnyTask, candidates: Sequence[Any], strategy: Strategy[Any]
+    ) -> Search[Any]:
         launches = self._launches[task.problem]
         return Search(
             task,
-            searched,
             strategy,
+            launches.violations,
             self._outcomes(task.problem, task.epilogue),
-            launches.predicted_us(searched.candidates[0], task.epilogue),
+            launches.predicted_us(candidates[0], task.epilogue),
         )
 
-    def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+    def _round(self, searches: list[Search[Any]], share: float) -> Iterator[tuple[Trial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""
         while not self._is_over(share):
             batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
@@ -301,9 +310,9 @@ class Session:
                 return
             yield from self._measure(batch, share)
 
-    def _batch(self, searches: list[Search], most: int) -> dict[Trial, Search]:
+    def _batch(self, searches: list[Search[Any]], most: int) -> dict[Trial, Search[Any]]:
         """At most so many new trials: every search's first one, then every search's second."""
-        batch: dict[Trial, Search] = {}
+        batch: dict[Trial, Search[Any]] = {}
         while len(batch) < most:
             grants = self._grants([search.state for search in searches], most - len(batch))
             if not grants:
@@ -324,7 +333,9 @@ class Session:
             states[chosen] = replace(states[chosen], trials=states[chosen].trials + 1)
         return grants
 
-    def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+    def _measure(
+        self, batch: dict[Trial, Search[Any]], share: float
+    ) -> Iterator[tuple[Trial, Outcome]]:
         with closing(self._bench.run(list(batch))) as outcomes:
             for trial, outcome in outcomes:
                 if isinstance(outcome, Failure) and outcome.fault is Fault.DEVICE_LOST:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.ir import reference
-from boltgen.ir.chain import Conv2dChain, GemmChain, batch_of, implicit_gemm
+from boltgen.ir.chain import Conv2dChain, GemmChain, implicit_gemm
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import input_shapes, output_shape
-from boltgen.measure.abi import Operand, conv2d_extents
+from boltgen.measure.abi import Operand
 from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import PADDING, Array, Cuda, KernelLibrary, padded, poison
@@ -85,7 +86,7 @@ class ChainLaunch:
         is_conv = isinstance(case.chain, Conv2dChain)
         d = poison(output_shape(last), case.spec.out_dtype.value)
         d = d if is_conv else self._padded(d)
-        args = self._conv2d(inputs.a) if isinstance(case.chain, Conv2dChain) else self._gemm(inputs)
+        args = self._conv2d(inputs.a) if is_conv else self._gemm(inputs)
         args.d = self._upload(d, case.spec.layers[-1].alignment_d)
         if isinstance(args, GemmChainArgs):
             args.ldd = d.shape[-1]
@@ -104,33 +105,29 @@ class ChainLaunch:
         return np.ascontiguousarray(result[..., :n])
 
     def _gemm(self, inputs: ChainInputs) -> GemmChainArgs:
-        first = implicit_gemm(self._case.chain.layers[0])
         a = self._padded(inputs.a)
-        args = GemmChainArgs(m=first.m, k=first.k, batch=batch_of(self._case.chain))
+        args = GemmChainArgs(**chain_sizes(self._case.chain))
         args.a = self._upload(a, self._case.spec.alignment_a)
         args.lda = a.shape[-1]
         args.batch_stride_a = a[0].size if a.ndim == 3 else 0
         return args
 
     def _conv2d(self, a: Array) -> Conv2dChainArgs:
-        chain = self._case.chain
-        assert isinstance(chain, Conv2dChain)
-        # Its own K is the columns of layer 0.
-        extents = conv2d_extents(chain.convolution(0))
-        args = Conv2dChainArgs(**{name: extents[name] for name in extents if name != "k"})
+        args = Conv2dChainArgs(**chain_sizes(self._case.chain))
         args.a = self._upload(a, self._case.spec.alignment_a)
         return args
 
     def _set_layer(self, args: ChainLayerArgs, index: int, inputs: LayerInputs) -> None:
         case, layer = self._case, self._case.chain.layers[index]
         spec = case.spec.layers[index]
-        b = inputs.b if isinstance(case.chain, Conv2dChain) else self._padded(inputs.b)
-        if isinstance(case.chain, Conv2dChain):
-            b = b.reshape(b.shape[0], -1)
-        args.n = implicit_gemm(layer).n
+        for name, value in chain_layer_sizes(layer).items():
+            setattr(args, name, value)
+        if isinstance(case.chain, GemmChain):
+            b = self._padded(inputs.b)
+            args.ldb, args.batch_stride_b = b.shape[-1], b[0].size if b.ndim == 3 else 0
+        else:
+            b = inputs.b
         args.b = self._upload(b, spec.alignment_b)
-        args.ldb = b.shape[-1]
-        args.batch_stride_b = b[0].size if b.ndim == 3 else 0
         batched = case.batched_operands and isinstance(layer.problem, BatchedGemm)
         for i, (load, array) in enumerate(zip(layer.epilogue.loads, inputs.operands, strict=True)):
             is_tensor = load.kind is LoadKind.TENSOR

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     UNARY_PARAMS,
@@ -23,7 +25,14 @@ from boltgen.ir.epilogue import (
     UnaryOp,
 )
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.config import (
+    AnyConfig,
+    B2bConfig,
+    Cutlass2Config,
+    LayerTile,
+    Residence,
+    Shape,
+)
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.records import Record, kernel_key
 
@@ -67,9 +76,9 @@ def timing(median_us: float, *, clock_mhz: float | None = 1410.0) -> Timing:
 def record(
     outcome: Outcome | float = 20.0,
     *,
-    problem: Problem = GEMM,
+    problem: AnyProblem = GEMM,
     epilogue: Epilogue | None = None,
-    config: Cutlass2Config = CONFIG,
+    config: AnyConfig = CONFIG,
     device: DeviceIdentity = A100,
     toolchain: str = TOOLS,
     after_s: float = 0.0,
@@ -158,6 +167,30 @@ configs = st.builds(
     swizzle=_SMALL,
     split_k=_SMALL,
 )
+_tiles = st.builds(LayerTile, n=_SMALL, k=_SMALL, warp_m=_SMALL, warp_n=_SMALL, stages=_SMALL)
+chain_configs = st.builds(
+    B2bConfig,
+    threadblock_m=_SMALL,
+    layers=st.lists(_tiles, min_size=2, max_size=4).map(tuple),
+    instruction=_SHAPES,
+    residence=st.sampled_from(Residence),
+)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> GemmChain:
+    m, *extents = (draw(_EXTENT) for _ in range(draw(st.integers(4, 6))))
+    return GemmChain(
+        layers=tuple(
+            ChainLayer(
+                problem=Gemm(m=m, n=n, k=k, b_layout=draw(st.sampled_from(Layout))),
+                epilogue=draw(epilogues()),
+            )
+            for k, n in itertools.pairwise(extents)
+        )
+    )
+
+
 devices = st.builds(
     DeviceIdentity,
     kind=st.sampled_from(DeviceKind),
@@ -176,7 +209,10 @@ outcomes: st.SearchStrategy[Outcome] = _timings | st.builds(
 )
 records = st.builds(
     Record,
-    trial=st.builds(Trial, problem=problems, epilogue=epilogues(), config=configs),
+    trial=st.one_of(
+        st.builds(Trial, problem=problems, epilogue=epilogues(), config=configs),
+        st.builds(Trial, problem=chains(), epilogue=st.just(Epilogue()), config=chain_configs),
+    ),
     kernel=st.text("0123456789abcdef", min_size=64, max_size=64),
     device=devices,
     toolchain=st.text(),

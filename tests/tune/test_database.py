@@ -357,6 +357,8 @@ def fill_version_1(path: Path) -> None:
     schema.migrate(old, target=1)
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
+        if table == "config":
+            columns[1] = """replace(json, '"type":"Cutlass2Config",', '')"""
         rows = whole.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         marks = ", ".join("?" for _ in columns)
         old.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)

@@ -43,6 +43,14 @@ def test_a_line_is_readable() -> None:
     assert form["measured_at"] == "2026-01-31T12:00:00+00:00"
 
 
+def test_a_line_of_the_first_format_is_read() -> None:
+    form = json.loads(to_line(record(20.0)))
+    assert form["trial"]["config"].pop("type") == "Cutlass2Config"
+    assert from_line(json.dumps(form | {"format": "boltgen-record-1"})) == record(20.0)
+    with pytest.raises(RecordError, match=r"trial\.config: expected an object whose"):
+        from_line(json.dumps(form))
+
+
 def test_infinity_and_negative_zero_are_kept() -> None:
     clip = Epilogue(
         (*Epilogue().nodes, Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))), Scalar(float("-inf")))
@@ -76,7 +84,7 @@ def changed(path: str, value: Any) -> str:
         ("[1]", "no JSON object"),
         ("[" * 100_000, "not JSON"),
         ('{"format": NaN}', "NaN is no JSON number"),
-        ("{}", "format: expected 'boltgen-record-1', found None"),
+        ("{}", "format: expected 'boltgen-record-2', found None"),
         (changed("format", "boltgen-record-9"), "format: .* found 'boltgen-record-9'"),
         (changed("colour", "red"), "colour: Record has no such field$"),
         (changed("trial.config.depth", 3), "trial.config.depth: Cutlass2Config has no such field"),

@@ -5,29 +5,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
+from boltgen.space.config import AnyConfig, Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
 from boltgen.tune.outcome import Outcome
 
-Observation: TypeAlias = tuple[Cutlass2Config, Outcome]
+# What is searched: configurations of single products, or of chains.
+C = TypeVar("C", bound=AnyConfig)
+Observation: TypeAlias = tuple[C, Outcome]
 
 
-class Strategy(Protocol):
+class Strategy(Protocol[C]):
     """Proposes configurations of one problem, and learns from their outcomes.
 
     It owns no budget, compiles nothing and measures nothing; the session does. What it proposes
     may be illegal or known: the session then answers at once, with what it knows.
     """
 
-    def propose(self, count: int) -> list[Cutlass2Config]:
+    def propose(self, count: int) -> list[C]:
         """At most `count` configurations not proposed before; empty if there are no more."""
         ...
 
-    def observe(self, results: Sequence[Observation]) -> None:
+    def observe(self, results: Sequence[Observation[C]]) -> None:
         """Hear the outcomes of what was proposed, in any order, and of nothing else."""
         ...
 
@@ -47,4 +49,4 @@ class SearchProblem:
 
 
 # A strategy of its own for every problem; all randomness comes from the generator passed in.
-StrategyFactory: TypeAlias = Callable[[SearchProblem, random.Random], Strategy]
+StrategyFactory: TypeAlias = Callable[[SearchProblem, random.Random], Strategy[Cutlass2Config]]
