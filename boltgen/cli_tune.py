@@ -61,8 +61,9 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
     """Measure kernels for a model, and remember the times for `boltgen compile`.
 
     Round one ranks the configurations of each problem with a plain epilogue, round two times the
-    fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered at once: Ctrl-C or a crash loses nothing,
-    and the same command goes on where it was. Nothing is measured twice.
+    fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered
+    at once: Ctrl-C or a crash loses nothing, and the same command goes on where it was. Nothing is
+    measured twice.
 
     Examples:
 

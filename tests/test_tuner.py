@@ -15,8 +15,9 @@ from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import DeviceError, TuningError, UnknownArchError
+from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Region
-from boltgen.pipeline import PipelineOptions, plan_regions
+from boltgen.pipeline import PipelineOptions, plan_regions, tasks_of
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget
@@ -214,8 +215,9 @@ def test_a_budget_of_zero_and_an_unknown_arch_are_refused_before_anything_is_don
 
 def run_command(monkeypatch: pytest.MonkeyPatch, bench: FakeBench, *more: str) -> tuple[int, str]:
     monkeypatch.setattr(tuner, "open_vgpu", lambda arch, how: bench)
-    imported = type("Imported", (), {"regions": regions_of_model()})
-    monkeypatch.setattr(tuner, "partition_model", lambda *_: imported)
+    tasks = tasks_of(regions_of_model(), DType.F32)
+    monkeypatch.setattr(tuner, "import_model", lambda *_: None)
+    monkeypatch.setattr(tuner, "tasks_of_model", lambda *_: tasks)
     arguments = ["tune", "m.onnx", "--device", "vgpu", "--budget", "5000trials", *more]
     result = CliRunner().invoke(cli.app, arguments)
     return result.exit_code, result.output
@@ -227,7 +229,7 @@ def test_the_command_shows_what_was_found(monkeypatch: pytest.MonkeyPatch, data:
     assert status == 0, text
     assert "gemm 64x128x128" in text
     assert "relu(acc)" in text
-    assert f"times measured on {A100.name} (sm_80); all tasks together" in text
+    assert f"times measured on {A100.name} (sm_80); all products, each by itself," in text
     assert f"{len(bench.trials)} trials in" in text
     assert "0 of them failed; 0 were known" in text
     assert data.is_file()
@@ -284,4 +286,4 @@ def test_a_model_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
     module = tvm.IRModule.from_expr(main.with_attr("global_symbol", "main"))
     summary = report.tuning_summary(boltgen.tune(module, budget="5trials"))
-    assert "the model has nothing to tune: no product" in summary
+    assert "the model has nothing to tune: boltgen computes no product of it" in summary

@@ -30,6 +30,7 @@ from boltgen.space.library import Level, level_configs, library_specs
 from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
+from tests.chain_cases import all_chain_cases
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SM80 = ARCHES["sm_80"]
@@ -221,6 +222,37 @@ def test_a_convolution(vgpu):
     problem = Conv2d(n=1, h=9, w=9, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
     (outcome,) = (o for _, o in vgpu.run([trial(QUICK[0], problem=problem)]))
     assert isinstance(outcome, Timing)
+
+
+CHAIN_CASES = {case.name: case for case in all_chain_cases()}
+
+
+def chain_trial(name: str) -> Trial:
+    case = CHAIN_CASES[name]
+    return Trial(problem=case.chain, epilogue=PLAIN, config=case.spec.config)
+
+
+@pytest.mark.parametrize("name", ["rf-ragged", "smem-conv", "smem-batch"])
+def test_a_chain_is_compiled_checked_and_timed_as_one_kernel(vgpu, name):
+    ((one, outcome),) = vgpu.run([chain_trial(name)])
+    assert one == chain_trial(name)
+    assert isinstance(outcome, Timing), outcome
+    assert outcome.median_us > 0
+
+
+def test_a_chain_that_computes_something_else_does_not_win(vgpu, monkeypatch):
+    """The kernel of a chain with ReLU, for a chain without."""
+    right = chain_trial("smem-row")
+    first, *rest = right.problem.layers
+    other = replace(first, epilogue=EPILOGUES["bias_silu"])
+    spec = right.spec("sm_80")
+    wrong = replace(right, problem=replace(right.problem, layers=(other, *rest)))
+    assert wrong.spec("sm_80") != spec
+    monkeypatch.setattr(Trial, "spec", lambda trial, arch: spec)
+    ((_, outcome),) = vgpu.run([wrong])
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.WRONG_RESULT
+    assert "elements of GemmChain(Gemm(m=" in outcome.reason
 
 
 def test_a_launch_that_the_kernel_refuses(vgpu):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from boltgen.ir import reference
+from boltgen.ir.chain import implicit_gemm
+from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.functions import FUNCTIONS
@@ -16,6 +18,7 @@ from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Rounding
 from boltgen.measure.operands import BudgetError, Operands, extents_of, input_tensors
 from tests.cases import EPILOGUES, problem_for
+from tests.chain_cases import all_chain_cases
 
 PARAMS = {UnaryOp.LEAKY_RELU: (0.1,), UnaryOp.CLIP: (-0.5, 6.0), UnaryOp.HARDSIGMOID: (0.2, 0.5)}
 SMALL = Gemm(m=5, n=7, k=9)
@@ -310,7 +313,8 @@ def test_operands_come_in_copies_of_equal_contents_at_their_own_addresses(profil
         everything = [
             address
             for one in operands.sets
-            for address in (one.a, one.b, one.d, *(o.pointer for o in one.operands))
+            for layer in one.layers
+            for address in (one.a, layer.b, one.d, *(o.pointer for o in layer.operands))
         ]
         assert len(set(everything)) == len(everything) == 3 * 5
         first, *copies = (device.download(one.a, (5, 9), np.float16) for one in operands.sets)
@@ -355,6 +359,90 @@ def test_the_check_says_something_of_every_epilogue(profiler, device, name):
         operands.close()
     assert np.isfinite(low).mean() > 0.99
     assert np.isfinite(high).mean() > 0.99
+
+
+# --- chains --------------------------------------------------------------------------------------
+
+
+def rows_of_middle(device, ends):
+    """What lies between two layers, for the (low, high) of each element: (value, error) of it."""
+    low, high = (device.upload(np.array(end, np.float32)) for end in zip(*ends, strict=True))
+    count = len(ends)
+    out, error = device.empty(2 * count), device.empty(4 * count)
+    device.profiler.middle(low, high, count, out=out, error=error)
+    values = device.download(out, (count,), np.float16)
+    return list(zip(values, device.download(error, (count,), np.float32), strict=True))
+
+
+def test_what_lies_between_two_layers(device):
+    inf, overflow = np.inf, 65536.0
+    ends = [(1.0, 1.0), (1.0, 1.5), (-2.0, 2.0), (0.0, 2.0**-24)]
+    values = rows_of_middle(device, ends)
+    assert values[:3] == [(1.0, 0.0), (1.25, 0.25), (0.0, 2.0)]
+    assert values[3] in ((0.0, 2.0**-24), (np.float16(2.0**-24), np.float32(2.0**-24)))
+    # Certain infinities and NaN are exact; what may overflow may be anything.
+    certain = [(overflow, inf), (-inf, -overflow), (inf, inf)]
+    assert rows_of_middle(device, certain) == [(inf, 0.0), (-inf, 0.0), (inf, 0.0)]
+    uncertain = [(1.0, overflow), (-overflow, 1.0), (-inf, inf)]
+    assert [error for _, error in rows_of_middle(device, uncertain)] == [inf] * 3
+    ((value, error),) = rows_of_middle(device, [(np.nan, np.nan)])
+    assert np.isnan(value)
+    assert error == 0.0
+
+
+CHAINS = {
+    case.name: case.chain
+    for case in all_chain_cases()
+    if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_is_enclosed_as_the_oracle_does(profiler, device, name):
+    """The worker knows no exact result between layers, and takes the middle of the ends there."""
+    chain = CHAINS[name]
+    operands = make_operands(profiler, 1 << 24, most_sets=1, epilogue=Epilogue(), problem=chain)
+    try:
+        (one,) = operands.sets
+        a_shape = reference.input_shapes(chain.layers[0].problem)[0]
+        layers = []
+        for layer, held in zip(chain.layers, one.layers, strict=True):
+            shape, output = (f(layer.problem) for f in (_b_shape, reference.output_shape))
+            spans = {
+                LoadKind.TENSOR: output,
+                LoadKind.ROW: output[-1:],
+                LoadKind.COLUMN: (implicit_gemm(layer).m,),
+            }
+            arrays = tuple(
+                device.download(operand.pointer, spans[load.kind], load.dtype.value)
+                for load, operand in zip(layer.epilogue.loads, held.operands, strict=True)
+            )
+            layers.append(LayerInputs(device.download(held.b, shape, np.float16), arrays))
+        a = device.download(one.a, a_shape, np.float16)
+        output = reference.output_shape(chain.layers[-1].problem)
+        low, high = (
+            device.download(address, output, np.float32).astype(np.float64)
+            for address in (operands.low, operands.high)
+        )
+    finally:
+        operands.close()
+    expected = enclose_chain(chain, a, layers)
+    rounding = 2.0**-10 * np.abs(expected.exact) + 2.0**-24
+    assert np.all(low <= expected.exact + rounding)
+    assert np.all(expected.exact <= high + rounding)
+    # No farther apart than the oracle's, taken together: single ones differ with where the middle
+    # is rounded to.
+    assert (high - low).mean() <= 1.02 * (expected.high - expected.low).mean()
+
+
+def _b_shape(problem):
+    return reference.input_shapes(problem)[1]
+
+
+def test_what_lies_between_the_layers_is_part_of_the_budget(profiler):
+    chain = CHAINS["rf-ragged"]
+    with pytest.raises(BudgetError, match="its tensors and their check take"):
+        make_operands(profiler, 20_000, epilogue=Epilogue(), problem=chain)
 
 
 def test_a_workspace_grows_within_the_budget_and_is_poisoned(profiler, device):

@@ -1,23 +1,34 @@
-"""Which layers the analytical model puts into one kernel."""
+"""Which layers become one kernel, by what the analytical model says and by what was measured."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from boltgen.arch import ARCHES
+from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import ChainLayer, chain_of, execution_chain, intermediate_bytes
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_legality import chain_violations
+from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config, predict_chain
-from boltgen.tune.chains import cut_chain, decide_chain
-from boltgen.tune.select import ModelCosts
+from boltgen.tune.chains import candidate_chains, cut_chain, decide_chain
+from boltgen.tune.database import Database
+from boltgen.tune.measured import MeasuredCosts
+from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome
+from boltgen.tune.records import Record
+from boltgen.tune.select import Measurements, ModelCosts
 from tests.cases import EPILOGUES
+from tests.tune.samples import A100, NO_LAUNCH, TOOLS, record
 
 SM75, SM80 = ARCHES["sm_75"], ARCHES["sm_80"]
 RELU = EPILOGUES["bias_relu"]
@@ -148,3 +159,166 @@ def test_twice_the_rows_take_about_twice_as_long_where_the_machine_is_full() -> 
     assert predict_chain(large, config, SM80).time_us == pytest.approx(
         2 * predicted.time_us, rel=0.05
     )
+
+
+# --- by what was measured ------------------------------------------------------------------------
+
+BOUND = (dense(4096, 256, 4096), dense(4096, 256, 256))
+HERE = f"measured on {A100.name}, this device"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "records.sqlite") as database:
+        yield database
+
+
+def known(*databases: Database, device: DeviceIdentity = A100) -> tuple[Measurements, ...]:
+    return MeasuredCosts(databases, SM80, TOOLS, device, ModelCosts(SM80)).measurements
+
+
+def alone(layer: ChainLayer, outcome: Outcome | float, **more: Any) -> Record:
+    """A record of a layer by itself."""
+    config = enumerate_configs(layer.problem, SM80)[0]
+    return record(outcome, problem=layer.problem, epilogue=RELU, config=config, **more)
+
+
+def together(
+    layers: tuple[ChainLayer, ...], outcome: Outcome | float, index: int = 0, **more: Any
+) -> Record:
+    """A record of layers as one kernel."""
+    chain = execution_chain(chain_of(layers))
+    return record(
+        outcome, problem=chain, config=enumerate_chain_configs(chain, SM80)[index], **more
+    )
+
+
+def test_what_was_measured_faster_as_one_kernel_is_one(database: Database) -> None:
+    assert cut_chain(BOUND, SM80).counts == (1, 1), "the model would not"
+    database.add([alone(BOUND[0], 70.0), alone(BOUND[1], 40.0), together(BOUND, 109.0, index=1)])
+    database.add([together(BOUND, 130.0)])
+    cut = cut_chain(BOUND, SM80, measurements=known(database))
+    assert cut.counts == (2,), "of two measured times the less is less: without a margin"
+    saved = 2 * intermediate_bytes(chain_of(BOUND)) / 1e6
+    assert cut.reasons == (
+        f"one kernel for 2 products: 109.0 us against 110.0 us apart, {saved:.1f} MB less traffic, "
+        f"{HERE}",
+    )
+    decision = decide_chain(chain_of(BOUND), SM80, known(database))
+    assert decision.config == together(BOUND, 1.0, index=1).trial.config
+    assert (decision.time_us, decision.origin) == (109.0, HERE)
+
+
+def test_what_was_measured_slower_as_one_kernel_is_cut(database: Database) -> None:
+    layers = BOLT[2]
+    assert cut_chain(layers, SM80).counts == (2,), "the model would fuse"
+    database.add([alone(layers[0], 70.0), alone(layers[1], 40.0), together(layers, 110.5)])
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (1, 1)
+    assert cut.reasons == (
+        "not one kernel with the product that follows: 110.5 us against 110.0 us apart, " + HERE,
+    )
+
+
+def test_without_a_record_of_every_layer_the_model_decides(database: Database) -> None:
+    layers = BOLT[2]
+    database.add([alone(layers[0], 70.0), together(layers, 500.0)])
+    assert cut_chain(layers, SM80, measurements=known(database)) == cut_chain(layers, SM80)
+
+
+@pytest.mark.parametrize(("layers", "count"), [(BOLT[2], 1), (BOUND, 2)])
+def test_a_chain_that_was_not_measured_has_the_models_share(
+    database: Database, layers: tuple[ChainLayer, ...], count: int
+) -> None:
+    apart = cut_chain(layers, SM80)
+    database.add([alone(layers[0], 7000.0), alone(layers[1], 4000.0)])
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert len(cut.counts) == count == len(apart.counts)
+    assert "11000.0 us apart" in cut.reasons[0]
+    assert cut.reasons[0].endswith(f"by what the analytical model says of times {HERE}")
+
+
+def test_a_chain_whose_kernels_failed_is_cut_and_says_why(database: Database) -> None:
+    layers = BOLT[2]
+    wrong = Failure(fault=Fault.WRONG_RESULT, reason="3 elements are wrong")
+    database.add([alone(layers[0], 70.0), alone(layers[1], 40.0)])
+    database.add([together(layers, wrong), together(layers, NO_LAUNCH, index=1)])
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (1, 1)
+    assert re.fullmatch(
+        r"not one kernel with the product that follows: none of the 2 kernels that were tried has "
+        rf"a time, {re.escape(HERE)}; the first failed with: .*(wrong|requested for launch)",
+        cut.reasons[0],
+    )
+    tried = {together(layers, 1.0, index=index).trial.config for index in (0, 1)}
+    assert decide_chain(chain_of(layers), SM80, known(database)).config not in tried
+
+
+def test_a_chain_all_of_whose_kernels_failed_has_none(database: Database) -> None:
+    layers = BOLT[2]
+    count = len(enumerate_chain_configs(execution_chain(chain_of(layers)), SM80))
+    database.add([together(layers, NO_LAUNCH, index=index) for index in range(count)])
+    with pytest.raises(NoLegalConfigError, match=r"all legal .* failed when they were measured"):
+        decide_chain(chain_of(layers), SM80, known(database))
+
+
+def test_this_device_decides_then_its_architecture(database: Database) -> None:
+    layers = BOLT[2]
+    other = replace(A100, name="NVIDIA A100-PCIE-80GB", memory_bytes=80 << 30)
+    database.add(
+        [
+            alone(layers[0], 70.0, device=other),
+            alone(layers[1], 40.0, device=other),
+            together(layers, 120.0, device=other),
+        ]
+    )
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (1, 1)
+    assert cut.reasons[0].endswith("measured on NVIDIA A100-PCIE-80GB, of the same sm_80")
+    database.add([alone(layers[0], 70.0), alone(layers[1], 40.0), together(layers, 90.0)])
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (2,)
+    assert cut.reasons[0].endswith(HERE)
+
+
+def test_of_three_layers_the_best_measured_cut_is_taken(database: Database) -> None:
+    layers = (dense(32768, 64, 64), dense(32768, 32, 64), dense(32768, 64, 32))
+    database.add([alone(layer, 50.0) for layer in layers])
+    database.add(
+        [
+            together(layers, 130.0),
+            together(layers[:2], 90.0),
+            together(layers[1:], 70.0),
+        ]
+    )
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (1, 2)
+    assert cut.reasons[0] == (
+        f"not one kernel with the product that follows: 130.0 us against 120.0 us apart, {HERE}"
+    )
+    assert cut.reasons[1].startswith("one kernel for 2 products: 70.0 us against 100.0 us apart")
+
+
+def test_what_is_worth_timing() -> None:
+    layers = (*BOLT[2], dense(32768, 512, 64))
+    chains = candidate_chains(layers, SM80, DType.F16)
+    assert chains[0] == execution_chain(
+        chain_of(
+            tuple(
+                replace(each, problem=replace(each.problem, acc_dtype=DType.F16))
+                for each in BOLT[2]
+            )
+        )
+    )
+    assert len(chains) == 1, "no threadblock holds 512 columns"
+    # A layer of deep K that every threadblock would compute whole is not worth a compiler's time.
+    hopeless = (dense(64, 256, 8192), dense(64, 256, 256))
+    for chain in candidate_chains(hopeless, SM80):
+        assert best_chain_config(chain, SM80)[1].time_us <= 2 * sum(
+            min(
+                cost
+                for cost in ModelCosts(SM80).costs(each.problem, RELU).by_config.values()
+                if isinstance(cost, float)
+            )
+            for each in hopeless
+        )

@@ -14,17 +14,20 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.errors import DatabaseError, TuningError
+from boltgen.ir.chain import ChainLayer, GemmChain
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level, level_configs
 from boltgen.tune.budget import Budget, parse_budget
+from boltgen.tune.chain_field import CHAIN_FINALISTS
+from boltgen.tune.chain_model import best_chain_config, predict_chain
 from boltgen.tune.database import Database
 from boltgen.tune.device_lock import device_lock
 from boltgen.tune.field import FINAL_TRIALS, FINALISTS, kernel_of
 from boltgen.tune.outcome import Failure, Fault, Timing, Trial
 from boltgen.tune.progress import Quiet
-from boltgen.tune.select import Task
+from boltgen.tune.select import ChainTask, Task
 from boltgen.tune.session import Session, SessionOptions, SessionReport, distinct
 from boltgen.tune.strategies.random_search import random_search
 from tests.tune.fakes import FakeBench, failing, formula_us
@@ -40,6 +43,7 @@ CONV = Task(
 TASKS = (PLAIN, RELU, CONV)
 LOST = Failure(fault=Fault.DEVICE_LOST, reason="the GPU has fallen off the bus")
 ALL = Budget(trials=10_000)
+SM80 = arch_named("sm_80")
 
 
 @pytest.fixture
@@ -399,6 +403,34 @@ def test_a_random_strategy_has_its_own_generator(database: Database) -> None:
 
     assert trials(1, "a") == trials(1, "b")
     assert trials(1, "c") != trials(2, "d")
+
+
+def test_a_chain_is_timed_as_one_kernel_beside_its_products(database: Database) -> None:
+    chain = ChainTask(
+        chain=GemmChain(
+            layers=tuple(
+                ChainLayer(problem=Gemm(m=4096, n=64, k=64), epilogue=biased(relu=True))
+                for _ in range(2)
+            )
+        ),
+        occurrences=2,
+    )
+    bench, heard = FakeBench(), Heard()
+    report = session(bench, database, tasks=[*TASKS, chain, chain], observer=heard).run()
+    *products, found = report.results
+    assert found.task == replace(chain, occurrences=4)
+    timed = [trial for trial in bench.trials if trial.problem == chain.chain]
+    assert len(timed) == len(set(timed)) == CHAIN_FINALISTS
+    predicted = [predict_chain(chain.chain, t.config, SM80).time_us for t in timed]
+    assert predicted == sorted(predicted), "those that the model likes best"
+    assert predicted[0] == best_chain_config(chain.chain, SM80)[1].time_us
+    assert found.best is not None
+    assert found.best.config in {trial.config for trial in timed}
+    # The products' time is all of the model's: a chain is another way to the same.
+    assert report.model_us == sum(result.total_us or 0.0 for result in products)
+    assert heard.bests[-1] == (pytest.approx(report.model_us), len(TASKS))
+    assert {record.trial for record in database.records()} == set(bench.trials)
+    assert session(FakeBench(), database, tasks=[*TASKS, chain]).run().measured == 0
 
 
 @pytest.mark.parametrize(
