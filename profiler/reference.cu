@@ -34,8 +34,7 @@ struct Sum {
     if constexpr (kIsExact) {
       return around;
     } else {
-      return isfinite(carried) ? Interval{around.low - carried, around.high + carried}
-                               : anything();
+      return isfinite(carried) ? Interval{around.low - carried, around.high + carried} : anything();
     }
   }
 };
