@@ -94,7 +94,8 @@ using Mainloop = cutlass::gemm::threadblock::DefaultMma<
     /*Threadblock=*/cutlass::gemm::GemmShape<128, 32, 32>,
     /*Warp=*/cutlass::gemm::GemmShape<32, 32, 32>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
-    /*Stages=*/3, cutlass::arch::OpMultiplyAdd>::ThreadblockMma;
+    /*Stages=*/3, cutlass::arch::OpMultiplyAdd, /*AccumulatorsInRowMajor=*/false,
+    /*BeyondTheEdge=*/cutlass::gemm::SharedMemoryClearOption::kZfill>::ThreadblockMma;
 
 using Layer0 = boltgen::GemmFirst<
     Mainloop, layer0::Epilogue, /*AlignmentD=*/2>;

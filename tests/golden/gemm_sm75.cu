@@ -43,7 +43,8 @@ using Mainloop = cutlass::gemm::threadblock::DefaultMma<
     /*Threadblock=*/cutlass::gemm::GemmShape<128, 128, 32>,
     /*Warp=*/cutlass::gemm::GemmShape<64, 64, 32>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 8>,
-    /*Stages=*/2, cutlass::arch::OpMultiplyAdd>::ThreadblockMma;
+    /*Stages=*/2, cutlass::arch::OpMultiplyAdd, /*AccumulatorsInRowMajor=*/false,
+    /*BeyondTheEdge=*/cutlass::gemm::SharedMemoryClearOption::kZfill>::ThreadblockMma;
 
 using Kernel = boltgen::Gemm<
     Mainloop, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8,

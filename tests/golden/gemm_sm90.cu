@@ -46,7 +46,8 @@ using Mainloop = cutlass::gemm::threadblock::DefaultMma<
     /*Threadblock=*/cutlass::gemm::GemmShape<128, 64, 64>,
     /*Warp=*/cutlass::gemm::GemmShape<32, 32, 64>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
-    /*Stages=*/3, cutlass::arch::OpMultiplyAdd>::ThreadblockMma;
+    /*Stages=*/3, cutlass::arch::OpMultiplyAdd, /*AccumulatorsInRowMajor=*/false,
+    /*BeyondTheEdge=*/cutlass::gemm::SharedMemoryClearOption::kZfill>::ThreadblockMma;
 
 using Kernel = boltgen::Gemm<
     Mainloop, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8,

@@ -40,6 +40,16 @@ def cuda() -> Iterator[Cuda]:
     device.vgpu.set_option("device", DEFAULT_ARCH)
 
 
+@pytest.fixture
+def checking(cuda: Cuda) -> Iterator[Cuda]:
+    """The virtual GPU's runtime with every check on."""
+    cuda.vgpu.set_option("check", "all")
+    cuda.vgpu.clear_findings()
+    yield cuda
+    cuda.vgpu.set_option("check", "none")
+    cuda.vgpu.clear_findings()
+
+
 @pytest.fixture(scope="session")
 def kernels(
     cuda: Cuda, tmp_path_factory: pytest.TempPathFactory

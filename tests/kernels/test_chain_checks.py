@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -25,15 +23,6 @@ CHECKED = [
     "rf3-two_tensors-per_channel-bias_silu",
     "paper-sm_80-shared_memory-gemm-2464x1x4x4",
 ]
-
-
-@pytest.fixture
-def checking(cuda: Cuda) -> Iterator[Cuda]:
-    cuda.vgpu.set_option("check", "all")
-    cuda.vgpu.clear_findings()
-    yield cuda
-    cuda.vgpu.set_option("check", "none")
-    cuda.vgpu.clear_findings()
 
 
 @pytest.mark.parametrize("name", CHECKED)

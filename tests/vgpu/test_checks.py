@@ -352,6 +352,21 @@ def test_only_undefined_bits_count(checked: Driver) -> None:
     assert [f.kind for f in found] == ["uninitialised branch"]
 
 
+@pytest.mark.parametrize("dtype", ["f16x2", "bf16x2"])
+def test_of_two_values_that_are_packed_each_half_knows_its_own(
+    checked: Driver, dtype: str
+) -> None:
+    # Thread 0 alone writes its word, so of the others' pairs the low half is undefined.
+    pack = f"""
+    setp.eq.u32 %q, %r0, 0; @%q st.shared.u32 [%r2], %r0; bar.sync 0;
+    ld.shared.f32 %f1, [%r2]; cvt.rn.f32.u32 %f0, %r0; cvt.rn.{dtype}.f32 %r3, %f0, %f1;
+    {{}} st.global.u16 [%d3], %r3; ret;
+    """
+    assert _run(checked, pack.replace("{}", "shr.u32 %r3, %r3, 16;")) == []
+    (finding,) = _run(checked, pack.replace("{}", ""))
+    assert finding.kind == "uninitialised result"
+
+
 def test_memory_that_nothing_wrote_is_known_across_copies(checked: Driver) -> None:
     body = "ld.global.u32 %r3, [%d2]; add.u32 %r3, %r3, 1; st.global.u32 [%d3], %r3; ret;"
     ptx = entry(["u64", "u64"], REGISTERS, SHARED + START + body)

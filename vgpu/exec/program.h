@@ -122,6 +122,7 @@ struct Watch {
   bool release;   // makes earlier writes visible
   bool atomic;
   bool halves;          // two 16-bit values a lane, independent of each other
+  bool packs;           // makes two 16-bit values: the high one of its first source
   bool transpose;       // ldmatrix.trans
   Fragments fragments;  // of mma
 };

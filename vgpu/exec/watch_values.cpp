@@ -67,23 +67,38 @@ Status guard(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
+// What is undefined of each lane's two 16-bit results: of packed halves each depends on its own
+// half of the sources, and where two values are packed each on one source.
+static void halves_of(Warp& w, const Ins& i, u32* half) {
+  const Watch& watch = *i.watch;
+  for (int l = 0; l < kWarpSize; ++l) {
+    u32 high = 0;
+    u32 low = 0;
+    for (int k = watch.results; k < watch.operands; ++k) {
+      if (!watch.slots[k]) continue;
+      const u32 bits = bits_of(w, i, k)[l];
+      if (watch.packs) {
+        (k == watch.results ? high : low) |= bits;
+      } else {
+        high |= bits >> 16;
+        low |= bits & 0xffff;
+      }
+    }
+    half[l] = (low ? 0xffff : 0) | (high ? 0xffff0000u : 0);
+  }
+}
+
 Status values(Warp& w, const Ins& i, u32 mask) {
   check_guard(w, i);
   Sources from = sources_of(w, i, mask);
   const Watch& watch = *i.watch;
+  const bool parts = watch.halves || watch.packs;
   u32 half[kWarpSize];
   if (__builtin_expect(from.undefined != 0, 0)) {
     if (!from.origin) {
       from.origin = w.launch->checks->origin(w, Place::kNone, 0, 0, __builtin_ctz(from.undefined));
     }
-    // Of packed halves each depends on its own half of the sources.
-    for (int l = 0; watch.halves && l < kWarpSize; ++l) {
-      u32 bits = 0;
-      for (int k = watch.results; k < watch.operands; ++k) {
-        if (watch.slots[k]) bits |= bits_of(w, i, k)[l];
-      }
-      half[l] = (bits & 0xffff ? 0xffff : 0) | (bits >> 16 ? 0xffff0000u : 0);
-    }
+    if (parts) halves_of(w, i, half);
   }
   const Status status = watch.op(w, i, mask);
   for (int r = 0; r < watch.results; ++r) {
@@ -91,7 +106,7 @@ Status values(Warp& w, const Ins& i, u32 mask) {
     define(w, i, r, mask & ~from.undefined, lane_bytes(i, r));
     if (__builtin_expect(from.undefined == 0, 1)) continue;
     undefine(w, i, r, from.undefined, from);
-    for (u32 left = from.undefined; watch.halves && left; left &= left - 1) {
+    for (u32 left = from.undefined; parts && left; left &= left - 1) {
       const int l = __builtin_ctz(left);
       bits_of(w, i, r)[l] = half[l];
     }

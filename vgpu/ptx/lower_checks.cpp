@@ -109,6 +109,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (w.decisive || base == "xor" || base == "not" || base == "lop3") return &watch::bits;
   *moved = moved_operands(name);
   if (*moved) return &watch::move;
+  w.packs = base == "cvt" && name.find("16x2.f32") != name.npos;
   w.halves = base != "cvt" && name.find("16x2") != name.npos && !starts(name, "setp");
   return &watch::values;
 }
