@@ -353,9 +353,7 @@ def test_only_undefined_bits_count(checked: Driver) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16x2", "bf16x2"])
-def test_of_two_values_that_are_packed_each_half_knows_its_own(
-    checked: Driver, dtype: str
-) -> None:
+def test_of_two_values_that_are_packed_each_half_knows_its_own(checked: Driver, dtype: str) -> None:
     # Thread 0 alone writes its word, so of the others' pairs the low half is undefined.
     pack = f"""
     setp.eq.u32 %q, %r0, 0; @%q st.shared.u32 [%r2], %r0; bar.sync 0;
