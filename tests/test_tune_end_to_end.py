@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen import cli, cli_console
+from boltgen.ir.chain import GemmChain, layers_of
+from boltgen.ir.problem import Gemm
+from boltgen.settings import settings_from
 from boltgen.space.library import Level
+from boltgen.stored import database_path
+from boltgen.tune.outcome import Timing
 from boltgen.tune.session import SessionOptions
 from models.onnx_graph import GraphBuilder, RandomParameters
 
@@ -23,6 +28,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = graph.input("x", (48, 104))
     graph.output(graph.relu(graph.linear(x, "dense", features=72), "relu"), "y")
     path = tmp_path_factory.mktemp("tune") / "dense.onnx"
+    onnx.save(graph.build(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two dense layers with a ReLU each: two tasks, and a chain of them."""
+    graph = GraphBuilder("chain", parameters=RandomParameters(seed=4))
+    x = graph.input("x", (80, 48))
+    for name in ("first", "second"):
+        x = graph.relu(graph.linear(x, name, features=48), f"{name}_relu")
+    graph.output(x, "y")
+    path = tmp_path_factory.mktemp("tune") / "chain.onnx"
     onnx.save(graph.build(), path)
     return path
 
@@ -57,3 +75,37 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
     outputs = artifact.run({"x": x}, device="vgpu")
     assert outputs["y"].shape == (48, 72)
     assert outputs["y"].max() > 0
+
+
+def test_a_chain_is_measured_against_its_layers_and_compiled_as_what_is_faster(chain):
+    # Five plain kernels, then both layers and the chain as they ship.
+    artifact = boltgen.compile(chain, tune="8trials", device="vgpu")
+    with boltgen.Database(database_path(settings_from())) as database:
+        known = list(database.records())
+    assert len(known) == 8
+    shipped_us = {
+        record.trial.problem: record.outcome.median_us
+        for record in known
+        if isinstance(record.outcome, Timing)
+        and not layers_of(record.trial.problem, record.trial.epilogue)[0].epilogue.is_identity
+    }
+    (chain_us,) = (us for problem, us in shipped_us.items() if isinstance(problem, GemmChain))
+    apart_us = sum(us for problem, us in shipped_us.items() if isinstance(problem, Gemm))
+    assert len(shipped_us) == 3
+    assert chain_us < apart_us, "one launch instead of two"
+    (region,) = artifact.metadata.regions
+    assert region.runs_as.startswith("GemmChain(")
+    assert f"{chain_us:.1f} us, modelled by the virtual GPU as " in region.why
+    (note,) = {placed.reason for placed in artifact.metadata.placements if placed.region}
+    assert note.startswith(
+        f"one kernel for 2 products: {chain_us:.1f} us against {apart_us:.1f} us apart, "
+    )
+    assert "modelled by the virtual GPU as " in note
+
+    x = np.random.default_rng(0).standard_normal((80, 48)).astype(np.float32)
+    fused = artifact.run({"x": x}, device="vgpu")["y"]
+    apart = boltgen.compile(chain, fuse=False, reuse=False)
+    assert len(apart.metadata.regions) == 2
+    # Both round the first layer's result to FP16; an ulp of that, and one of the output.
+    unfused = apart.run({"x": x}, device="vgpu")["y"]
+    assert np.abs(fused - unfused).max() <= 2 * 2.0**-10 * np.abs(unfused).max()

@@ -17,6 +17,7 @@ import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from tvm.contrib import graph_executor  # isort: skip
 
+from tests.conformance.batched_chains import batched_chain
 from tests.conformance.cases import CASES
 from tests.conformance.relay_builder import relay_module
 
@@ -31,7 +32,11 @@ LAUNCHES = {
     "tuple_outputs": 1,
     "dense_bias_branched_softplus": 1,
     "cyclic_dependency": 1,
+    "chain_of_dense": 1,
+    "chain_of_convolutions": 1,
 }
+# How many layers of rounding lie one behind the other: two, or those of a chain.
+LAYERS = {"chain_of_dense": 3}
 
 
 def run(module: tvm.IRModule, target: Any, device: Any, inputs: dict[str, np.ndarray], path: Path):
@@ -65,6 +70,21 @@ def test_case(name: str, tmp_path: Path) -> None:
     assert len(found) == len(expected)
     for output, reference in zip(found, expected, strict=True):
         # Operands rounded to FP16, 2**-11 each of their value: two of them, over a sum of K terms
-        # whose errors are independent, then the result's own rounding, two layers deep at most.
-        bound = 2 * 4 * 2.0**-11 * np.abs(reference).max()
+        # whose errors are independent, then the result's own rounding, so many layers deep.
+        bound = LAYERS.get(name, 2) * 4 * 2.0**-11 * np.abs(reference).max()
         np.testing.assert_allclose(output, reference, atol=bound, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_batched_chain_is_one_kernel_and_right(seed: int, tmp_path: Path) -> None:
+    sample = batched_chain(seed)
+    vgpu = activate("vgpu").vgpu
+    assert vgpu is not None
+    partitioned = boltgen.relay.partition(relay_module(sample.case), options=OPTIONS)
+    inputs = sample.inputs(np.random.default_rng(seed))
+    vgpu.clear_launches()
+    target = tvm.target.Target("cuda -arch=sm_80", host="llvm")
+    (found,) = run(partitioned, target, tvm.cuda(0), inputs, tmp_path / "model.so")
+    assert [launch.kernel[:16] for launch in vgpu.launches()] == ["boltgen_b2b_gemm"]
+    agreement = sample.judge(inputs, found)
+    assert agreement.within, f"{sample}: {agreement}"

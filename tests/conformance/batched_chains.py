@@ -1,0 +1,99 @@
+"""Batched products in sequence, at random: as a model for either frontend, and as the oracle's.
+
+A seed decides everything, so that the kernels are compiled once.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from boltgen.ir.chain import ChainLayer, GemmChain
+from boltgen.ir.chain_reference import LayerInputs, enclose_chain
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.problem import BatchedGemm
+from boltgen.ir.reference import Agreement, compare, input_shapes
+from tests.conformance.cases import Builder, Case, Value
+
+_OPERATORS = {UnaryOp.RELU: "nn.relu", UnaryOp.SIGMOID: "sigmoid", UnaryOp.TANH: "tanh"}
+
+
+def _activation(op: UnaryOp) -> Epilogue:
+    builder = EpilogueBuilder()
+    builder.unary(op, 0)
+    return builder.build()
+
+
+@dataclass(frozen=True)
+class BatchedChain:
+    """What is computed, with one activation behind each product, and what each input is called."""
+
+    chain: GemmChain
+    operators: tuple[str, ...]
+
+    @property
+    def case(self) -> Case:
+        """The model."""
+
+        def build(b: Builder) -> Value:
+            first = self.chain.layers[0].problem
+            value = b.input("x", *input_shapes(first)[0], dtype="float16")
+            for index, layer in enumerate(self.chain.layers):
+                problem = layer.problem
+                shape = input_shapes(problem)[1]
+                full = shape if problem.b_batched else (1, *shape)
+                weights = b.input(f"w{index}", *full, dtype="float16")
+                transposed = problem.b_layout is Layout.COLUMN
+                value = b.batch_matmul(value, weights, transpose_b=transposed)
+                value = b.op(self.operators[index], value)
+            return value
+
+        return build
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Random inputs by their names, in the model's order."""
+        arrays = {"x": rng.uniform(-1.5, 1.5, input_shapes(self.chain.layers[0].problem)[0])}
+        for index, layer in enumerate(self.chain.layers):
+            problem = layer.problem
+            shape = input_shapes(problem)[1]
+            full = shape if problem.b_batched else (1, *shape)
+            arrays[f"w{index}"] = rng.uniform(-1.5, 1.5, full) * 2 * problem.k**-0.5
+        return {name: array.astype(np.float16) for name, array in arrays.items()}
+
+    def judge(self, inputs: dict[str, np.ndarray], output: np.ndarray) -> Agreement:
+        """How an output compares with the oracle's."""
+        layers = []
+        for index, layer in enumerate(self.chain.layers):
+            weights = inputs[f"w{index}"]
+            layers.append(LayerInputs(weights if layer.problem.b_batched else weights[0]))
+        expected = enclose_chain(self.chain, inputs["x"], layers)
+        return compare(output, expected.exact, expected.bound)
+
+
+def batched_chain(seed: int) -> BatchedChain:
+    """The chain of a seed: two or three layers, either layout, weights shared or not."""
+    rng = random.Random(seed)
+    batch, m = rng.randint(2, 4), rng.randint(1, 90)
+    count = rng.choice((2, 2, 3))
+    extents = [rng.choice((8, 12, 16, 24, 31, 32, 48)) for _ in range(count + 1)]
+    # A product whose weights all of the batch share is a plain one, which is no layer of the others.
+    b_batched = rng.random() < 0.7
+    ops = [rng.choice(list(_OPERATORS)) for _ in range(count)]
+    layers = tuple(
+        ChainLayer(
+            problem=BatchedGemm(
+                batch=batch,
+                m=m,
+                n=extents[index + 1],
+                k=extents[index],
+                b_layout=rng.choice(list(Layout)),
+                b_batched=b_batched,
+            ),
+            epilogue=_activation(op),
+        )
+        for index, op in enumerate(ops)
+    )
+    return BatchedChain(GemmChain(layers=layers), tuple(_OPERATORS[op] for op in ops))
