@@ -79,7 +79,7 @@ def batched_chain(seed: int) -> BatchedChain:
     batch, m = rng.randint(2, 4), rng.randint(1, 90)
     count = rng.choice((2, 2, 3))
     extents = [rng.choice((8, 12, 16, 24, 31, 32, 48)) for _ in range(count + 1)]
-    # A product whose weights all of the batch share is a plain one, which is no layer of the others.
+    # A product whose weights all of the batch share is a plain one: no layer among batched ones.
     b_batched = rng.random() < 0.7
     ops = [rng.choice(list(_OPERATORS)) for _ in range(count)]
     layers = tuple(
