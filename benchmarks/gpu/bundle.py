@@ -7,6 +7,7 @@ compressed. There it takes Python, numpy, PyTorch and a driver.
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import importlib.util
 import json
@@ -16,23 +17,32 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, write_items
+from benchmarks.gpu.results import read_form
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
 from benchmarks.gpu.wanted import Wanted, full_items, quick_items
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library import build_library, chunks, toolchain_text, unit_of
+from boltgen.build.link import linked
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.profiler import LIBRARY, profiler_library
 from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import CompileFailure
+from boltgen.build.unit import CompileFailure, kernel_unit
+from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.kernel import AnyKernelSpec, kernel_symbol
+from boltgen.codegen.move import MoveSource
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.kernel import KernelSpec
 from boltgen.space.library import Level
 
 MOST_BYTES = 60 << 20
@@ -43,6 +53,11 @@ _PACKAGES = ("jinja2", "markupsafe")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SUITE = Path(__file__).resolve().parent
 _ENTRY = "run_gpu_suite.py"
+_RECORDING_MINUTES = 60
+# Stands for any configuration where kernels are grouped by the rest of their identity.
+SAME_CONFIG = Cutlass2Config(
+    threadblock=Shape(64, 64, 32), warp=Shape(32, 32, 32), instruction=Shape(16, 8, 16), stages=2
+)
 
 
 class BundleError(Exception):
@@ -60,7 +75,7 @@ def compile_kernels(
     """The shared library of each kernel by symbol, and what did not compile."""
     groups = defaultdict(list)
     for spec in specs:
-        groups[spec.family].append(spec)
+        groups[_group(spec)].append(spec)
     built = build_library(groups.values(), tools, cache, jobs=jobs, reporter=reporter)
     found = {}
     for part in (part for group in groups.values() for part in chunks(group)):
@@ -73,6 +88,41 @@ def compile_kernels(
                 found |= {kernel_symbol(spec): folder / unit.output for spec in holds}
                 break
     return found, built.failures
+
+
+def link_sources(
+    sources: Mapping[str, MoveSource],
+    tools: Toolchain,
+    cache: Cache,
+    *,
+    jobs: int,
+    reporter: Reporter,
+) -> dict[str, Path]:
+    """The shared library of each small kernel by symbol.
+
+    Raises:
+        CompileError: one does not compile.
+    """
+    example = tools.cutlass.include.parent / "examples" / "13_two_tensor_op_fusion"
+    units = [
+        replace(unit, include=(*unit.include, example))
+        for unit in (kernel_unit(source, tools) for source in sources.values())
+    ]
+    outcomes = compile_all(units, cache, jobs=jobs, reporter=reporter, title="small kernels")
+    objects = objects_or_raise(outcomes)
+    return {
+        symbol: linked(compiled, cache, tools)
+        for symbol, compiled in zip(sources, objects, strict=True)
+    }
+
+
+def _group(spec: AnyKernelSpec) -> object:
+    """Kernels that share units: plain ones by all but their configuration, so that more of the
+    others leave their units as they are.
+    """
+    if isinstance(spec, KernelSpec) and spec.epilogue.is_identity:
+        return replace(spec, config=SAME_CONFIG)
+    return spec.family
 
 
 class _Packer:
@@ -106,6 +156,16 @@ class _Packer:
         if name not in self.digests:
             self.write(name, lzma.compress(content, preset=6))
         return name
+
+    def write_manifest(self, arches: Sequence[str], toolchain: str) -> None:
+        """Say what the bundle holds."""
+        form = {
+            "arches": arches,
+            "toolchain": toolchain,
+            "commit": _commit(),
+            "files": self.digests,
+        }
+        (self.folder / "manifest.json").write_text(json.dumps(form, indent=1))
 
     @property
     def size_bytes(self) -> int:
@@ -146,16 +206,14 @@ def pack(
                 )
             write_items(packer.folder / ITEMS.format(arch=arch.name), items)
             packer.note(ITEMS.format(arch=arch.name))
+            libraries |= link_sources(wanted.sources, tools, cache, jobs=jobs, reporter=reporter)
             kernels = {symbol: packer.write_library(path) for symbol, path in libraries.items()}
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
-        manifest = {
-            "arches": [arch.name for arch in arches],
-            "toolchain": toolchain_text(tools),
-            "commit": _commit(),
-            "files": packer.digests,
-        }
-        (packer.folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
+        for arch in arches:
+            _record_outputs(packer, arch, settings, vgpu_libraries(settings, cache, reporter))
+        packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
         size = packer.size_bytes
         if size > MOST_BYTES:
             raise BundleError(
@@ -166,6 +224,33 @@ def pack(
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(packer.folder, folder)
     return size
+
+
+def _record_outputs(packer: _Packer, arch: Arch, settings: Settings, vgpu: Path) -> None:
+    """Run section check on the virtual GPU, and keep its outputs for the GPU's to be compared with.
+
+    Raises:
+        BundleError: a kernel is wrong there.
+    """
+    environment = vgpu_environment(settings, vgpu, {"device": arch.name})
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    with tempfile.TemporaryDirectory() as out:
+        command = [sys.executable, _ENTRY, "--virtual", "--sections", "check"]
+        command += ["--out", out, "--minutes", str(_RECORDING_MINUTES)]
+        done = subprocess.run(
+            command, cwd=packer.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        path = Path(out) / "slice-1-of-1.json"
+        if done.returncode or not path.is_file():
+            raise BundleError(f"the suite fails on the virtual GPU: {done.stderr[-2000:]}")
+        items = read_form(path)["items"]
+    for key, item in items.items():
+        if not item.get("verdict", WRONG).startswith(WRONG):
+            if "output" in item:
+                name = f"{OUTPUTS.format(arch=arch.name)}/{key.partition('/')[2]}.xz"
+                packer.write(name, base64.b85decode(item["output"]))
+        else:
+            raise BundleError(f"on the virtual GPU {key} is {item.get('verdict') or item['error']}")
 
 
 def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Reporter) -> None:

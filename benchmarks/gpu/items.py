@@ -67,16 +67,36 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A kernel against two references (section check).
-
-    `digest` is of the output that the virtual GPU computed from the same operands; empty where it
-    computed none.
-    """
+    """A kernel, the product's one choice, against its references (section check)."""
 
     section: str
     name: str
     product: Product
-    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A program of CUTLASS's own that may be wrong (section check).
+
+    It stands for a product's kernel: the product is what it should compute. A control is a program
+    that should be right.
+    """
+
+    section: str
+    name: str
+    suspicion: str
+    is_control: bool
+    product: Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sanitized:
+    """Checks that are run again under a tool of compute-sanitizer's (section check)."""
+
+    section: str
+    name: str
+    tool: str
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +142,7 @@ class Copy:
     kernel: str
 
 
-Item: TypeAlias = Race | Space | Check | Fusion | Padding | Copy
+Item: TypeAlias = Race | Space | Check | Suspicion | Sanitized | Fusion | Padding | Copy
 
 
 def key_of(item: Item) -> str:

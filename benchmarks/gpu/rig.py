@@ -37,6 +37,14 @@ class FatalError(Exception):
     """The device is of no more use to this process; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kernel's entry, and the arguments of each of its launches."""
+
+    kernel: ctypes._NamedFuncPointer
+    arguments: Sequence[ctypes.Structure]
+
+
 class Launched:
     """Launches of anything that enqueues work on the profiler's stream, as one sample.
 
@@ -101,6 +109,7 @@ class Rig:
     budget_bytes: int
     turns: Turns
     vendor: Vendor | None
+    runtime: ctypes.CDLL
     scratch: tuple[int, int] = (0, 0)
     _unpacked: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
     _places: list[Workplace] = field(default_factory=list)
@@ -163,7 +172,7 @@ class Rig:
         """A choice with its operands, ready to be enqueued."""
         return self.place(place).prepare(self._request(product, choice))
 
-    def in_turn(self, steps: Sequence[Prepared], once_us: float) -> Launched:
+    def in_turn(self, steps: Sequence[Step | Prepared], once_us: float) -> Launched:
         """Kernels one after another, as one thing to be timed."""
         sets = min(len(step.arguments) for step in steps)
 

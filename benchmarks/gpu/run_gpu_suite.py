@@ -225,6 +225,7 @@ def table(out: Path, number: int, count: int) -> str:
         shown = f"{ours:10.2f} us" if ours else " " * 13
         for label, one in (item.get("ratios") or {}).items():
             shown += f"  {label} {one['ratio']:.3f}x {one['verdict']}"
+        shown += f"  {item.get('verdict', '')[:60]}"
         if item["status"] == "failed":
             shown += f"  {item['error'][:60]}"
         lines.append(f"{key:44} {item['status']:6} {shown}")

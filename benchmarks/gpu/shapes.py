@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.ir.problem import Conv2d, Gemm
 
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
@@ -62,6 +63,18 @@ ACTIVATIONS = {
     "softplus": UnaryOp.SOFTPLUS,
 }
 
+# Section copy: images, pixels, channels of source and target: a model's first layer, a layer of
+# ResNet-50 in its middle, and table 3's padding.
+MOVED = ((32, 224 * 224, 3, 8), (32, 28 * 28, 512, 512), (128, 14 * 19, 46, 48))
+_NCHW_F16 = Form(layout=ImageLayout.NCHW, dtype=DType.F16)
+_NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+MOVES = (
+    Move(source=_NCHW_F32, target=NHWC_F16),
+    Move(source=_NCHW_F16, target=NHWC_F16),
+    Move(source=NHWC_F16, target=NHWC_F16),
+    Move(source=NHWC_F16, target=_NCHW_F32),
+)
+
 
 def gemm(m: int, n: int, k: int) -> Gemm:
     """A product with a weight as frameworks store it: (N, K)."""
@@ -101,6 +114,13 @@ def bias_then(activation: UnaryOp) -> Epilogue:
     """activation(accumulator + bias)."""
     builder = EpilogueBuilder()
     builder.unary(activation, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
+    return builder.build()
+
+
+def relu() -> Epilogue:
+    """relu(accumulator)."""
+    builder = EpilogueBuilder()
+    builder.unary(UnaryOp.RELU, 0)
     return builder.build()
 
 

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 _MOST_SETS, _MOST_BYTES = 32, 512 << 20
 _WARM_UPS = 3
@@ -165,6 +167,22 @@ class Vendor:
                     found[name] = self.captured(calls)
         return found
 
+    def fused(self, problem: Gemm | Conv2d, activation: str, launches: int) -> dict[str, Replay]:
+        """The product with bias and activation: eager, and compiled."""
+        sets = self.products(problem, launches)
+        channels = problem.n if isinstance(problem, Gemm) else problem.k
+        bias = self.random(channels)
+        product, act = self.product(problem, bias), self.activation(activation)
+
+        def whole(x: Any, w: Any) -> Any:
+            return act(product(x, w))
+
+        compiled = self.compiled(whole)
+        return {
+            "eager": self.captured([lambda x=x, w=w: whole(x, w) for x, w in sets]),
+            "compiled": self.captured([lambda x=x, w=w: compiled(x, w) for x, w in sets]),
+        }
+
     @contextmanager
     def blas(self, library: str, *, reduced: bool) -> Iterator[None]:
         """Which of the two libraries, and whether partial sums may be FP16."""
@@ -187,6 +205,21 @@ class Vendor:
             function, mode="max-autotune-no-cudagraphs", dynamic=False
         )
         return found
+
+    def reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
+        """The output in FP32 as a NumPy array; `tensors` are A, B and the epilogue's operands."""
+        a, b, *operands = (tensor.float() for tensor in tensors)
+        functional = self.torch.nn.functional
+        if isinstance(problem, Conv2d):
+            top, left, bottom, right = problem.padding
+            x = functional.pad(a.permute(0, 3, 1, 2), (left, right, top, bottom))
+            w = b.permute(0, 3, 1, 2)
+            stride, dilation = problem.stride, problem.dilation
+            product = functional.conv2d(x, w, stride=stride, dilation=dilation)
+            product = product.permute(0, 2, 3, 1)
+        else:
+            product = a @ (b.transpose(-1, -2) if problem.b_layout is Layout.COLUMN else b)
+        return evaluated(self.torch, epilogue, product, operands).cpu().numpy()
 
     def as_tensor(self, address: int, shape: tuple[int, ...], dtype: str) -> Any:
         """Device memory of ours as a tensor, without a copy. `dtype`: "float16" or "float32"."""

@@ -17,7 +17,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.items import ITEMS, KERNELS, Item, Race, Space, key_of, read_items
+from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
+from benchmarks.gpu.fusions import run_copy, run_fusion, run_padding
+from benchmarks.gpu.items import (
+    ITEMS,
+    KERNELS,
+    Check,
+    Copy,
+    Fusion,
+    Item,
+    Padding,
+    Race,
+    Sanitized,
+    Space,
+    Suspicion,
+    key_of,
+    read_items,
+)
 from benchmarks.gpu.races import run_race, run_space
 from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
 from benchmarks.gpu.rig import FatalError, Rig, UnusableError
@@ -47,6 +63,12 @@ METHOD = (
 _RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
     Race: run_race,
     Space: run_space,
+    Fusion: run_fusion,
+    Padding: run_padding,
+    Copy: run_copy,
+    Check: run_check,
+    Suspicion: run_suspicion,
+    Sanitized: run_sanitized,
 }
 
 
@@ -90,7 +112,7 @@ def open_rig(bundle: Path, arches: list[str], *, virtual: bool, vendor: bool) ->
     """
     torch = Vendor() if vendor else None
     try:
-        _load_runtime(bundle)
+        runtime = _load_runtime(bundle)
         profiler = Profiler(bundle / "libboltgen_profiler.so", 0, with_nvml=not virtual)
     except (CudaError, OSError) as error:
         raise UnusableError(f"no GPU can be used: {error}") from error
@@ -123,16 +145,17 @@ def open_rig(bundle: Path, arches: list[str], *, virtual: bool, vendor: bool) ->
         budget_bytes=(4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes()),
         turns=Turns(modelled=virtual),
         vendor=torch,
+        runtime=runtime,
     )
 
 
-def _load_runtime(bundle: Path) -> None:
+def _load_runtime(bundle: Path) -> ctypes.CDLL:
     """CUDA's runtime: PyTorch's or the virtual GPU's where it is in the process, else ours."""
     name = "libcudart.so.13"
     try:
-        ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
     except OSError:
-        ctypes.CDLL(str(bundle / name), ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(bundle / name), ctypes.RTLD_GLOBAL)
 
 
 def about(rig: Rig, manifest: dict[str, Any], virtual: bool) -> dict[str, Any]:
@@ -169,6 +192,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--sections", default="")
+    parser.add_argument("--only", default="", help="only these items, with commas between")
     parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--no-vendor", action="store_true")
     options = parser.parse_args()
@@ -193,6 +217,7 @@ def main() -> int:
             item
             for item in slice_items(items, options.number, options.count)
             if not options.sections or item.section in options.sections.split(",")
+            if not options.only or key_of(item) in options.only.split(",")
         ]
         return run_slice(rig, wanted, kept, deadline)
     except ResultsError as error:
@@ -213,7 +238,10 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
         try:
             status, result = run_item(rig, item)
         except FatalError as error:
-            kept.record(key, FAILED, {"error": str(error), "seconds": 0.0})
+            result = {"error": str(error), "seconds": 0.0}
+            if isinstance(item, Suspicion) and not item.is_control:
+                result["verdict"] = f"{CONFIRMED}: {error}"
+            kept.record(key, FAILED, result)
             current.unlink()
             return AGAIN
         kept.record(key, status, result)

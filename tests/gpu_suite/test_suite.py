@@ -8,16 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from benchmarks.gpu.bundle import MOST_BYTES
 from benchmarks.gpu.items import ITEMS, key_of, read_items
 from benchmarks.gpu.report import ReportError, make_report
+from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.cli import app
+from boltgen.ir import reference
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.problem import Gemm
 from boltgen.tune.exchange import read_records
 from boltgen.tune.outcome import Timing
 from boltgen.tune.recorded import RecordedBench
+from tests.cases import EPILOGUES
 from tests.gpu_suite.conftest import run_suite
 
 
@@ -41,6 +49,48 @@ def test_every_item_of_a_bundle_is_measured(bundle: Path, slices: Path):
     found = results(slices)
     assert set(found) == {key_of(item) for item in items}
     assert {key: item for key, item in found.items() if item["status"] != "done"} == {}
+
+
+def test_checks_and_suspicions_have_verdicts(slices: Path):
+    found = {
+        key.partition("/")[2]: item["verdict"].partition(":")[0]
+        for key, item in results(slices).items()
+        if key.startswith("check/")
+    }
+    assert found == {
+        "split-gemm2": "right",
+        "cutlass-wide_warp": "confirmed",
+        "cutlass-split_k_relu": "confirmed",
+        "cutlass-split_k_relu-control": "control right",
+        "cutlass-b2b": "refuted",
+        "cutlass-b2b_unasked": "confirmed",
+        "cutlass-b2b-control": "control right",
+        "memcheck": "not there",
+        "racecheck": "not there",
+    }
+
+
+def test_outputs_are_compared_bit_by_bit_with_those_in_the_bundle(slices: Path):
+    bits = results(slices)["check/split-gemm2"]["bits"]
+    assert bits == {"elements": 150 * 136, "different": 0, "most_ulps": 0}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_the_fp32_reference_agrees_with_the_oracle(name: str):
+    """PyTorch's on the CPU: both round nothing but FP32 sums and what the epilogue casts."""
+    rng = np.random.default_rng(7)
+    problem, epilogue = Gemm(m=40, n=24, k=16, b_layout=Layout.COLUMN), EPILOGUES[name]
+    shapes = {LoadKind.TENSOR: (40, 24), LoadKind.ROW: (24,), LoadKind.COLUMN: (40,)}
+    a, b = (rng.uniform(-1.5, 1.5, shape).astype(np.float16) for shape in ((40, 16), (24, 16)))
+    operands = [
+        rng.uniform(0.5, 1.5, shapes[load.kind]).astype(load.dtype.value) for load in epilogue.loads
+    ]
+    tensors = [torch.from_numpy(array) for array in operands]
+    product = torch.from_numpy(a).float() @ torch.from_numpy(b).float().T
+    found = evaluated(torch, epilogue, product, [tensor.float() for tensor in tensors]).numpy()
+    expected = reference.run(problem, epilogue, a, b, operands)
+    # A cast of the epilogue may round to either side of what lies near the middle of two numbers.
+    assert np.linalg.norm(found - expected) <= 2.0**-12 * np.linalg.norm(expected)
 
 
 def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):

@@ -1,0 +1,193 @@
+"""Section check: kernels against references, and three suspicions about CUTLASS.
+
+Each kernel meets an enclosure in FP64 that says where every element of a right output lies
+(`profiler/reference.cu`), with poisoned outputs; then, on fresh random operands, PyTorch in FP32
+(NumPy where there is no GPU); and, bit by bit, what the virtual GPU computed.
+"""
+
+from __future__ import annotations
+
+import base64
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu.items import Check, Sanitized, Suspicion
+from benchmarks.gpu.rig import Rig, UnusableError
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
+from boltgen.ir.reference import input_shapes, output_shape, run
+from boltgen.measure.operands import input_tensors
+from boltgen.measure.worker import Prepared
+from boltgen.tune.outcome import Failure, Fault
+
+RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
+CONFIRMED, REFUTED = "confirmed", "refuted"
+# Where the virtual GPU's output of an item lies in the bundle.
+OUTPUTS = "outputs-{arch}"
+# Rounding of the output, and of FP32 sums in another order; of FP16 sums a rounding each step,
+# which grow like a random walk.
+_OUTPUT_ULP, _SUMS = 2.0**-10, 2.0**-13
+_HALF_ULP = 2.0**-11
+_SANITIZER_S = 200.0
+
+
+def run_check(rig: Rig, item: Check) -> dict[str, Any]:
+    """A kernel against all references."""
+    product, choice = item.product, item.product.choices[0]
+    outcome = rig.measure(product, choice)
+    if isinstance(outcome, Failure):
+        return {"verdict": f"{WRONG}: {outcome.reason}", "columns": {}}
+    prepared = rig.prepared(product, choice)
+    output = _launch(rig, prepared, product.problem)
+    result: dict[str, Any] = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
+    result["bits"] = _bits(rig, item, output)
+    if rig.turns.modelled:
+        result["output"] = base64.b85encode(lzma.compress(output.tobytes())).decode()
+    error = _fresh_error(rig, item, prepared)
+    rig.place().forget_operands()  # they are no longer those that the envelope is of
+    limit = _limit(product.problem)
+    result["relative_error"], result["limit"] = float(error), limit
+    result["verdict"] = RIGHT if error <= limit else f"{WRONG}: off by {error:.3g} of its norm"
+    return result
+
+
+def _limit(problem: Problem) -> float:
+    """How far a right output may be from FP32's, relative to its norm."""
+    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
+    sums = _HALF_ULP * k**0.5 if problem.acc_dtype is DType.F16 else _SUMS
+    return _OUTPUT_ULP + sums
+
+
+def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
+    """The output of one launch into poisoned memory."""
+    output = np.empty(output_shape(problem), problem.out_dtype.value)
+    first = prepared.arguments[0]
+    rig.profiler.poison(first.d, output.nbytes)
+    rig.in_turn([prepared], 1e9).sample_us(1)
+    rig.profiler.copy(output.ctypes.data, first.d, output.nbytes)
+    return output
+
+
+def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> dict[str, Any] | None:
+    """How the output differs from the virtual GPU's, which had the same operands."""
+    path = rig.bundle / OUTPUTS.format(arch=rig.device.arch) / f"{item.name}.xz"
+    if not path.is_file():
+        return None
+    there = np.frombuffer(lzma.decompress(path.read_bytes()), output.dtype).reshape(output.shape)
+    steps = _steps_between(output, there)
+    return {
+        "elements": int(steps.size),
+        "different": int(np.count_nonzero(steps)),
+        "most_ulps": int(steps.max(initial=0)),
+    }
+
+
+def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
+    """How many numbers of their type lie between elements; 0 where the bits are equal."""
+
+    def places(array: NDArray[Any]) -> NDArray[np.int64]:
+        bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
+        least = -(1 << (8 * array.dtype.itemsize - 1))
+        return np.where(bits < 0, least - bits, bits)
+
+    return np.abs(places(one) - places(other))
+
+
+def _fresh_error(rig: Rig, item: Check, prepared: Prepared) -> float:
+    """The relative error on operands that were never seen before."""
+    problem, epilogue = item.product.problem, item.product.epilogue
+    first = prepared.arguments[0]
+    loads = [first.operands[index].pointer for index in range(len(epilogue.loads))]
+    seed = int.from_bytes(os.urandom(4), "little")
+    addresses = (first.a, first.b, *loads)
+    tensors = input_tensors(problem, epilogue)
+    for index, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
+        rig.profiler.fill(
+            address,
+            tensor.dtype,
+            tensor.count,
+            seed=seed + index,
+            low=tensor.low,
+            high=tensor.high,
+        )
+    output = _launch(rig, prepared, problem).astype(np.float64)
+    shapes = [*input_shapes(problem), *_operand_shapes(item)]
+    dtypes = [problem.in_dtype, problem.in_dtype, *(load.dtype for load in epilogue.loads)]
+    placed = list(zip(addresses, shapes, dtypes, strict=True))
+    if rig.vendor:
+        tensors_there = [rig.vendor.as_tensor(a, s, d.value) for a, s, d in placed]
+        expected = rig.vendor.reference(problem, epilogue, tensors_there).astype(np.float64)
+    else:
+        a, b, *operands = (_download(rig, *one) for one in placed)
+        expected = run(problem, epilogue, a, b, operands).astype(np.float64)
+    if not np.isfinite(output).all():
+        return float("inf")
+    return float(np.linalg.norm(output - expected) / np.linalg.norm(expected))
+
+
+def _operand_shapes(item: Check) -> list[tuple[int, ...]]:
+    output = output_shape(item.product.problem)
+    span = output[1:] if isinstance(item.product.problem, BatchedGemm) else output
+    rows = int(np.prod(span[:-1]))
+
+    def shape(load: Load) -> tuple[int, ...]:
+        if load.kind is LoadKind.TENSOR:
+            return output
+        return span[-1:] if load.kind is LoadKind.ROW else (rows,)
+
+    return [shape(load) for load in item.product.epilogue.loads]
+
+
+def _download(rig: Rig, address: int, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    array = np.empty(shape, dtype.value)
+    rig.profiler.copy(array.ctypes.data, address, array.nbytes)
+    return array
+
+
+def run_suspicion(rig: Rig, item: Suspicion) -> dict[str, Any]:
+    """Whether CUTLASS's own program is wrong where it is suspected to be."""
+    outcome = rig.measure(item.product, item.product.choices[0])
+    said = outcome.reason if isinstance(outcome, Failure) else "its output is right"
+    if item.is_control:  # says whether the other programs' verdicts count
+        verdict = f"control {WRONG if isinstance(outcome, Failure) else RIGHT}"
+    elif isinstance(outcome, Failure) and outcome.fault is Fault.LAUNCH:
+        verdict, said = REFUTED, f"it refuses, with {said!r}"
+    else:
+        verdict = CONFIRMED if isinstance(outcome, Failure) else REFUTED
+    return {"verdict": f"{verdict}: {said}", "suspicion": item.suspicion, "columns": {}}
+
+
+def run_sanitized(rig: Rig, item: Sanitized) -> dict[str, Any]:
+    """Checks again in processes of their own, under compute-sanitizer."""
+    places = ("/usr/local/cuda/bin", os.environ.get("PATH", os.defpath))
+    sanitizer = shutil.which("compute-sanitizer", path=os.pathsep.join(places))
+    if rig.turns.modelled or sanitizer is None:
+        return {"verdict": f"{NOT_THERE}: no compute-sanitizer on this machine", "columns": {}}
+    with tempfile.TemporaryDirectory() as out:
+        command = [sanitizer, "--tool", item.tool, "--error-exitcode", "99", sys.executable]
+        command += ["-m", "benchmarks.gpu.worker", "--bundle", str(rig.bundle), "--out", out]
+        command += ["--number", "1", "--count", "1", "--seconds", str(_SANITIZER_S)]
+        command += ["--only", ",".join(item.keys), "--no-vendor"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_SANITIZER_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnusableError(f"{item.tool} took over {_SANITIZER_S:.0f} s") from error
+        ran = (Path(out) / "slice-1-of-1.json").is_file()
+    said = "\n".join(line for line in done.stdout.splitlines() if line.startswith("====="))
+    if done.returncode == 0 and ran:
+        return {"verdict": RIGHT, "said": said[-1000:], "columns": {}}
+    if not ran:
+        return {"verdict": f"{NOT_THERE}: {said[-300:] or done.stderr[-300:]}", "columns": {}}
+    return {"verdict": f"{WRONG}: {item.tool} found errors", "said": said[-4000:], "columns": {}}
