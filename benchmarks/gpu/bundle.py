@@ -37,10 +37,11 @@ from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import CompileFailure, kernel_unit
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
-from boltgen.codegen.kernel import AnyKernelSpec, kernel_symbol
+from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.kernel import KernelSpec
 from boltgen.space.library import Level
@@ -194,7 +195,7 @@ def pack(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
         packer = _Packer(Path(name))
         for arch in arches:
-            wanted = Wanted(arch, None if quick else level)
+            wanted = Wanted(arch, None, likeliest=1) if quick else Wanted(arch, level)
             items = (quick_items if quick else full_items)(wanted)
             libraries, failures = compile_kernels(
                 list(wanted.specs.values()), tools, cache, jobs=jobs, reporter=reporter
@@ -250,7 +251,8 @@ def _record_outputs(packer: _Packer, arch: Arch, settings: Settings, vgpu: Path)
                 name = f"{OUTPUTS.format(arch=arch.name)}/{key.partition('/')[2]}.xz"
                 packer.write(name, base64.b85decode(item["output"]))
         else:
-            raise BundleError(f"on the virtual GPU {key} is {item.get('verdict') or item['error']}")
+            said = item.get("verdict") or item["error"]
+            raise BundleError(f"on the virtual GPU {key} is {said}\n{done.stderr[-2000:]}")
 
 
 def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Reporter) -> None:

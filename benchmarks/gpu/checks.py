@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,12 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.items import Check, Sanitized, Suspicion
 from benchmarks.gpu.rig import Rig, UnusableError
+from boltgen.ir.chain import ChainLayer, layers_of
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
 from boltgen.ir.reference import input_shapes, output_shape, run
-from boltgen.measure.operands import input_tensors
+from boltgen.measure.operands import Tensor, input_tensors
 from boltgen.measure.worker import Prepared
 from boltgen.tune.outcome import Failure, Fault
 
@@ -39,6 +42,8 @@ OUTPUTS = "outputs-{arch}"
 _OUTPUT_ULP, _SUMS = 2.0**-10, 2.0**-13
 _HALF_ULP = 2.0**-11
 _SANITIZER_S = 200.0
+# Longer than a sample is meant to be, so that one launch is one.
+_ONE_LAUNCH_US = 1e9
 
 
 def run_check(rig: Rig, item: Check) -> dict[str, Any]:
@@ -48,15 +53,16 @@ def run_check(rig: Rig, item: Check) -> dict[str, Any]:
     if isinstance(outcome, Failure):
         return {"verdict": f"{WRONG}: {outcome.reason}", "columns": {}}
     prepared = rig.prepared(product, choice)
-    output = _launch(rig, prepared, product.problem)
+    layers = layers_of(product.problem, product.epilogue)
+    output = _launch(rig, prepared, layers[-1].problem)
     result: dict[str, Any] = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
     result["bits"] = _bits(rig, item, output)
     if rig.turns.modelled:
         result["output"] = base64.b85encode(lzma.compress(output.tobytes())).decode()
-    error = _fresh_error(rig, item, prepared)
+    error = _fresh_error(rig, layers, prepared)
     rig.place().forget_operands()  # they are no longer those that the envelope is of
-    limit = _limit(product.problem)
-    result["relative_error"], result["limit"] = float(error), limit
+    limit = sum(_limit(layer.problem) for layer in layers)
+    result["relative_error"], result["limit"] = error, limit
     result["verdict"] = RIGHT if error <= limit else f"{WRONG}: off by {error:.3g} of its norm"
     return result
 
@@ -73,7 +79,11 @@ def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
     output = np.empty(output_shape(problem), problem.out_dtype.value)
     first = prepared.arguments[0]
     rig.profiler.poison(first.d, output.nbytes)
-    rig.in_turn([prepared], 1e9).sample_us(1)
+    sampler = rig.in_turn([prepared], _ONE_LAUNCH_US)
+    try:
+        sampler.sample_us(1)
+    finally:
+        sampler.close()
     rig.profiler.copy(output.ctypes.data, first.d, output.nbytes)
     return output
 
@@ -103,54 +113,80 @@ def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
     return np.abs(places(one) - places(other))
 
 
-def _fresh_error(rig: Rig, item: Check, prepared: Prepared) -> float:
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A tensor on the device, with what it is filled with."""
+
+    address: int
+    shape: tuple[int, ...]
+    tensor: Tensor
+
+
+def _fresh_error(rig: Rig, layers: Sequence[ChainLayer], prepared: Prepared) -> float:
     """The relative error on operands that were never seen before."""
-    problem, epilogue = item.product.problem, item.product.epilogue
-    first = prepared.arguments[0]
-    loads = [first.operands[index].pointer for index in range(len(epilogue.loads))]
+    placed = _tensors(layers, prepared.arguments[0])
     seed = int.from_bytes(os.urandom(4), "little")
-    addresses = (first.a, first.b, *loads)
-    tensors = input_tensors(problem, epilogue)
-    for index, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
+    for index, one in enumerate(each for layer in placed for each in layer):
+        tensor = one.tensor
         rig.profiler.fill(
-            address,
+            one.address,
             tensor.dtype,
             tensor.count,
             seed=seed + index,
             low=tensor.low,
             high=tensor.high,
         )
-    output = _launch(rig, prepared, problem).astype(np.float64)
-    shapes = [*input_shapes(problem), *_operand_shapes(item)]
-    dtypes = [problem.in_dtype, problem.in_dtype, *(load.dtype for load in epilogue.loads)]
-    placed = list(zip(addresses, shapes, dtypes, strict=True))
-    if rig.vendor:
-        tensors_there = [rig.vendor.as_tensor(a, s, d.value) for a, s, d in placed]
-        expected = rig.vendor.reference(problem, epilogue, tensors_there).astype(np.float64)
-    else:
-        a, b, *operands = (_download(rig, *one) for one in placed)
-        expected = run(problem, epilogue, a, b, operands).astype(np.float64)
+    output = _launch(rig, prepared, layers[-1].problem).astype(np.float64)
     if not np.isfinite(output).all():
         return float("inf")
+    expected = _expected(rig, layers, placed)
     return float(np.linalg.norm(output - expected) / np.linalg.norm(expected))
 
 
-def _operand_shapes(item: Check) -> list[tuple[int, ...]]:
-    output = output_shape(item.product.problem)
-    span = output[1:] if isinstance(item.product.problem, BatchedGemm) else output
-    rows = int(np.prod(span[:-1]))
+def _tensors(layers: Sequence[ChainLayer], args: Any) -> list[list[_Placed]]:
+    """Of each layer A (the first one's only), B and the epilogue's operands."""
+    each = args.layers if len(layers) > 1 else (args,)
+    found = []
+    for index, (layer, at) in enumerate(zip(layers, each, strict=False)):
+        a_shape, b_shape = input_shapes(layer.problem)
+        loads = layer.epilogue.loads
+        addresses = [at.b, *(at.operands[number].pointer for number in range(len(loads)))]
+        shapes = [b_shape, *(_operand_shape(layer.problem, load) for load in loads)]
+        a, *tensors = input_tensors(layer.problem, layer.epilogue)
+        row = [_Placed(*one) for one in zip(addresses, shapes, tensors, strict=True)]
+        found.append(row if index else [_Placed(args.a, a_shape, a), *row])
+    return found
 
-    def shape(load: Load) -> tuple[int, ...]:
-        if load.kind is LoadKind.TENSOR:
-            return output
-        return span[-1:] if load.kind is LoadKind.ROW else (rows,)
 
-    return [shape(load) for load in item.product.epilogue.loads]
+def _expected(
+    rig: Rig, layers: Sequence[ChainLayer], placed: Sequence[Sequence[_Placed]]
+) -> NDArray[np.float64]:
+    """The output by PyTorch in FP32, or by the oracle; layers hand each other FP16."""
+    before: list[Any] = []
+    for layer, row in zip(layers, placed, strict=True):
+        if rig.vendor:
+            there = [rig.vendor.as_tensor(x.address, x.shape, x.tensor.dtype.value) for x in row]
+            result = rig.vendor.reference(layer.problem, layer.epilogue, [*before, *there])
+            before = [result.half()]
+        else:
+            a, b, *operands = (*before, *(_download(rig, one) for one in row))
+            result = run(layer.problem, layer.epilogue, a, b, operands)
+            before = [result.astype(np.float16)]
+    array = result.cpu().numpy() if rig.vendor else result
+    return np.asarray(array, np.float64)
 
 
-def _download(rig: Rig, address: int, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
-    array = np.empty(shape, dtype.value)
-    rig.profiler.copy(array.ctypes.data, address, array.nbytes)
+def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
+    output = output_shape(problem)
+    span = output[1:] if isinstance(problem, BatchedGemm) else output
+    if load.kind is LoadKind.TENSOR:
+        return output
+    return span[-1:] if load.kind is LoadKind.ROW else (int(np.prod(span[:-1])),)
+
+
+def _download(rig: Rig, one: _Placed) -> NDArray[Any]:
+    array = np.empty(one.shape, one.tensor.dtype.value)
+    rig.profiler.copy(array.ctypes.data, one.address, array.nbytes)
     return array
 
 

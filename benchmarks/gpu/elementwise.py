@@ -89,4 +89,6 @@ def elementwise_symbol(op: UnaryOp) -> str:
 def elementwise_source(op: UnaryOp, arch: str) -> MoveSource:
     """The kernel's `.cu`."""
     symbol = elementwise_symbol(op)
-    return MoveSource(arch=arch, symbol=symbol, text=_TEXT.format(symbol=symbol, name=op.value))
+    return MoveSource(
+        arch=arch, symbol=symbol, symbols=(symbol,), text=_TEXT.format(symbol=symbol, name=op.value)
+    )

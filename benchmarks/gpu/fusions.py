@@ -10,18 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.elementwise import ElementwiseArgs
-from benchmarks.gpu.items import Copy, Fusion, Padding
+from benchmarks.gpu.items import BackToBack, Copy, Fusion, Padding
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import compare
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import output_shape
 from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.
 _MOST_DIFFERENCE = 2.0**-10
 _MOST_SETS, _MOST_BYTES = 32, 512 << 20
+
+
+def single(problem: AnyProblem) -> Gemm | Conv2d:
+    """A problem that is one product, and not batched."""
+    if not isinstance(problem, (Gemm, Conv2d)):
+        raise UnusableError(f"{type(problem).__name__} has no place in this section")
+    return problem
 
 
 class MoveArgs(ctypes.Structure):
@@ -39,6 +47,7 @@ def run_fusion(rig: Rig, item: Fusion) -> dict[str, Any]:
     plain, plain_once = rig.best(item.behind, place=1)
     fused = rig.prepared(item.fused, choice, place=0)
     product = rig.prepared(item.behind, plain, place=1)
+    problem = single(item.behind.problem)
     tail = _elementwise(rig, item, product, fused)
     once_us = once.median_us + plain_once.median_us
     samplers = {
@@ -47,12 +56,40 @@ def run_fusion(rig: Rig, item: Fusion) -> dict[str, Any]:
     }
     for sampler in samplers.values():
         sampler.sample_us(1)
-    _same_result(rig, item.fused.problem, fused, product)
+    _same_result(rig, output_shape(problem), fused, product)
     if rig.vendor:
         launches = samplers["boltgen"].launches
-        replays = rig.vendor.fused(item.behind.problem, item.activation, launches)
+        replays = rig.vendor.fused(problem, item.activation, launches)
         samplers |= {name: rig.replayed(one.replay, one.launches) for name, one in replays.items()}
     timed = rig.timed(samplers)
+    return {
+        "columns": timed["columns"],
+        "clocks_mhz": timed["clocks_mhz"],
+        "config": str(choice.config),
+        "predicted_us": item.fused.predicted_us,
+        "ratios": _ratios(timed, rig),
+    }
+
+
+def run_back_to_back(rig: Rig, item: BackToBack) -> dict[str, Any]:
+    """One kernel for all layers, and one for each, which reads what the last one wrote."""
+    choice, once = rig.best(item.fused, place=0)
+    steps: list[Prepared] = []
+    once_us = once.median_us
+    for number, layer in enumerate(item.layers, 1):
+        single, single_once = rig.best(layer, place=number)
+        step = rig.prepared(layer, single, place=number)
+        if steps:
+            for before, args in zip(steps[-1].arguments, step.arguments, strict=False):
+                args.a = before.d
+        steps.append(step)
+        once_us = max(once_us, single_once.median_us)
+    fused = rig.prepared(item.fused, choice, place=0)
+    timed = rig.timed(
+        {"boltgen": rig.in_turn([fused], once_us), "unfused": rig.in_turn(steps, once_us)}
+    )
+    for number in range(len(item.layers) + 1):
+        rig.place(number).forget_operands()
     return {
         "columns": timed["columns"],
         "clocks_mhz": timed["clocks_mhz"],
@@ -73,7 +110,7 @@ def _ratios(timed: dict[str, Any], rig: Rig) -> dict[str, Any]:
 
 def _elementwise(rig: Rig, item: Fusion, product: Prepared, fused: Prepared) -> Step:
     """The kernel behind the product, in place; the bias is the fused kernel's."""
-    shape = output_shape(item.behind.problem)
+    shape = output_shape(single(item.behind.problem))
     arguments = [
         ElementwiseArgs(
             count=int(np.prod(shape)),
@@ -88,9 +125,8 @@ def _elementwise(rig: Rig, item: Fusion, product: Prepared, fused: Prepared) -> 
     return Step(rig.entry(item.elementwise), arguments)
 
 
-def _same_result(rig: Rig, problem: Problem, fused: Prepared, unfused: Prepared) -> None:
+def _same_result(rig: Rig, shape: tuple[int, ...], fused: Prepared, unfused: Prepared) -> None:
     """Raises UnusableError where the two differ by more than a rounding."""
-    shape = output_shape(problem)
     one, other = (download(rig, step.arguments[0].d, shape) for step in (fused, unfused))
     difference = np.linalg.norm(one - other) / np.linalg.norm(one)
     if not difference <= _MOST_DIFFERENCE:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
+from boltgen.space.config import AnyConfig
 from boltgen.tune.json_form import decode, encode
 
 # By arch: the items; and of each kernel's symbol the file that holds it.
@@ -24,16 +25,16 @@ ITEMS, KERNELS = "items-{arch}.json", "kernels-{arch}.json"
 class Choice:
     """A configuration that may be launched, its kernel's symbol, and what the model predicts."""
 
-    config: Cutlass2Config
+    config: AnyConfig
     kernel: str
     predicted_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product or convolution with its epilogue, in several configurations."""
+    """A product with its epilogue, or a chain of them, in several configurations."""
 
-    problem: Problem
+    problem: AnyProblem
     epilogue: Epilogue
     choices: tuple[Choice, ...]
 
@@ -115,6 +116,16 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackToBack:
+    """A chain as one kernel against a kernel for each layer (section b2b)."""
+
+    section: str
+    name: str
+    fused: Product
+    layers: tuple[Product, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
     """A convolution whose channels are no multiple of 8 against one that was padded.
 
@@ -142,7 +153,9 @@ class Copy:
     kernel: str
 
 
-Item: TypeAlias = Race | Space | Check | Suspicion | Sanitized | Fusion | Padding | Copy
+Item: TypeAlias = (
+    Race | Space | Check | Suspicion | Sanitized | Fusion | BackToBack | Padding | Copy
+)
 
 
 def key_of(item: Item) -> str:

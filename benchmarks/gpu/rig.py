@@ -16,7 +16,7 @@ from benchmarks.gpu.vendor import Vendor
 from boltgen.measure.native import Plan, Profiler
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Prepared, Workplace, answer
-from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing
+from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
 PACKED = ".xz"
 # int kernel(void const* arguments, void* status), as every generated kernel has it.
@@ -217,12 +217,13 @@ class Rig:
         return ctypes.CDLL(self.library(symbol))[symbol]
 
     def _request(self, product: Product, choice: Choice) -> Request:
+        trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
         return Request(
             library=self.library(choice.kernel),
             symbol=choice.kernel,
             problem=product.problem,
             epilogue=product.epilogue,
-            split_k=choice.config.split_k,
+            split_k=trial.split_k,
         )
 
     def close(self) -> None:

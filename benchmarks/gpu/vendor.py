@@ -207,7 +207,7 @@ class Vendor:
         return found
 
     def reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
-        """The output in FP32 as a NumPy array; `tensors` are A, B and the epilogue's operands."""
+        """The output in FP32; `tensors` are A, B and the epilogue's operands."""
         a, b, *operands = (tensor.float() for tensor in tensors)
         functional = self.torch.nn.functional
         if isinstance(problem, Conv2d):
@@ -219,7 +219,7 @@ class Vendor:
             product = product.permute(0, 2, 3, 1)
         else:
             product = a @ (b.transpose(-1, -2) if problem.b_layout is Layout.COLUMN else b)
-        return evaluated(self.torch, epilogue, product, operands).cpu().numpy()
+        return evaluated(self.torch, epilogue, product, operands)
 
     def as_tensor(self, address: int, shape: tuple[int, ...], dtype: str) -> Any:
         """Device memory of ours as a tensor, without a copy. `dtype`: "float16" or "float32"."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.gpu import shapes
 from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
+    BackToBack,
     Check,
     Choice,
     Copy,
@@ -27,19 +28,24 @@ from benchmarks.gpu.items import (
     key_of,
 )
 from boltgen.arch import Arch
-from boltgen.codegen.kernel import AnyKernelSpec, kernel_symbol
+from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
+from boltgen.ir.chain import Chain, execution_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
+from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
+from boltgen.space.config import Cutlass2Config, Residence, Shape
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level, level_configs
+from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
 from tests.cases import KernelCase, batch_stride_cases, covering_cases, split_k_cases
+from tests.chain_cases import ChainCase, all_chain_cases, paper_chains
 
 # Operands that are not 16 bytes wide are rare: the smallest level is enough for them.
 _FULL_ALIGNMENT = 8
@@ -57,24 +63,23 @@ _ANY_CONFIG = Cutlass2Config(
 class Wanted:
     """What a bundle is to hold for `arch`.
 
-    `level` is how much of the plain kernels' space, None for the likeliest configurations alone.
+    `level` is how much of the plain kernels' space, None for the `likeliest` configurations alone.
     """
 
     arch: Arch
     level: Level | None
+    likeliest: int = _LIKELIEST
     specs: dict[str, AnyKernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
 
-    def product(
-        self, problem: Problem, epilogue: Epilogue | None = None, likeliest: int = _LIKELIEST
-    ) -> Product:
+    def product(self, problem: Problem, epilogue: Epilogue | None = None) -> Product:
         """A product in its likeliest configurations; a plain one also in the level's."""
         runs, tail = execution_problem(problem), epilogue or Epilogue()
         times = {
             config: predict(runs, tail, config, self.arch).time_us
             for config in enumerate_configs(runs, self.arch)
         }
-        kept = sorted(times, key=lambda config: (times[config], config))[:likeliest]
+        kept = sorted(times, key=lambda config: (times[config], config))[: self.likeliest]
         if tail.is_identity and self.level is not None:
             library = self._library(runs)
             kept = [c for c in times if c in kept or replace(c, split_k=1) in library]
@@ -90,6 +95,31 @@ class Wanted:
         """A configuration, whose kernel is then wanted."""
         spec = kernel_spec(problem, epilogue, config, self.arch.name)
         return Choice(config=config, kernel=self.want(spec), predicted_us=predicted_us)
+
+    def chain(self, chain: Chain) -> Product:
+        """A chain as one kernel, in its likeliest configurations of each residence."""
+        times = {
+            config: predict_chain(chain, config, self.arch).time_us
+            for config in enumerate_chain_configs(chain, self.arch)
+        }
+        ranked = sorted(times, key=lambda config: times[config])
+        kept = [
+            config
+            for residence in Residence
+            for config in [c for c in ranked if c.residence is residence][: self.likeliest]
+        ]
+        return Product(
+            problem=chain,
+            epilogue=Epilogue(),
+            choices=tuple(
+                Choice(
+                    config=config,
+                    kernel=self.want(chain_kernel_spec(chain, config, self.arch.name)),
+                    predicted_us=times[config],
+                )
+                for config in kept
+            ),
+        )
 
     def want(self, spec: AnyKernelSpec) -> str:
         """The symbol of a kernel that is to be in the bundle."""
@@ -114,7 +144,9 @@ class Wanted:
         header = (_SUSPICIONS / _HEADER).read_text().replace("#pragma once\n", "")
         # In one text: what is compiled is known by it.
         text = (_SUSPICIONS / file).read_text().replace(f'#include "{_HEADER}"\n', header)
-        self.sources[symbol] = MoveSource(arch=self.arch.name, symbol=symbol, text=text)
+        self.sources[symbol] = MoveSource(
+            arch=self.arch.name, symbol=symbol, symbols=(symbol,), text=text
+        )
         return symbol
 
     def _library(self, problem: Problem) -> frozenset[Cutlass2Config]:
@@ -149,6 +181,27 @@ def fusions(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[I
             behind=wanted.product(problem),
             elementwise=wanted.elementwise(op),
         )
+
+
+def back_to_back(wanted: Wanted, chains: Mapping[str, Chain]) -> Iterator[Item]:
+    """Section b2b: each chain as one kernel, and as one for each layer."""
+    for name, chain in chains.items():
+        runs = execution_chain(chain)
+        yield BackToBack(
+            section="b2b",
+            name=name,
+            fused=wanted.chain(runs),
+            layers=tuple(wanted.product(one.problem, one.epilogue) for one in runs.layers),
+        )
+
+
+def chain_checks(wanted: Wanted, cases: Iterable[ChainCase]) -> Iterator[Item]:
+    """Section check: back-to-back kernels of the test suite, for `wanted.arch`."""
+    for case in cases:
+        spec = replace(case.spec, arch=wanted.arch.name)
+        choice = Choice(config=spec.config, kernel=wanted.want(spec), predicted_us=0.0)
+        product = Product(problem=case.chain, epilogue=Epilogue(), choices=(choice,))
+        yield Check(section="check", name=f"b2b-{case.name}", product=product)
 
 
 def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
@@ -235,6 +288,17 @@ def cases_for(arch: Arch) -> list[KernelCase]:
     return list(unique.values())
 
 
+def chain_cases_for(arch: Arch) -> list[ChainCase]:
+    """The test suite's back-to-back kernels that run on `arch`."""
+    instruction = Shape(*arch.mma_shapes[0])
+    unique = {
+        replace(case.spec, arch=arch.name): case
+        for case in all_chain_cases()
+        if case.spec.config.instruction == instruction
+    }
+    return list(unique.values())
+
+
 def full_items(wanted: Wanted) -> tuple[Item, ...]:
     """Everything that the suite measures."""
     raced = [
@@ -242,13 +306,17 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *races(wanted, "conv", shapes.convolutions()),
     ]
     products = {one.name: one.product for one in raced if isinstance(one, Race)}
-    checked = list(checks(wanted, cases_for(wanted.arch)))
+    checked = [
+        *checks(wanted, cases_for(wanted.arch)),
+        *chain_checks(wanted, chain_cases_for(wanted.arch)),
+    ]
     return (
         *checked,
         *suspicions(wanted),
         *sanitized(checked, _SANITIZED_EVERY),
         *raced,
         *fusions(wanted, shapes.fused()),
+        *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
         *copies(wanted, shapes.MOVED),
         *spaces(products),
@@ -257,9 +325,10 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
 
 def quick_items(wanted: Wanted) -> tuple[Item, ...]:
     """A few items of every section, in sizes for the virtual GPU."""
-    product = wanted.product(shapes.gemm(128, 128, 64), likeliest=2)
+    product = wanted.product(shapes.gemm(128, 128, 64))
     problem = product.problem
-    checked = list(checks(wanted, split_k_cases()[:1]))
+    chains = [case for case in all_chain_cases() if case.name == "rf-ragged"]
+    checked = [*checks(wanted, split_k_cases()[:1]), *chain_checks(wanted, chains)]
     return (
         *checked,
         *suspicions(wanted),
@@ -267,6 +336,7 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         Race(section="gemm", name="128x128x64", problem=problem, product=product),
         Space(section="tune", name="128x128x64", product=product),
         next(fusions(wanted, {"gemm": shapes.gemm(128, 128, 64)})),
+        *back_to_back(wanted, {"gemm": chains[0].chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         next(copies(wanted, ((2, 64, 3, 8),))),
     )

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
-from benchmarks.gpu.fusions import run_copy, run_fusion, run_padding
+from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion, run_padding
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
+    BackToBack,
     Check,
     Copy,
     Fusion,
@@ -64,6 +65,7 @@ _RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
     Race: run_race,
     Space: run_space,
     Fusion: run_fusion,
+    BackToBack: run_back_to_back,
     Padding: run_padding,
     Copy: run_copy,
     Check: run_check,

@@ -59,6 +59,7 @@ def test_checks_and_suspicions_have_verdicts(slices: Path):
     }
     assert found == {
         "split-gemm2": "right",
+        "b2b-rf-ragged": "right",
         "cutlass-wide_warp": "confirmed",
         "cutlass-split_k_relu": "confirmed",
         "cutlass-split_k_relu-control": "control right",
