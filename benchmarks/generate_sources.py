@@ -23,7 +23,7 @@ _STAGES = """
 import json, sys, time
 started = time.perf_counter()
 from boltgen.frontend import relax
-from boltgen.pipeline import plan_regions
+from boltgen.pipeline import PipelineOptions, cutter, plan_regions
 stages = {}
 def stage(name, run):
     began = time.perf_counter()
@@ -32,7 +32,8 @@ def stage(name, run):
     return value
 stages["import boltgen and TVM"] = time.perf_counter() - started
 model = stage("import the model", lambda: relax.import_model(sys.argv[1]))
-annotated = stage("normalise and partition", lambda: relax.annotate(model.module))
+cut = stage("find the compilers", lambda: cutter("sm_80", PipelineOptions()))
+annotated = stage("normalise and partition", lambda: relax.annotate(model.module, cut=cut))
 plan = stage("choose and render", lambda: plan_regions(relax.regions(annotated), "sm_80"))
 print(json.dumps({
     "stages": stages, "regions": len(plan.launches), "kernels": len(plan.kernels)}))

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from benchmarks.record import summary, write
 from boltgen.ir.region import Convention
-from boltgen.pipeline import Plan, plan_regions
+from boltgen.pipeline import PipelineOptions, Plan, cutter, plan_regions
 from boltgen.runtime.device import activate
 from models.registry import build
 
@@ -30,7 +30,8 @@ def main() -> int:
     module, params = relay.frontend.from_onnx(build("resnet50", batch=32))
 
     def generate() -> tuple[float, Plan]:
-        regions = patterns.regions(steps.annotate(module, params))
+        cut = cutter("sm_80", PipelineOptions())
+        regions = patterns.regions(steps.annotate(module, params, cut=cut))
         partitioned = perf_counter()
         plan = plan_regions(regions, "sm_80", Convention.RELAY)
         assert len(plan.adapters) == len(regions)  # rendered here

@@ -8,6 +8,7 @@ from boltgen.arch import arch_named
 from boltgen.ir.region import Region
 from boltgen.partitioned import frontend_named, import_model, partition
 from boltgen.pipeline import PipelineOptions
+from boltgen.stored import stored_measurements
 from boltgen.tune.advice import Advice, Layer, advise
 
 
@@ -18,7 +19,10 @@ def advise_model(
     *,
     frontend: str | None = None,
 ) -> tuple[Advice, ...]:
-    """Changes of `model`'s layers that cost little on `arch`, by the analytical model.
+    """Changes of `model`'s layers that cost little on `arch`.
+
+    By what was measured where there are times before and after a change, else by the analytical
+    model.
 
     Layers that are the same problem are told of once, under the name of the first.
 
@@ -40,4 +44,5 @@ def advise_model(
             epilogue=region.epilogue,
         )
         layers.setdefault((region.problem, region.epilogue), layer)
-    return advise(tuple(layers.values()), row)
+    with stored_measurements(row, options.settings) as measurements:
+        return advise(tuple(layers.values()), row, measurements)

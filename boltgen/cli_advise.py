@@ -22,7 +22,8 @@ def advise_command(
     """Name the layers where a change of the model would come nearly free.
 
     Channels of a multiple of eight, another activation, a 1x1 convolution in the same kernel: with
-    each layer's time before and after, predicted by the analytical model. Nothing is compiled.
+    each layer's time before and after. Times are measured ones where a device has timed both, else
+    predicted by the analytical model. Nothing is compiled.
 
     Example:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,8 @@ OfToolchain = Annotated[
     typer.Option("--toolchain", help="By toolchains with this in their text: CUTLASS 4.2."),
 ]
 OfOperation = Annotated[
-    str | None, typer.Option("--operation", help="Gemm, BatchedGemm or Conv2d.")
+    str | None,
+    typer.Option("--operation", help="Gemm, BatchedGemm, Conv2d, GemmChain or Conv2dChain."),
 ]
 Before = Annotated[
     datetime | None, typer.Option("--before", help="Measured before this day, or instant, in UTC.")
@@ -58,6 +60,12 @@ def _open(where: Path | None) -> Database:
     return database
 
 
+def _asked(context: typer.Context) -> Query:
+    """The conditions among a command's options, which have the names of a query's fields."""
+    names = {field.name for field in fields(Query)}
+    return Query(**{name: value for name, value in context.params.items() if name in names})
+
+
 @db_app.command()
 def stats(database: Where = None, debug: Debug = False) -> None:
     """Show which devices and toolchains have how many records.
@@ -73,6 +81,7 @@ def stats(database: Where = None, debug: Debug = False) -> None:
 
 @db_app.command()
 def query(  # noqa: PLR0917 (typer's options are arguments)
+    context: typer.Context,
     arch: OfArch = None,
     kind: OfKind = None,
     device: OfDevice = None,
@@ -94,21 +103,14 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
         boltgen db query --failures --operation Conv2d
     """
     with errors_for_people(debug), _open(database) as opened:
-        asked = Query(
-            arch=arch,
-            kind=kind,
-            device=device,
-            toolchain=toolchain,
-            operation=operation,
-            before=before,
-            failures=failures,
-        )
+        asked = _asked(context)
         found = itertools.islice(opened.records(asked, best=best), limit)
         out.print(report.records(found))
 
 
 @db_app.command("export")
 def export_command(  # noqa: PLR0917
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="records.jsonl or records.jsonl.gz")],
     arch: OfArch = None,
     kind: OfKind = None,
@@ -127,15 +129,7 @@ def export_command(  # noqa: PLR0917
         boltgen db export a100.jsonl.gz --device A100
     """
     with errors_for_people(debug), _open(database) as opened:
-        asked = Query(
-            arch=arch,
-            kind=kind,
-            device=device,
-            toolchain=toolchain,
-            operation=operation,
-            before=before,
-            failures=failures,
-        )
+        asked = _asked(context)
         count = write_records(file, opened.records(asked))
         out.print(Text(f"{count} records written to {file}"), soft_wrap=True)
 
@@ -181,6 +175,7 @@ def merge(
 
 @db_app.command()
 def prune(  # noqa: PLR0917
+    context: typer.Context,
     arch: OfArch = None,
     kind: OfKind = None,
     device: OfDevice = None,
@@ -201,15 +196,7 @@ def prune(  # noqa: PLR0917
 
         boltgen db prune --before 2026-01-01
     """
-    asked = Query(
-        arch=arch,
-        kind=kind,
-        device=device,
-        toolchain=toolchain,
-        operation=operation,
-        before=before,
-        failures=failures,
-    )
+    asked = _asked(context)
     if asked == Query():
         raise typer.BadParameter("say which records to forget, by at least one option")
     with errors_for_people(debug), _open(database) as opened:

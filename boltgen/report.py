@@ -57,9 +57,8 @@ _KINDS = {
 
 
 def advice(given: Sequence[Advice]) -> Table:
-    """Each change with what it costs, by the analytical model."""
-    table = Table("layer", "problem", "change", "to", "us before", "us after", "cost")
-    table.caption = "times are predicted by the analytical model"
+    """Each change with what it costs, and where its times are from."""
+    table = Table("layer", "problem", "change", "to", "us before", "us after", "cost", "times")
     for each in given:
         table.add_row(
             Text(each.layer.name, overflow="fold"),
@@ -69,6 +68,7 @@ def advice(given: Sequence[Advice]) -> Table:
             f"{each.before_us:.1f}",
             f"{each.after_us:.1f}",
             f"{each.cost:+.1%}",
+            Text(each.origin, overflow="fold"),
         )
     return table
 

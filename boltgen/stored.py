@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from boltgen.settings import Settings
 from boltgen.tune.database import FILE_NAME, Database
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.select import ModelCosts
+from boltgen.tune.select import Measurements, ModelCosts
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,17 @@ def stored_costs(
         yield MeasuredCosts(
             databases, arch, toolchain_text(tools), device, fallback=ModelCosts(arch)
         )
+
+
+@contextmanager
+def stored_measurements(arch: Arch, settings: Settings) -> Iterator[Sequence[Measurements]]:
+    """What was measured of kernels that are compiled here; nothing where there is no compiler."""
+    tools = own_compilers(settings)
+    if tools is None:
+        yield ()
+        return
+    with stored_costs(arch, tools, settings) as costs:
+        yield costs.measurements
 
 
 def _is_writable(path: Path) -> bool:

@@ -17,17 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import arch_named
-from boltgen.errors import CompileError
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.reference import Agreement, compare, error_bound, run
 from boltgen.runtime.device import activate
 from boltgen.space.enumerate import kernel_configs
 from boltgen.space.kernel import kernel_spec
 from boltgen.space.legality import kernel_traits
 from tests.cases import EPILOGUES, KernelCase
-from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, Launch, random_inputs
+from tests.sweeps import Libraries, findings
 
 _KERNELS_AT_ONCE = 24
 
@@ -55,33 +54,6 @@ def cases(arch: str) -> Iterator[KernelCase]:
             yield KernelCase(name=f"{name} {config}", spec=spec, problem=problem)
 
 
-def check(chunk: list[KernelCase], cuda: Cuda, folder: Path) -> Iterator[str]:
-    """Compile and run a few kernels; what is wrong with them."""
-    folder.mkdir(exist_ok=True)
-    try:
-        libraries = build_libraries([case.spec for case in chunk], folder)
-    except CompileError as error:
-        if len(chunk) == 1:
-            yield f"{chunk[0].name}: does not compile: {error}"
-            return
-        middle = len(chunk) // 2  # to find out which
-        yield from check(chunk[:middle], cuda, folder / "a")
-        yield from check(chunk[middle:], cuda, folder / "b")
-        return
-    for case in chunk:
-        inputs = random_inputs(case, np.random.default_rng(0))
-        graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
-        try:
-            actual = Launch(cuda, libraries[case.spec], case).run(inputs)
-        except Exception as error:  # whatever it is, it is a finding
-            yield f"{case.name}: {type(error).__name__}: {error}"
-            cuda.recover()
-            continue
-        agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
-        if not agreement.within:
-            yield f"{case.name}: {agreement}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", default="sm_80")
@@ -89,16 +61,24 @@ def main() -> int:
     device = activate("vgpu")
     assert device.vgpu is not None
     cuda = Cuda(device.vgpu)
+
+    def judge(case: KernelCase, libraries: Libraries) -> Agreement:
+        inputs = random_inputs(case, np.random.default_rng(0))
+        graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+        actual = Launch(cuda, libraries[case.spec], case).run(inputs)
+        return compare(actual, run(*graph), error_bound(*graph))
+
     todo = list(cases(options.arch))
-    findings = 0
+    wrong = 0
     for start in range(0, len(todo), _KERNELS_AT_ONCE):
         with tempfile.TemporaryDirectory() as folder:
-            for finding in check(todo[start : start + _KERNELS_AT_ONCE], cuda, Path(folder)):
-                findings += 1
+            chunk = todo[start : start + _KERNELS_AT_ONCE]
+            for finding in findings(chunk, cuda, Path(folder), judge, lambda case: case.name):
+                wrong += 1
                 print("WRONG", finding, flush=True)
         print(f"{min(start + _KERNELS_AT_ONCE, len(todo))} of {len(todo)} kernels", flush=True)
-    print(f"{options.arch}: {findings} of {len(todo)} kernels are wrong")
-    return 1 if findings else 0
+    print(f"{options.arch}: {wrong} of {len(todo)} kernels are wrong")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

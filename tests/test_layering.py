@@ -38,7 +38,7 @@ ALLOWED = {
     "frontend": {"ir", "arch", "pipeline"},
     "runtime": _PIPELINE | {"pipeline", "frontend"},
     "partitioned": _PIPELINE | {"pipeline", "frontend", "runtime"},
-    "advisor": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned"},
+    "advisor": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
     "tuner": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
     "compiler": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner"},
     "report": {"ir", "runtime", "tune"},

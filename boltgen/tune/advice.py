@@ -1,7 +1,9 @@
 """Where a model's author gets something nearly for free: Bolt's codesign principles, as a tool.
 
 For each layer: channels of a multiple of eight, another activation, a 1x1 convolution behind; with
-the predicted times before and after. Source: Xing et al., Bolt, MLSys 2022, section 3.3.
+the times before and after, measured where one device has both, else predicted.
+
+Source: Xing et al., Bolt, MLSys 2022, section 3.3.
 """
 
 from __future__ import annotations
@@ -11,14 +13,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from boltgen.arch import Arch
-from boltgen.errors import NoLegalConfigError
-from boltgen.ir.chain import ChainLayer, chain_of, execution_chain
+from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary, UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
-from boltgen.space.kernel import execution_problem
-from boltgen.tune.chain_model import best_chain_config
-from boltgen.tune.select import ModelCosts
+from boltgen.tune.chains import measured_us, predicted_us
+from boltgen.tune.select import MODEL_ORIGIN, Measurements
 
 # What Bolt's section 4.3 tries in the place of ReLU; none is seen to cost more than 8 % there.
 _ACTIVATIONS = (UnaryOp.HARDSWISH, UnaryOp.GELU_ERF, UnaryOp.SILU, UnaryOp.SOFTPLUS)
@@ -49,13 +49,14 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A change of `layer`, in words, and the layer's predicted time before and after it."""
+    """A change of `layer`, in words, and its time before and after that, both of one `origin`."""
 
     layer: Layer
     change: Change
     what: str
     before_us: float
     after_us: float
+    origin: str
 
     @property
     def cost(self) -> float:
@@ -63,37 +64,60 @@ class Advice:
         return self.after_us / self.before_us - 1.0
 
 
-def advise(layers: Sequence[Layer], arch: Arch) -> tuple[Advice, ...]:
-    """All changes that are nearly free by the analytical model, layer by layer.
+def advise(
+    layers: Sequence[Layer], arch: Arch, measurements: Sequence[Measurements] = ()
+) -> tuple[Advice, ...]:
+    """All changes that are nearly free, layer by layer.
+
+    Times are those of the first of `measurements` that has them before and after a change, else
+    the analytical model's.
 
     Raises:
         NoLegalConfigError: no kernel computes one of the layers.
     """
-    source = ModelCosts(arch)
-
-    def time_us(problem: Problem, epilogue: Epilogue) -> float:
-        costs = source.costs(execution_problem(problem), epilogue).by_config.values()
-        return min(cost for cost in costs if isinstance(cost, float))
-
     found: list[Advice] = []
     for layer in layers:
-        before_us = time_us(layer.problem, layer.epilogue)
-        for change, what, problem, epilogue in _variants(layer):
-            after_us = time_us(problem, epilogue)
-            found.append(
-                Advice(
-                    layer=layer, change=change, what=what, before_us=before_us, after_us=after_us
+        before = (ChainLayer(problem=layer.problem, epilogue=layer.epilogue),)
+        for change, what, after in _variants(layer):
+            times = _compared(before, after, arch, measurements)
+            if times is not None:
+                before_us, after_us, origin = times
+                found.append(
+                    Advice(
+                        layer=layer,
+                        change=change,
+                        what=what,
+                        before_us=before_us,
+                        after_us=after_us,
+                        origin=origin,
+                    )
                 )
-            )
-        found += _pointwise(layer, arch, before_us)
     return tuple(advice for advice in found if advice.cost <= _most(advice.change))
+
+
+def _compared(
+    before: tuple[ChainLayer, ...],
+    after: tuple[ChainLayer, ...],
+    arch: Arch,
+    measurements: Sequence[Measurements],
+) -> tuple[float, float, str] | None:
+    """Times of one origin, and which; None where what comes after is no kernel."""
+    for known in measurements:
+        before_us, after_us = measured_us(known, before), measured_us(known, after)
+        if before_us is not None and after_us is not None:
+            return before_us, after_us, known.origin
+    predicted, changed = predicted_us(before, arch), predicted_us(after, arch)
+    if isinstance(predicted, float) and isinstance(changed, float):
+        return predicted, changed, MODEL_ORIGIN
+    return None
 
 
 def _most(change: Change) -> float:
     return NEARLY_FREE_LAYER if change is Change.POINTWISE else NEARLY_FREE
 
 
-def _variants(layer: Layer) -> Iterator[tuple[Change, str, Problem, Epilogue]]:
+def _variants(layer: Layer) -> Iterator[tuple[Change, str, tuple[ChainLayer, ...]]]:
+    """Each change of a layer, in words, and what is then computed in its place."""
     aligned = _aligned(layer.problem)
     if aligned != layer.problem:
         what = ", ".join(
@@ -101,9 +125,13 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Problem, Epilogue]]:
             for name in ("c", "k", "n")
             if getattr(layer.problem, name, None) != getattr(aligned, name, None)
         )
-        yield Change.CHANNELS, what, aligned, layer.epilogue
+        yield Change.CHANNELS, what, (ChainLayer(problem=aligned, epilogue=layer.epilogue),)
     for op, epilogue in _activations(layer.epilogue):
-        yield Change.ACTIVATION, op.value, layer.problem, epilogue
+        changed = ChainLayer(problem=layer.problem, epilogue=epilogue)
+        yield Change.ACTIVATION, op.value, (changed,)
+    if isinstance(layer.problem, Conv2d) and not layer.problem.is_pointwise:
+        what = f"{layer.problem.k} to {layer.problem.k} channels, in the same kernel"
+        yield Change.POINTWISE, what, _with_pointwise(layer.problem, layer.epilogue)
 
 
 def _aligned(problem: Problem) -> Problem:
@@ -128,11 +156,8 @@ def _activations(epilogue: Epilogue) -> Iterator[tuple[UnaryOp, Epilogue]]:
             yield op, Epilogue((*epilogue.nodes[:-1], Unary(op, last.x)))
 
 
-def _pointwise(layer: Layer, arch: Arch, before_us: float) -> Iterator[Advice]:
-    """The layer with one of as many columns behind it in the same kernel, with bias and ReLU."""
-    problem = layer.problem
-    if not isinstance(problem, Conv2d) or problem.is_pointwise:
-        return
+def _with_pointwise(problem: Conv2d, epilogue: Epilogue) -> tuple[ChainLayer, ...]:
+    """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
     builder = EpilogueBuilder()
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
     behind = Conv2d(
@@ -145,16 +170,7 @@ def _pointwise(layer: Layer, arch: Arch, before_us: float) -> Iterator[Advice]:
         s=1,
         acc_dtype=problem.acc_dtype,
     )
-    first = ChainLayer(problem=replace(problem, out_dtype=DType.F16), epilogue=layer.epilogue)
-    second = ChainLayer(problem=behind, epilogue=builder.build())
-    try:
-        _, predicted = best_chain_config(execution_chain(chain_of((first, second))), arch)
-    except NoLegalConfigError:
-        return
-    yield Advice(
-        layer=layer,
-        change=Change.POINTWISE,
-        what=f"{problem.k} to {problem.k} channels, in the same kernel",
-        before_us=before_us,
-        after_us=predicted.time_us,
+    return (
+        ChainLayer(problem=replace(problem, out_dtype=DType.F16), epilogue=epilogue),
+        ChainLayer(problem=behind, epilogue=builder.build()),
     )

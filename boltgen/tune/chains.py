@@ -15,7 +15,15 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
-from boltgen.ir.chain import Chain, ChainLayer, Cut, chain_of, execution_chain, intermediate_bytes
+from boltgen.ir.chain import (
+    AnyProblem,
+    Chain,
+    ChainLayer,
+    Cut,
+    chain_of,
+    execution_chain,
+    intermediate_bytes,
+)
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.space.config import AnyConfig, B2bConfig
@@ -82,7 +90,7 @@ def candidate_chains(
         part = summed[begin:end]
         if len(part) == 1:
             continue
-        predicted = _predicted_us(part, arch)
+        predicted = predicted_us(part, arch)
         if isinstance(predicted, float) and predicted <= _HOPELESS * _apart_us(part, arch):
             found.append(_executed(part))
     return tuple(found)
@@ -162,7 +170,7 @@ def _parts(
 ) -> _Parts:
     spans = list(itertools.combinations(range(len(layers) + 1), 2))
     for known in measurements:
-        alone_us = [_measured_us(known, layer) for layer in layers]
+        alone_us = [measured_us(known, (layer,)) for layer in layers]
         timed_us = [time_us for time_us in alone_us if time_us is not None]
         if len(timed_us) == len(layers):
             return {span: _measured_part(layers, span, arch, known, timed_us) for span in spans}
@@ -170,7 +178,7 @@ def _parts(
 
 
 def _predicted_part(layers: tuple[ChainLayer, ...], span: tuple[int, int], arch: Arch) -> _Part:
-    predicted = _predicted_us(layers[slice(*span)], arch)
+    predicted = predicted_us(layers[slice(*span)], arch)
     if isinstance(predicted, str):
         return _Part(begin=span[0], end=span[1], time_us=None, why_not=predicted)
     return _Part(begin=span[0], end=span[1], time_us=predicted, origin=MODEL_ORIGIN)
@@ -188,7 +196,7 @@ def _measured_part(
     timed = _Part(begin=begin, end=end, time_us=apart_us, origin=known.origin, is_measured=True)
     if not timed.is_fused:
         return timed
-    predicted = _predicted_us(inside, arch)
+    predicted = predicted_us(inside, arch)
     if isinstance(predicted, str):
         return _Part(begin=begin, end=end, time_us=None, why_not=predicted)
     outcomes = list(_outcomes(known, _executed(inside)).values())
@@ -210,8 +218,13 @@ def _measured_part(
     )
 
 
-def _measured_us(known: Measurements, layer: ChainLayer) -> float | None:
-    outcomes = known.outcomes(execution_problem(layer.problem), layer.epilogue).values()
+def measured_us(known: Measurements, layers: tuple[ChainLayer, ...]) -> float | None:
+    """The least time that a device has of `layers` as one kernel, or of the single one."""
+    problem: AnyProblem = execution_problem(layers[0].problem)
+    epilogue = layers[0].epilogue
+    if len(layers) > 1:
+        problem, epilogue = _executed(layers), Epilogue()
+    outcomes = known.outcomes(problem, epilogue).values()
     times = [outcome.median_us for outcome in outcomes if isinstance(outcome, Timing)]
     return min(times, default=None)
 
@@ -222,8 +235,12 @@ def _outcomes(known: Measurements, chain: Chain) -> dict[B2bConfig, Outcome]:
 
 
 @lru_cache(maxsize=4096)
-def _predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
-    """The analytical model's time of `layers` as one kernel, or why there is none."""
+def predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
+    """The analytical model's time of `layers` as one kernel, or why they can be none.
+
+    Raises:
+        NoLegalConfigError: a single layer has no legal configuration.
+    """
     if len(layers) == 1:
         problem = execution_problem(layers[0].problem)
         costs = ModelCosts(arch).costs(problem, layers[0].epilogue).by_config
@@ -236,7 +253,7 @@ def _predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
 
 def _apart_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float:
     """The analytical model's time of `layers`, each a kernel of its own."""
-    alone = (_predicted_us((layer,), arch) for layer in layers)
+    alone = (predicted_us((layer,), arch) for layer in layers)
     return sum(time_us for time_us in alone if isinstance(time_us, float))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +13,20 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.space.resources import split_workspace_bytes
 from tests.cases import CONFIGS, EPILOGUES, split_k_cases
-from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelError, KernelLibrary
+from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelLibrary
+from tests.kernels.refusals import (
+    ADDRESS,
+    INVALID,
+    MISALIGNED,
+    WORKSPACE,
+    Change,
+    assert_refused,
+    setting,
+)
 
 _SPLIT = {case.name: case for case in split_k_cases()}
 GEMM = _SPLIT["split-gemm2"].spec  # residual_before: operands are a row and a tensor
 CONV = _SPLIT["split-conv2"].spec
-INVALID, MISALIGNED, WORKSPACE = 1, 2, 3
-ADDRESS = 0x7F0000001000  # never dereferenced
 
 
 def gemm_args() -> GemmArgs:
@@ -41,83 +46,69 @@ def conv_args() -> Conv2dArgs:
     return args
 
 
-def _set(**values: Any) -> Callable[[Any], None]:
-    def change(args: Any) -> None:
-        for name, value in values.items():
-            setattr(args, name, value)
-
-    return change
-
-
-def _operand(index: int, **values: Any) -> Callable[[Any], None]:
-    return lambda args: _set(**values)(args.operands[index])
+def _operand(index: int, **values: Any) -> Change:
+    return lambda args: setting(**values)(args.operands[index])
 
 
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        (_set(m=0), INVALID, "m is 0; it must be at least 1"),
-        (_set(batch=65536), INVALID, "batch is 65536; it must be at most 65535"),
-        (_set(batch=2, split_k=2), INVALID, "split_k is 2; it must be at most 1"),
-        (_set(lda=256), INVALID, "lda is 256; it must be at least 264"),
-        (_set(ldd=128), INVALID, "ldd is 128; it must be at least 136"),
-        (_set(k=260), MISALIGNED, r"k \(rows of A\) is 260; .* multiple of 8 elements"),
-        (_set(lda=268), MISALIGNED, "lda is 268; .* multiple of 8 elements"),
-        (_set(batch=2, batch_stride_b=4), MISALIGNED, "batch_stride_b is 4; .* of 8"),
-        (_set(a=None), INVALID, "a is a null pointer"),
-        (_set(a=ADDRESS + 8), MISALIGNED, "a is at address 0x7f0000001008; .* needs 16-byte"),
-        (_set(d=ADDRESS + 2), MISALIGNED, "d is at address 0x7f0000001002; .* needs 16-byte"),
+        (setting(m=0), INVALID, "m is 0; it must be at least 1"),
+        (setting(batch=65536), INVALID, "batch is 65536; it must be at most 65535"),
+        (setting(batch=2, split_k=2), INVALID, "split_k is 2; it must be at most 1"),
+        (setting(lda=256), INVALID, "lda is 256; it must be at least 264"),
+        (setting(ldd=128), INVALID, "ldd is 128; it must be at least 136"),
+        (setting(k=260), MISALIGNED, r"k \(rows of A\) is 260; .* multiple of 8 elements"),
+        (setting(lda=268), MISALIGNED, "lda is 268; .* multiple of 8 elements"),
+        (setting(batch=2, batch_stride_b=4), MISALIGNED, "batch_stride_b is 4; .* of 8"),
+        (setting(a=None), INVALID, "a is a null pointer"),
+        (setting(a=ADDRESS + 8), MISALIGNED, "a is at address 0x7f0000001008; .* needs 16-byte"),
+        (setting(d=ADDRESS + 2), MISALIGNED, "d is at address 0x7f0000001002; .* needs 16-byte"),
         (_operand(0, pointer=None), INVALID, r"operands\[0\].pointer is a null pointer"),
         (_operand(1, pointer=ADDRESS + 4), MISALIGNED, r"operands\[1\].pointer is at address"),
         (_operand(1, ld=128), INVALID, r"operands\[1\].ld is 128; it must be at least 136"),
         (_operand(1, ld=140), MISALIGNED, r"operands\[1\].ld is 140; .* multiple of 8"),
-        (_set(split_k=2), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+ \(ask"),
+        (setting(split_k=2), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+ \(ask"),
         (
-            _set(split_k=2, workspace=ADDRESS, workspace_bytes=128),
+            setting(split_k=2, workspace=ADDRESS, workspace_bytes=128),
             WORKSPACE,
             r"workspace has 128 bytes; these sizes need \d+ \(ask",
         ),
     ],
 )
 def test_gemm_refuses(
-    change: Callable[[Any], None],
+    change: Change,
     code: int,
     message: str,
     kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
     args = gemm_args()
     change(args)
-    with pytest.raises(KernelError) as caught:
-        kernels[GEMM].launch(kernel_symbol(GEMM), args)
-    assert re.search(message, str(caught.value)), str(caught.value)
-    assert caught.value.code == code
+    assert_refused(kernels[GEMM], GEMM, args, code, message)
 
 
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        (_set(p=0), INVALID, "p is 0; it must be at least 1"),
-        (_set(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
-        (_set(r=33), INVALID, r"r \(optimised iterator\) is 33; it must be at most 32"),
-        (_set(n=1 << 20), INVALID, "bytes of A is 10871635968; it must be at most 2147483647"),
-        (_set(c=68), MISALIGNED, r"c \(of A\) is 68; .* multiple of 8 elements"),
-        (_set(k=132), MISALIGNED, r"k \(of D\) is 132; .* multiple of 8 elements"),
-        (_set(b=ADDRESS + 1), MISALIGNED, "b is at address 0x7f0000001001; .* needs 16-byte"),
-        (_set(split_k=3), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+"),
+        (setting(p=0), INVALID, "p is 0; it must be at least 1"),
+        (setting(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
+        (setting(r=33), INVALID, r"r \(optimised iterator\) is 33; it must be at most 32"),
+        (setting(n=1 << 20), INVALID, "bytes of A is 10871635968; it must be at most 2147483647"),
+        (setting(c=68), MISALIGNED, r"c \(of A\) is 68; .* multiple of 8 elements"),
+        (setting(k=132), MISALIGNED, r"k \(of D\) is 132; .* multiple of 8 elements"),
+        (setting(b=ADDRESS + 1), MISALIGNED, "b is at address 0x7f0000001001; .* needs 16-byte"),
+        (setting(split_k=3), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+"),
     ],
 )
 def test_conv2d_refuses(
-    change: Callable[[Any], None],
+    change: Change,
     code: int,
     message: str,
     kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
     args = conv_args()
     change(args)
-    with pytest.raises(KernelError) as caught:
-        kernels[CONV].launch(kernel_symbol(CONV), args)
-    assert re.search(message, str(caught.value)), str(caught.value)
-    assert caught.value.code == code
+    assert_refused(kernels[CONV], CONV, args, code, message)
 
 
 def test_workspace_holds_a_semaphore_and_a_tile_of_fp32_for_each_block(

@@ -15,6 +15,7 @@ from boltgen.ir.problem import Gemm
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
 from boltgen.tune.outcome import Failure, Fault, Timing
+from tests.measure.failures import assert_failed
 from tests.measure.stub_worker import DEVICE, timing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -64,10 +65,7 @@ FAULTS = {
 @pytest.mark.parametrize("symbol", FAULTS)
 def test_a_fault_is_the_candidates_and_the_next_one_is_measured(worker, symbol):
     fault, words = FAULTS[symbol]
-    outcome = ask(worker, symbol)
-    assert isinstance(outcome, Failure)
-    assert outcome.fault is fault
-    assert words in outcome.reason
+    assert_failed(ask(worker, symbol), fault, words)
     assert ask(worker, "good") == timing()
 
 

@@ -25,6 +25,7 @@ from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
 from boltgen.settings import settings_from
 from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing
+from tests.measure.failures import assert_failed
 
 SETTINGS = settings_from()
 SMALL = Gemm(m=20, n=40, k=9)
@@ -139,10 +140,7 @@ WRONG = {
 @pytest.mark.parametrize("symbol", WRONG)
 def test_a_bad_candidate_fails_by_name_and_the_next_one_is_measured(modelled, candidates, symbol):
     fault, words = WRONG[symbol]
-    outcome = ask(modelled, candidates, symbol)
-    assert isinstance(outcome, Failure)
-    assert outcome.fault is fault, outcome
-    assert words in outcome.reason
+    assert_failed(ask(modelled, candidates, symbol), fault, words)
     assert isinstance(ask(modelled, candidates, "right"), Timing)
 
 

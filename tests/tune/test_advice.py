@@ -1,14 +1,26 @@
-"""What could be changed nearly for free, by the analytical model."""
+"""What could be changed nearly for free: by the analytical model, and by what was measured."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from boltgen.arch import ARCHES
+from boltgen.ir.chain import ChainLayer, chain_of
 from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
+from boltgen.space.enumerate import enumerate_configs
 from boltgen.tune.advice import NEARLY_FREE, NEARLY_FREE_LAYER, Advice, Change, Layer, advise
+from boltgen.tune.database import Database
+from boltgen.tune.measured import MeasuredCosts
+from boltgen.tune.records import Record
+from boltgen.tune.select import ModelCosts
 from tests.cases import EPILOGUES
+from tests.tune.samples import A100, TOOLS, record
 
 SM75 = ARCHES["sm_75"]
 
@@ -61,3 +73,51 @@ def test_a_1x1_convolution_comes_nearly_free_where_memory_bounds_and_not_where_p
     assert given.cost <= NEARLY_FREE_LAYER
     wide = Conv2d(n=32, h=14, w=14, c=512, k=512, r=3, s=3, padding=(1, 1, 1, 1))
     assert of(advice(wide), Change.POINTWISE) == []
+
+
+def test_measured_times_count_where_one_device_has_both(tmp_path: Path):
+    sm80, problem = ARCHES["sm_80"], Gemm(m=1280, n=768, k=766)
+    aligned = replace(problem, k=768)
+    epilogue = EPILOGUES["bias_relu"]
+    layer = Layer(name="it", problem=problem, epilogue=epilogue)
+
+    def measured(of: Problem, time_us: float, **more: Any) -> Record:
+        config = enumerate_configs(of, sm80)[0]
+        return record(time_us, problem=of, epilogue=epilogue, config=config, **more)
+
+    with Database(tmp_path / "records.sqlite") as database:
+        database.add([measured(problem, 20.0)])
+
+        def channels() -> list[Advice]:
+            costs = MeasuredCosts([database], sm80, TOOLS, A100, ModelCosts(sm80))
+            return of(advise((layer,), sm80, costs.measurements), Change.CHANNELS)
+
+        (given,) = channels()
+        assert given.origin == "predicted by the analytical model", "of one time nothing follows"
+        database.add([measured(aligned, 15.0)])
+        (given,) = channels()
+        assert (given.before_us, given.after_us) == (20.0, 15.0)
+        assert given.origin == f"measured on {A100.name}, this device"
+        database.add([measured(aligned, 30.0, after_s=1)])
+        assert channels() == [], "measured to cost more than nearly nothing"
+
+
+def test_a_measured_1x1_convolution_is_told_of_by_its_time(tmp_path: Path):
+    sm80, epilogue = ARCHES["sm_80"], EPILOGUES["bias_relu"]
+    problem = Conv2d(n=32, h=28, w=28, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+    behind = Conv2d(n=32, h=28, w=28, c=64, k=64, r=1, s=1)
+    chain = chain_of(
+        tuple(ChainLayer(problem=each, epilogue=epilogue) for each in (problem, behind))
+    )
+    layer = Layer(name="it", problem=problem, epilogue=epilogue)
+    single, fused = enumerate_configs(problem, sm80)[0], enumerate_chain_configs(chain, sm80)[0]
+    with Database(tmp_path / "records.sqlite") as database:
+        database.add(
+            [
+                record(40.0, problem=problem, epilogue=epilogue, config=single),
+                record(41.0, problem=chain, config=fused),
+            ]
+        )
+        costs = MeasuredCosts([database], sm80, TOOLS, A100, ModelCosts(sm80))
+        (given,) = of(advise((layer,), sm80, costs.measurements), Change.POINTWISE)
+    assert (given.before_us, given.after_us) == (40.0, 41.0)
