@@ -282,7 +282,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("dist/gpu-bundle"))
     parser.add_argument("--arch", action="append", help="may be given again; sm_80 and sm_90")
-    parser.add_argument("--level", type=Level, default=Level.STANDARD, choices=list(Level))
+    parser.add_argument("--level", type=Level, default=Level.FULL, choices=list(Level))
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
     parser.add_argument("--jobs", type=int)
     options = parser.parse_args()

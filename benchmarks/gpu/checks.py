@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def run_check(rig: Rig, item: Check) -> dict[str, Any]:
     error = _fresh_error(rig, layers, prepared)
     rig.place().forget_operands()  # they are no longer those that the envelope is of
     limit = sum(_limit(layer.problem) for layer in layers)
-    result["relative_error"], result["limit"] = error, limit
+    result["relative_error"], result["limit"] = error if isfinite(error) else None, limit
     result["verdict"] = RIGHT if error <= limit else f"{WRONG}: off by {error:.3g} of its norm"
     return result
 

@@ -57,12 +57,13 @@ def run_fusion(rig: Rig, item: Fusion) -> dict[str, Any]:
     for sampler in samplers.values():
         sampler.sample_us(1)
     _same_result(rig, output_shape(problem), fused, product)
-    if rig.vendor:
-        launches = samplers["boltgen"].launches
-        replays = rig.vendor.fused(problem, item.activation, launches)
-        samplers |= {name: rig.replayed(one.replay, one.launches) for name, one in replays.items()}
-    timed = rig.timed(samplers)
+    launches = samplers["boltgen"].launches
+    theirs, errors = rig.beside(
+        rig.vendor.fused(problem, item.activation, launches) if rig.vendor else {}
+    )
+    timed = rig.timed(samplers | theirs)
     return {
+        "vendor_errors": errors,
         "columns": timed["columns"],
         "clocks_mhz": timed["clocks_mhz"],
         "config": str(choice.config),

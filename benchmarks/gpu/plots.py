@@ -54,7 +54,7 @@ def _draw_roofline(
     axes.text(span[1], peak * 1.04, f"{peak:.0f} TFLOP/s", ha="right", va="bottom", fontsize=8)
     axes.text(
         span[0] * 1.1,
-        span[0] * 1.1 * row.dram_gb_per_s / 1e3 * 1.5,
+        span[0] * 1.1 * row.dram_gb_per_s / 1e3 * 2.2,
         f"{row.dram_gb_per_s:.0f} GB/s",
         fontsize=8,
     )

@@ -27,11 +27,9 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
     problem = item.problem
     choice, once = rig.best(item.product)
     ours = rig.in_turn([rig.prepared(item.product, choice)], once.median_us)
-    samplers = {"boltgen": ours}
-    if rig.vendor and not isinstance(problem, BatchedGemm):
-        for name, one in rig.vendor.replays(problem, ours.launches).items():
-            samplers[name] = rig.replayed(one.replay, one.launches)
-    timed = rig.timed(samplers)
+    has_vendor = rig.vendor and not isinstance(problem, BatchedGemm)
+    theirs, errors = rig.beside(rig.vendor.replays(problem, ours.launches) if has_vendor else {})
+    timed = rig.timed({"boltgen": ours, **theirs})
     others = [name for name in timed["columns"] if name != "boltgen"]
     best = min(others, key=lambda name: timed["columns"][name]["median_us"], default=None)
     return {
@@ -41,6 +39,7 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
         "flops": problem.flops,
         "bytes": least_bytes(problem),
         "predicted_us": item.product.predicted_us,
+        "vendor_errors": errors,
         "ratios": {"vendor": compare(timed, "boltgen", best, rig.turns)} if best else {},
     }
 

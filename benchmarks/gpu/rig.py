@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.gpu.items import Choice, Product
 from benchmarks.gpu.timing import Turns, time_in_turn
-from benchmarks.gpu.vendor import Vendor
+from benchmarks.gpu.vendor import Capturing, Vendor
 from boltgen.measure.native import Plan, Profiler
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Prepared, Workplace, answer
@@ -197,6 +197,18 @@ class Rig:
             return _STATUS_OK
 
         return Launched(self, enqueue, 1, captured=False, per_call=launches)
+
+    def beside(self, capturing: Capturing) -> tuple[dict[str, Launched], dict[str, str]]:
+        """What the vendor's columns are sampled from, and why some have none."""
+        samplers, errors = {}, {}
+        for name, capture in capturing.items():
+            try:
+                replay = capture()
+            except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
+                errors[name] = f"{type(error).__name__}: {error}"[:1000]
+            else:
+                samplers[name] = self.replayed(replay.replay, replay.launches)
+        return samplers, errors
 
     def launch_count(self, once_us: float, sets: int) -> int:
         """How many launches are one sample."""

@@ -7,10 +7,12 @@ cublasLt, with partial sums in FP16 and in FP32; the fastest of the four counts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
@@ -37,6 +39,10 @@ class Replay:
 
     replay: Callable[[], None]
     launches: int
+
+
+# Captured when they are called for: one that fails leaves the others as they are.
+Capturing: TypeAlias = dict[str, Callable[[], Replay]]
 
 
 class Vendor:
@@ -152,22 +158,24 @@ class Vendor:
         found: Callable[[Any], Any] = _ACTIVATIONS[name](self.torch.nn.functional)
         return found
 
-    def replays(self, problem: Gemm | Conv2d, launches: int) -> dict[str, Replay]:
+    def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
         """The product in each mode of the vendor's library, by name."""
         sets = self.products(problem, launches)
         run = self.product(problem)
-        calls = [lambda a=a, b=b: run(a, b) for a, b in sets]
+        calls = [partial(run, a, b) for a, b in sets]
         if isinstance(problem, Conv2d):
-            return {"cudnn": self.captured(calls)}
-        found = {}
-        for library in ("cublas", "cublaslt"):
-            for reduced in (True, False):
-                with self.blas(library, reduced=reduced):
-                    name = f"{library}_{'fp16' if reduced else 'fp32'}_sums"
-                    found[name] = self.captured(calls)
-        return found
+            return {"cudnn": lambda: self.captured(calls)}
 
-    def fused(self, problem: Gemm | Conv2d, activation: str, launches: int) -> dict[str, Replay]:
+        def in_mode(library: str, reduced: bool) -> Replay:
+            with self.blas(library, reduced=reduced):
+                return self.captured(calls)
+
+        return {
+            f"{library}_{'fp16' if reduced else 'fp32'}_sums": partial(in_mode, library, reduced)
+            for library, reduced in itertools.product(("cublas", "cublaslt"), (True, False))
+        }
+
+    def fused(self, problem: Gemm | Conv2d, activation: str, launches: int) -> Capturing:
         """The product with bias and activation: eager, and compiled."""
         sets = self.products(problem, launches)
         channels = problem.n if isinstance(problem, Gemm) else problem.k
@@ -179,8 +187,8 @@ class Vendor:
 
         compiled = self.compiled(whole)
         return {
-            "eager": self.captured([lambda x=x, w=w: whole(x, w) for x, w in sets]),
-            "compiled": self.captured([lambda x=x, w=w: compiled(x, w) for x, w in sets]),
+            "eager": lambda: self.captured([partial(whole, x, w) for x, w in sets]),
+            "compiled": lambda: self.captured([partial(compiled, x, w) for x, w in sets]),
         }
 
     @contextmanager

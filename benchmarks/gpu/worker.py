@@ -87,6 +87,10 @@ def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
         result, status = {"error": str(error)}, FAILED
     except CudaError as error:
         raise FatalError(str(error)) from error
+    except FatalError:
+        raise
+    except Exception as error:  # whatever else an item meets is its own: the next ones are tried
+        result, status = {"error": f"{type(error).__name__}: {error}"[:2000]}, FAILED
     result["seconds"] = round(time.monotonic() - started, 3)
     result["at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
     result["gpu"] = gpu_state() if not rig.turns.modelled else {}

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.gpu import run_gpu_suite
 from benchmarks.gpu.results import ResultsError, Slice, open_slice
+from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.run_gpu_suite import (
     SuiteError,
     check_bundle,
@@ -20,6 +21,7 @@ from benchmarks.gpu.run_gpu_suite import (
     check_python,
     parse_slice,
 )
+from benchmarks.gpu.vendor import NoVendorError, Replay, Vendor
 from tests.gpu_suite.conftest import run_suite
 
 
@@ -127,6 +129,22 @@ def test_a_gpu_without_kernels_in_the_bundle_is_named(bundle: Path, tmp_path: Pa
     done = run_suite(bundle, tmp_path, device="sm_89")
     assert done.returncode == 2
     assert "is of sm_89; the bundle has kernels for sm_80" in done.stderr
+
+
+def test_pytorch_without_a_gpu_is_named():
+    with pytest.raises(NoVendorError, match=r"sees no GPU.*--no-vendor"):
+        Vendor()
+
+
+def test_a_column_of_the_vendors_that_fails_leaves_the_others():
+    def fails() -> Replay:
+        raise RuntimeError("no compiler")
+
+    rig = SimpleNamespace(replayed=lambda replay, launches: (replay, launches))
+    capturing = {"eager": lambda: Replay(print, 3), "compiled": fails}
+    samplers, errors = Rig.beside(rig, capturing)
+    assert samplers == {"eager": (print, 3)}
+    assert errors == {"compiled": "RuntimeError: no compiler"}
 
 
 def test_a_worker_that_dies_costs_one_item(bundle: Path, tmp_path: Path):
