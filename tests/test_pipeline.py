@@ -9,10 +9,19 @@ import pytest
 
 from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
+from boltgen.ir.chain import ChainLayer, separate
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Gemm, Problem
 from boltgen.ir.region import Region
-from boltgen.pipeline import Phases, PipelineOptions, build_regions, plan_regions
+from boltgen.pipeline import (
+    Phases,
+    PipelineOptions,
+    Survey,
+    build_regions,
+    cutter,
+    plan_regions,
+)
 from boltgen.settings import settings_from
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 
@@ -107,3 +116,22 @@ def test_phases_add_up() -> None:
             pass
     assert list(phases.seconds) == ["a", "b"]
     assert phases.seconds["a"] >= phases.seconds["b"] >= 0
+
+
+def test_without_a_compiler_the_model_says_what_becomes_one_kernel(tmp_path: Path) -> None:
+    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(2))
+    settings = settings_from({"BOLTGEN_DATA_DIR": str(tmp_path), "PATH": "/absent"})
+    options = PipelineOptions(settings=settings)
+    cut = cutter("sm_80", options)(layers)
+    assert cut.counts == (2,)
+    assert cut.reasons[0].endswith("predicted by the analytical model")
+    assert cutter("sm_80", replace(options, fuse=False))(layers) == separate(layers)
+
+
+def test_a_survey_cuts_everything_and_remembers_what_could_be_one_kernel() -> None:
+    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(3))
+    survey = Survey()
+    assert survey(layers) == separate(layers)
+    tasks = survey.tasks("sm_80", DType.F16)
+    assert [len(task.chain.layers) for task in tasks] == [2, 3, 2]
+    assert {each.problem.acc_dtype for task in tasks for each in task.chain.layers} == {DType.F16}

@@ -311,14 +311,6 @@ def test_what_is_worth_timing() -> None:
         )
     )
     assert len(chains) == 1, "no threadblock holds 512 columns"
-    # A layer of deep K that every threadblock would compute whole is not worth a compiler's time.
-    hopeless = (dense(64, 256, 8192), dense(64, 256, 256))
-    for chain in candidate_chains(hopeless, SM80):
-        assert best_chain_config(chain, SM80)[1].time_us <= 2 * sum(
-            min(
-                cost
-                for cost in ModelCosts(SM80).costs(each.problem, RELU).by_config.values()
-                if isinstance(cost, float)
-            )
-            for each in hopeless
-        )
+    assert len(candidate_chains(BOUND, SM80)) == 1, "the model would not fuse it, and may err"
+    # Few rows of a deep K: alone its slices fill the machine, fused one threadblock sums it all.
+    assert candidate_chains((dense(64, 256, 8192), dense(64, 256, 256)), SM80) == ()
