@@ -49,6 +49,7 @@ from boltgen.space.library import Level
 MOST_BYTES = 60 << 20
 # Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
 # pure Python: whatever compiled parts they have are left out, and they do without.
+_MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
 _SOURCES = ("ir", "space", "tune", "codegen", "measure", "build")
 _PACKAGES = ("jinja2", "markupsafe")
 _ROOT = Path(__file__).resolve().parent.parent.parent
@@ -262,8 +263,8 @@ def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Repor
     packer.write(_ENTRY, (_SUITE / _ENTRY).read_bytes())
     packer.write("benchmarks/__init__.py", b"")
     packer.write_tree(_SUITE, "benchmarks/gpu")
-    for path in sorted((_ROOT / "boltgen").glob("*.py")):
-        packer.write(f"boltgen/{path.name}", path.read_bytes())
+    for name in _MODULES:
+        packer.write(f"boltgen/{name}", (_ROOT / "boltgen" / name).read_bytes())
     for name in _SOURCES:
         packer.write_tree(_ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
     for name in _PACKAGES:

@@ -219,7 +219,7 @@ def table(out: Path, number: int, count: int) -> str:
     if not path.is_file():
         return "nothing was measured"
     items = json.loads(path.read_text())["items"]
-    lines = []
+    lines = [] if items else ["nothing was measured"]
     for key, item in sorted(items.items()):
         ours = (item.get("columns") or {}).get("boltgen", {}).get("median_us")
         shown = f"{ours:10.2f} us" if ours else " " * 13
