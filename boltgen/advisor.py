@@ -8,7 +8,7 @@ from boltgen.arch import arch_named
 from boltgen.ir.region import Region
 from boltgen.partitioned import frontend_named, import_model, partition
 from boltgen.pipeline import PipelineOptions
-from boltgen.stored import stored_measurements
+from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tune.advice import Advice, Layer, advise
 
 
@@ -44,5 +44,6 @@ def advise_model(
             epilogue=region.epilogue,
         )
         layers.setdefault((region.problem, region.epilogue), layer)
-    with stored_measurements(row, options.settings) as measurements:
+    tools = own_compilers(options.settings)
+    with stored_measurements(row, tools, options.settings) as measurements:
         return advise(tuple(layers.values()), row, measurements)

@@ -30,7 +30,7 @@ from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.stored import own_compilers, stored_costs
+from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
@@ -223,10 +223,8 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
     tools = options.toolchain or own_compilers(options.settings)
 
     def cut(layers: tuple[ChainLayer, ...]) -> Cut:
-        if tools is None:
-            return cut_chain(layers, row, options.accumulate)
-        with stored_costs(row, tools, options.settings, options.device) as costs:
-            return cut_chain(layers, row, options.accumulate, costs.measurements)
+        with stored_measurements(row, tools, options.settings, options.device) as known:
+            return cut_chain(layers, row, options.accumulate, known)
 
     return cut
 

@@ -78,13 +78,14 @@ def stored_costs(
 
 
 @contextmanager
-def stored_measurements(arch: Arch, settings: Settings) -> Iterator[Sequence[Measurements]]:
-    """What was measured of kernels that are compiled here; nothing where there is no compiler."""
-    tools = own_compilers(settings)
+def stored_measurements(
+    arch: Arch, tools: Toolchain | None, settings: Settings, device: DeviceIdentity | None = None
+) -> Iterator[Sequence[Measurements]]:
+    """What was measured with `tools`, on `device` first; nothing where there are no compilers."""
     if tools is None:
         yield ()
         return
-    with stored_costs(arch, tools, settings) as costs:
+    with stored_costs(arch, tools, settings, device) as costs:
         yield costs.measurements
 
 
