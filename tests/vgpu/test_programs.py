@@ -67,6 +67,13 @@ def faults(library_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return link("faults", library_folder / "libcudart.so.13", folder)
 
 
+def test_graphs_through_the_driver_and_events_in_graphs(
+    library_folder: Path, tmp_path: Path
+) -> None:
+    program = link("driver_graphs", library_folder / "libcudart.so.13", tmp_path)
+    assert printed(program, library_folder, "device=sm_75") == "passed\n"
+
+
 @pytest.mark.parametrize("runtime", ["libcudart.so.12", "libcudart.so.13"])
 def test_streams_events_graphs_and_threads(
     library_folder: Path, tmp_path: Path, runtime: str

@@ -1,6 +1,10 @@
-// The heap behind malloc and free in kernels.
+// The heap behind malloc and free in kernels: one allocation, of which accesses may touch only the
+// blocks that are in use.
 #pragma once
 
+#include <string>
+
+#include "core/error.h"
 #include "exec/types.h"
 
 namespace vgpu {
@@ -11,5 +15,22 @@ u64 device_heap();
 u64 device_malloc(u64 bytes);
 // False: nothing that device_malloc gave and that is still there.
 bool device_free(u64 address);
+
+// Whether bytes of the heap lie in one block that is in use.
+bool in_device_block(u64 address, u64 bytes);
+// Where an address of the heap lies, for messages.
+std::string describe_device_block(u64 address, u64 bytes);
+
+struct DeviceBlocks {
+  u64 count = 0;
+  u64 bytes = 0;
+  u64 first = 0;  // address
+};
+DeviceBlocks live_device_blocks();
+// cudaDeviceReset: nothing is in use.
+void reset_device_heap();
+// cudaLimitMallocHeapSize. Refused once a kernel has taken a block, as CUDA does.
+Code resize_device_heap(u64 bytes);
+u64 device_heap_bytes();
 
 }  // namespace vgpu

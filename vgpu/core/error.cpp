@@ -30,6 +30,7 @@ const std::map<int, Text> kTexts = {
     {209,
      {"cudaErrorNoKernelImageForDevice",
       "no kernel image is available for execution on the device"}},
+    {215, {"cudaErrorUnsupportedLimit", "limit is not supported on this architecture"}},
     {218, {"cudaErrorInvalidPtx", "a PTX JIT compilation failed"}},
     {222,
      {"cudaErrorUnsupportedPtxVersion",

@@ -23,6 +23,7 @@ enum class Code : int {
   kInvalidImage = 200,
   kInvalidContext = 201,
   kNoBinaryForDevice = 209,
+  kUnsupportedLimit = 215,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
   kInvalidHandle = 400,

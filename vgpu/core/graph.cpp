@@ -161,6 +161,34 @@ Work host_work(HostCall call) {
   return work;
 }
 
+Code event_work(int kind, void* event, Work* work) {
+  if (const Code code = check_event(event); code != Code::kSuccess) return code;
+  work->kind = kind;
+  work->run = [kind, event] {
+    return kind == kRecordNode ? record_in_graph(event) : wait_in_graph(event);
+  };
+  work->made_of = EventUse{event};
+  return Code::kSuccess;
+}
+
+Code use_event(int kind, void* event, void* stream) {
+  Work work;
+  const Code code = event_work(kind, event, &work);
+  return code == Code::kSuccess ? submit(stream, std::move(work)) : code;
+}
+
+Code refuse_node(int kind) {
+  static const std::map<int, const char*> kNames = {{8, "signals of external semaphores"},
+                                                    {9, "waits for external semaphores"},
+                                                    {12, "batches of memory operations"},
+                                                    {13, "conditional nodes"}};
+  const auto name = kNames.find(kind);
+  return fail(Code::kNotSupported,
+              name == kNames.end()
+                  ? "graph nodes of kind " + std::to_string(kind) + " are not modelled"
+                  : std::string(name->second) + " in graphs are not modelled");
+}
+
 Code add_graph_node(Handle graph, const std::vector<Handle>& after, Work work, Handle* node) {
   const std::lock_guard lock(capture_mutex());
   std::shared_ptr<Graph> g;
@@ -253,6 +281,12 @@ Code list_nodes(Handle graph, bool roots_only, std::vector<Handle>* nodes) {
 }
 
 // --- dependencies --------------------------------------------------------------------------------
+
+Code edges_of(void* const* from, void* const* to, size_t count, std::vector<Edge>* edges) {
+  if (count && (!from || !to)) return fail(Code::kInvalidValue, "a list of graph nodes is null");
+  for (size_t k = 0; k < count; ++k) edges->push_back({from[k], to[k]});
+  return Code::kSuccess;
+}
 
 Code change_edges(Handle graph, const std::vector<Edge>& edges, bool add) {
   const std::lock_guard lock(capture_mutex());

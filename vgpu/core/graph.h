@@ -29,6 +29,8 @@ enum NodeKind {  // CUDA's numbers (cudaGraphNodeType)
   kHostNode = 3,
   kGraphNode = 4,
   kEmptyNode = 5,
+  kWaitNode = 6,    // for an event
+  kRecordNode = 7,  // of an event
   kAllocNode = 10,
   kFreeNode = 11,
 };
@@ -49,13 +51,17 @@ struct HostCall {
   void* data;
 };
 
+struct EventUse {
+  void* event;
+};
+
 // What a node does.
 struct Work {
   int kind = kEmptyNode;
   std::function<Code()> run;  // empty: nothing, or the graph below
   // What it was made of, for the calls that ask. A copy has a slice for each of its planes.
   std::variant<std::monostate, std::shared_ptr<const KernelCall>, std::vector<Copy2d>, Fill2d,
-               HostCall, std::shared_ptr<Graph>>
+               HostCall, EventUse, std::shared_ptr<Graph>>
       made_of;
 
   Graph* child() const {
@@ -64,6 +70,10 @@ struct Work {
   }
 };
 Work host_work(HostCall call);
+// `kind` is kWaitNode or kRecordNode.
+Code event_work(int kind, void* event, Work* work);
+// Why a node of this kind is not to be had.
+Code refuse_node(int kind);
 
 // Memory that belongs to a graph: it is live from its allocation node to its free node, or to
 // cudaFree.
@@ -87,6 +97,12 @@ struct Graph {
 
 using Handle = void*;
 using Edge = std::pair<Handle, Handle>;  // from, to
+
+// Handles as CUDA's calls get them; null ones where there is no list.
+inline std::vector<Handle> handles_of(void* const* handles, size_t count) {
+  return handles ? std::vector<Handle>(handles, handles + count)
+                 : std::vector<Handle>(count, nullptr);
+}
 
 // Handles as CUDA's calls return them: as many as there is room for, or none; then *count is their
 // number.
@@ -113,6 +129,8 @@ Code child_graph(Handle node, Handle* graph);
 Code list_nodes(Handle graph, bool roots_only, std::vector<Handle>* nodes);
 
 // Dependencies.
+// `from` and `to` have `count` nodes each.
+Code edges_of(void* const* from, void* const* to, size_t count, std::vector<Edge>* edges);
 Code change_edges(Handle graph, const std::vector<Edge>& edges, bool add);
 Code list_edges(Handle graph, std::vector<Edge>* edges);
 Code neighbours(Handle node, bool dependents, std::vector<Handle>* nodes);
@@ -131,6 +149,10 @@ struct UpdateResult {
 };
 // Gives the executable graph the work of another of the same shape.
 Code update_executable(Handle executable, Handle graph, UpdateResult* result);
+
+// An event that is recorded, or waited for, by a node where the stream captures
+// (cudaEventRecordExternal, cudaEventWaitExternal).
+Code use_event(int kind, void* event, void* stream);
 
 // In stream order, or as nodes of the graph that the stream is capturing.
 Code allocate_async(void** out, size_t bytes, void* stream);

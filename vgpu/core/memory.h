@@ -15,8 +15,9 @@ struct AllocationIndex {
   std::vector<Allocation> sorted;  // by base
 };
 
-// kManaged is the host's and the device's; kGraph belongs to a graph, which says when it is live.
-enum class MemoryKind { kDevice, kHost, kModule, kManaged, kGraph };
+// kManaged is the host's and the device's; kGraph belongs to a graph, which says when it is live;
+// kDeviceHeap is the heap of malloc in kernels (device_heap.h).
+enum class MemoryKind { kDevice, kHost, kModule, kManaged, kGraph, kDeviceHeap };
 
 // Fresh memory holds 0xff bytes: NaN in every float type, so a read of what was never written
 // shows. The option fresh=zero says otherwise.

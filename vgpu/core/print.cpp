@@ -7,6 +7,20 @@
 
 namespace vgpu {
 
+namespace {
+
+template <class T>
+void append(std::string* out, const std::string& spec, T value) {
+  const int length = std::snprintf(nullptr, 0, spec.c_str(), value);
+  if (length < 0) return;
+  const size_t before = out->size();
+  out->resize(before + static_cast<size_t>(length) + 1);
+  std::snprintf(out->data() + before, static_cast<size_t>(length) + 1, spec.c_str(), value);
+  out->pop_back();
+}
+
+}  // namespace
+
 void device_print(const Warp&, int, const char* format, const u8* arguments) {
   std::string out;
   size_t at = 0;
@@ -30,27 +44,24 @@ void device_print(const Warp&, int, const char* format, const u8* arguments) {
       continue;
     }
     std::string spec(p, end + 1);
-    const bool wide =
-        spec.find('l') != spec.npos || spec.find('z') != spec.npos || spec.find('j') != spec.npos;
-    char text[512] = "";
+    const bool wide = spec.find_first_of("lzjt") != spec.npos;
     if (std::strchr("eEfFgGaA", *end)) {
       const u64 bits = take(8);
       double value;
       std::memcpy(&value, &bits, 8);
-      std::snprintf(text, sizeof(text), spec.c_str(), value);
+      append(&out, spec, value);
     } else if (*end == 's') {
-      std::snprintf(text, sizeof(text), spec.c_str(), reinterpret_cast<const char*>(take(8)));
+      append(&out, spec, reinterpret_cast<const char*>(take(8)));
     } else if (*end == 'p') {
-      std::snprintf(text, sizeof(text), spec.c_str(), reinterpret_cast<void*>(take(8)));
+      append(&out, spec, reinterpret_cast<void*>(take(8)));
     } else if (wide) {
-      std::snprintf(text, sizeof(text), spec.c_str(), take(8));
+      append(&out, spec, take(8));
     } else {
-      std::snprintf(text, sizeof(text), spec.c_str(), static_cast<u32>(take(4)));
+      append(&out, spec, static_cast<u32>(take(4)));
     }
-    out += text;
     p = end;
   }
-  std::fputs(out.c_str(), stdout);
+  std::fwrite(out.data(), 1, out.size(), stdout);
   std::fflush(stdout);
 }
 

@@ -164,6 +164,29 @@ Code wait_event(void* stream, void* event) {
   return sticky_error();
 }
 
+Code check_event(void* event) {
+  Event* e = nullptr;
+  return find_event(event, &e);
+}
+
+Code record_in_graph(void* event) {
+  Event* e = nullptr;
+  if (const Code code = find_event(event, &e); code != Code::kSuccess) return code;
+  e->capture = nullptr;
+  e->recorded = true;
+  e->when = std::chrono::steady_clock::now();
+  if (!(e->flags & kDisableTiming)) want_times();
+  e->at_ns = work_ns();
+  return Code::kSuccess;
+}
+
+Code wait_in_graph(void* event) {
+  Event* e = nullptr;
+  if (const Code code = find_event(event, &e); code != Code::kSuccess) return code;
+  if (e->recorded) work_ns() = std::max(work_ns(), e->at_ns);
+  return Code::kSuccess;
+}
+
 Code elapsed(void* begin, void* end, float* ms) {
   Event* a = nullptr;
   Event* b = nullptr;

@@ -48,6 +48,11 @@ Code create_event(unsigned flags, void** out);
 Code destroy_event(void* handle);
 Code record_event(void* event, void* stream);
 Code wait_event(void* stream, void* event);
+// The event is alive.
+Code check_event(void* event);
+// As nodes of a graph that runs.
+Code record_in_graph(void* event);
+Code wait_in_graph(void* event);
 Code elapsed(void* begin, void* end, float* ms);
 
 // Each returns the error of an earlier fault, if there was one: work is finished by then.

@@ -1,10 +1,10 @@
 // Devices, errors, and the way to the driver.
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstring>
 
 #include "core/attributes.h"
+#include "core/limits.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/stream.h"
@@ -32,9 +32,6 @@ cudaError_t refuse_null(const char* call) {
 }  // namespace vgpu::cudart
 
 namespace {
-
-constexpr int kLimits = 7;  // cudaLimitStackSize to cudaLimitPersistingL2CacheSize
-std::atomic<size_t> limits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0};
 
 Code only_device(int device) {
   return device == 0 ? Code::kSuccess
@@ -135,19 +132,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->reservedSharedMemPerBlock = static_cast<size_t>(attribute(111));
   return 0;
 }
-// Stack, printf buffer and heap: remembered, though nothing here is short of them.
 cudaError_t cudaDeviceGetLimit(size_t* value, int limit) {
-  if (!value || limit < 0 || limit >= kLimits)
-    return done(fail(Code::kInvalidValue, "cudaDeviceGetLimit: limit " + std::to_string(limit)));
-  *value = limits[limit];
-  return 0;
+  u64 found = 0;
+  const Code code = get_limit(limit, value ? &found : nullptr);
+  if (code == Code::kSuccess) *value = found;
+  return done(code);
 }
-cudaError_t cudaDeviceSetLimit(int limit, size_t value) {
-  if (limit < 0 || limit >= kLimits)
-    return done(fail(Code::kInvalidValue, "cudaDeviceSetLimit: limit " + std::to_string(limit)));
-  limits[limit] = value;
-  return 0;
-}
+cudaError_t cudaDeviceSetLimit(int limit, size_t value) { return done(set_limit(limit, value)); }
 cudaError_t cudaDeviceSetCacheConfig(int) { return 0; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;

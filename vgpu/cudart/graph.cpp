@@ -18,10 +18,6 @@ namespace {
 
 using Nodes = std::vector<Handle>;
 
-Nodes nodes_of(void* const* nodes, size_t count) {
-  return nodes ? Nodes(nodes, nodes + count) : Nodes(count, nullptr);
-}
-
 cudaMemcpy3DParms linear(void* to, const void* from, size_t bytes, int kind) {
   cudaMemcpy3DParms p = {};
   p.srcPtr = {const_cast<void*>(from), bytes, bytes, 1};
@@ -40,7 +36,7 @@ cudaError_t add(void** node, void* graph, void* const* after, size_t count,
   Work work;
   Code code = work_of(*parameters, &work);
   if (code == Code::kSuccess)
-    code = add_graph_node(graph, nodes_of(after, count), std::move(work), node);
+    code = add_graph_node(graph, handles_of(after, count), std::move(work), node);
   return done(code);
 }
 
@@ -70,10 +66,9 @@ cudaError_t list(Code code, const Nodes& found, void** nodes, size_t* count, con
 }
 
 Code change(void* graph, void* const* from, void* const* to, size_t count, bool adding) {
-  if (count && (!from || !to)) return fail(Code::kInvalidValue, "a list of graph nodes is null");
   std::vector<Edge> edges;
-  for (size_t k = 0; k < count; ++k) edges.push_back({from[k], to[k]});
-  return change_edges(graph, edges, adding);
+  const Code code = edges_of(from, to, count, &edges);
+  return code == Code::kSuccess ? change_edges(graph, edges, adding) : code;
 }
 
 }  // namespace
@@ -105,7 +100,7 @@ cudaError_t cudaGraphNodeGetType(void* node, int* kind) {
 cudaError_t cudaGraphDestroyNode(void* node) { return done(destroy_node(node)); }
 
 cudaError_t cudaGraphAddEmptyNode(void** node, void* graph, void* const* after, size_t count) {
-  return done(add_graph_node(graph, nodes_of(after, count), Work(), node));
+  return done(add_graph_node(graph, handles_of(after, count), Work(), node));
 }
 
 cudaError_t cudaGraphAddKernelNode(void** node, void* graph, void* const* after, size_t count,
@@ -218,7 +213,7 @@ cudaError_t cudaGraphAddChildGraphNode(void** node, void* graph, void* const* af
   Work work;
   Code code = child_work(child, &work);
   if (code == Code::kSuccess)
-    code = add_graph_node(graph, nodes_of(after, count), std::move(work), node);
+    code = add_graph_node(graph, handles_of(after, count), std::move(work), node);
   return done(code);
 }
 cudaError_t cudaGraphChildGraphNodeGetGraph(void* node, void** graph) {
@@ -237,13 +232,19 @@ cudaError_t cudaGraphAddMemAllocNode(void** node, void* graph, void* const* afte
   Work work;
   Code code = allocation_work(graph, p->bytesize, &p->dptr, &work);
   if (code == Code::kSuccess)
-    code = add_graph_node(graph, nodes_of(after, count), std::move(work), node);
+    code = add_graph_node(graph, handles_of(after, count), std::move(work), node);
   return done(code);
 }
 cudaError_t cudaGraphAddMemFreeNode(void** node, void* graph, void* const* after, size_t count,
                                     void* pointer) {
-  return done(add_graph_node(graph, nodes_of(after, count), free_work(pointer), node));
+  return done(add_graph_node(graph, handles_of(after, count), free_work(pointer), node));
 }
+
+// graph_events.cpp
+cudaError_t cudaGraphAddEventRecordNode(void** node, void* graph, void* const* after, size_t count,
+                                        void* event);
+cudaError_t cudaGraphAddEventWaitNode(void** node, void* graph, void* const* after, size_t count,
+                                      void* event);
 
 // A node of any kind.
 cudaError_t cudaGraphAddNode_v2(void** node, void* graph, void* const* after, const void*,
@@ -266,9 +267,12 @@ cudaError_t cudaGraphAddNode_v2(void** node, void* graph, void* const* after, co
       return cudaGraphAddMemAllocNode(node, graph, after, count, &p->alloc);
     case kFreeNode:
       return cudaGraphAddMemFreeNode(node, graph, after, count, p->free.dptr);
+    case kWaitNode:
+      return cudaGraphAddEventWaitNode(node, graph, after, count, p->event.event);
+    case kRecordNode:
+      return cudaGraphAddEventRecordNode(node, graph, after, count, p->event.event);
     default:
-      return done(fail(Code::kNotSupported,
-                       "graph nodes of kind " + std::to_string(p->type) + " are not modelled"));
+      return done(refuse_node(p->type));
   }
 }
 

@@ -83,6 +83,9 @@ struct cudaGraphNodeParams {
     struct {
       void* graph;
     } child;
+    struct {
+      void* event;
+    } event;  // recorded, or waited for
     cudaMemAllocNodeParams alloc;
     struct {
       void* dptr;

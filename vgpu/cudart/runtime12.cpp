@@ -8,18 +8,7 @@ extern "C" cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int d
 
 namespace {
 
-struct DeviceProp12 {
-  char name[256];
-  char uuid[16];
-  char luid[8];
-  unsigned luidDeviceNodeMask;
-  size_t totalGlobalMem;
-  size_t sharedMemPerBlock;
-  int regsPerBlock;
-  int warpSize;
-  size_t memPitch;
-  int maxThreadsPerBlock;
-  int maxThreadsDim[3];
+struct DeviceProp12 : vgpu_device_prop_start {
   int maxGridSize[3];
   int clockRate;  // gone in 13
   size_t totalConstMem;
@@ -85,15 +74,7 @@ extern "C" cudaError_t cudaGetDeviceProperties_v2(DeviceProp12* p, int device) {
   cudaDeviceProp from;
   if (const cudaError_t error = cudaGetDeviceProperties(&from, device); error != 0) return error;
   std::memset(p, 0, sizeof(*p));
-  std::memcpy(p->name, from.name, sizeof(p->name));
-  std::memcpy(p->uuid, from.uuid, sizeof(p->uuid));
-  p->totalGlobalMem = from.totalGlobalMem;
-  p->sharedMemPerBlock = from.sharedMemPerBlock;
-  p->regsPerBlock = from.regsPerBlock;
-  p->warpSize = from.warpSize;
-  p->memPitch = from.memPitch;
-  p->maxThreadsPerBlock = from.maxThreadsPerBlock;
-  std::memcpy(p->maxThreadsDim, from.maxThreadsDim, sizeof(p->maxThreadsDim));
+  static_cast<vgpu_device_prop_start&>(*p) = from;
   std::memcpy(p->maxGridSize, from.maxGridSize, sizeof(p->maxGridSize));
   p->clockRate = kClockKhz;
   p->totalConstMem = from.totalConstMem;

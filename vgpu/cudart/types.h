@@ -13,7 +13,8 @@ struct vgpu_dim3 {
   unsigned x, y, z;
 };
 
-struct cudaDeviceProp {
+// How cudaDeviceProp begins in CUDA 12 and in 13.
+struct vgpu_device_prop_start {
   char name[256];
   char uuid[16];
   char luid[8];
@@ -25,6 +26,9 @@ struct cudaDeviceProp {
   size_t memPitch;
   int maxThreadsPerBlock;
   int maxThreadsDim[3];
+};
+
+struct cudaDeviceProp : vgpu_device_prop_start {
   int maxGridSize[3];
   size_t totalConstMem;
   int major;

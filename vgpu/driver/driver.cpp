@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/attributes.h"
+#include "core/limits.h"
 #include "core/options.h"
 #include "core/stream.h"
 #include "driver/driver.h"
@@ -127,6 +128,13 @@ CUresult cuCtxGetApiVersion(void*, unsigned* version) {
   *version = 13000;
   return 0;
 }
+CUresult cuCtxGetLimit(size_t* value, int limit) {
+  u64 found = 0;
+  const Code code = get_limit(limit, value ? &found : nullptr);
+  if (code == Code::kSuccess) *value = found;
+  return result(code);
+}
+CUresult cuCtxSetLimit(int limit, size_t value) { return result(set_limit(limit, value)); }
 CUresult cuCtxSynchronize() { return result(synchronize_device()); }
 CUresult cuCtxSynchronize_v2(void*) { return result(synchronize_device()); }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "core/error.h"
+#include "core/module.h"
 
 extern "C" {
 typedef int CUresult;
@@ -35,5 +36,7 @@ inline constexpr int kCooperative = 2;       // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 CUresult result(Code code);
+// A function of a module that is loaded; `call` is for the message.
+Code find_function(void* function, const char* call, Kernel** kernel);
 
 }  // namespace vgpu::driver

@@ -12,6 +12,7 @@
 #include "driver/driver.h"
 
 using namespace vgpu;
+using vgpu::driver::find_function;
 using vgpu::driver::result;
 
 namespace {
@@ -30,17 +31,6 @@ std::set<void*>& modules() {
 std::map<void*, void*>& functions() {  // to their modules
   static auto* const m = new std::map<void*, void*>;
   return *m;
-}
-
-Code find_function(void* function, const char* call, Kernel** out) {
-  const std::lock_guard lock(mutex);
-  if (functions().count(function) == 0) {
-    return fail(Code::kInvalidHandle,
-                std::string(call) + (function ? ": the function belongs to no module that is loaded"
-                                              : ": the function is null"));
-  }
-  *out = static_cast<Kernel*>(function);
-  return Code::kSuccess;
 }
 
 Code find_module(void* module, const char* call, Module** out) {
@@ -72,6 +62,21 @@ CUresult launch_function(void* function, const LaunchShape& shape, void* stream,
 }
 
 }  // namespace
+
+namespace vgpu::driver {
+
+Code find_function(void* function, const char* call, Kernel** out) {
+  const std::lock_guard lock(mutex);
+  if (functions().count(function) == 0) {
+    return fail(Code::kInvalidHandle,
+                std::string(call) + (function ? ": the function belongs to no module that is loaded"
+                                              : ": the function is null"));
+  }
+  *out = static_cast<Kernel*>(function);
+  return Code::kSuccess;
+}
+
+}  // namespace vgpu::driver
 
 extern "C" {
 

@@ -1,4 +1,4 @@
-// The CUDA driver: streams, events, capture and graphs.
+// The CUDA driver: streams, events and capture.
 #include "core/stream.h"
 
 #include "core/capture.h"
@@ -18,8 +18,10 @@ CUresult cuStreamCreateWithPriority(void** stream, unsigned flags, int priority)
 CUresult cuStreamDestroy_v2(void* stream) { return result(destroy_stream(stream)); }
 CUresult cuStreamSynchronize(void* stream) { return result(synchronize_stream(stream)); }
 CUresult cuStreamQuery(void* stream) { return result(synchronize_stream(stream)); }
-CUresult cuStreamWaitEvent(void* stream, void* event, unsigned) {
-  return result(wait_event(stream, event));
+CUresult cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  constexpr unsigned kExternal = 1;  // CU_EVENT_WAIT_EXTERNAL
+  return result(flags & kExternal ? use_event(kWaitNode, event, stream)
+                                  : wait_event(stream, event));
 }
 CUresult cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (!function) return result(fail(Code::kInvalidValue, "a stream's host function is null"));
@@ -29,6 +31,11 @@ CUresult cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
 CUresult cuEventCreate(void** event, unsigned flags) { return result(create_event(flags, event)); }
 CUresult cuEventDestroy_v2(void* event) { return result(destroy_event(event)); }
 CUresult cuEventRecord(void* event, void* stream) { return result(record_event(event, stream)); }
+CUresult cuEventRecordWithFlags(void* event, void* stream, unsigned flags) {
+  constexpr unsigned kExternal = 1;  // CU_EVENT_RECORD_EXTERNAL
+  return result(flags & kExternal ? use_event(kRecordNode, event, stream)
+                                  : record_event(event, stream));
+}
 CUresult cuEventSynchronize(void* event) { return result(synchronize_event(event)); }
 CUresult cuEventQuery(void* event) { return result(synchronize_event(event)); }
 CUresult cuEventElapsedTime(float* ms, void* begin, void* end) {
@@ -53,21 +60,6 @@ CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
     return result(fail(Code::kInvalidValue, "a capture mode is null or not defined"));
   *mode = exchange_capture_mode(*mode);
   return 0;
-}
-CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
-  return result(instantiate(graph, flags, executable));
-}
-CUresult cuGraphLaunch(void* executable, void* stream) {
-  return result(launch_graph(executable, stream));
-}
-CUresult cuGraphDestroy(void* graph) { return result(destroy_graph(graph, false)); }
-CUresult cuGraphExecDestroy(void* executable) { return result(destroy_graph(executable, true)); }
-CUresult cuGraphGetNodes(void* graph, void** nodes, size_t* count) {
-  if (!count) return result(fail(Code::kInvalidValue, "cuGraphGetNodes: the count is null"));
-  std::vector<Handle> found;
-  const Code code = list_nodes(graph, false, &found);
-  if (code == Code::kSuccess) give(found, nodes, count);
-  return result(code);
 }
 
 }  // extern "C"

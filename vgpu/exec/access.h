@@ -1,6 +1,7 @@
 // Checked access to the memory spaces: every address is looked at before it is used.
 #pragma once
 
+#include "core/device_heap.h"
 #include "exec/lanes.h"
 
 namespace vgpu::VGPU_ISA {
@@ -45,6 +46,7 @@ __attribute__((noinline)) inline bool lookup_global(Warp& w, u64 address, u32 by
   }
   const Allocation* found = find_allocation(*w.launch->allocations, address, bytes);
   if (!found || found->freed || (store && found->read_only)) return false;
+  if (found->is_heap) return in_device_block(address, bytes);
   w.cached[w.next_cached++ % kAllocationCache] = *found;
   return true;
 }

@@ -14,6 +14,7 @@ struct Allocation {
   bool read_only;
   u8* written;    // of initcheck, one per byte: 0 never, 1 written, above: undefined; or null
   u64* accesses;  // of racecheck, three per word; or null
+  bool is_heap = false;  // only its blocks that are in use may be accessed: device_heap.h
 };
 
 // Whether [address, address + bytes) lies in [base, base + size); no sum that could wrap.
@@ -153,7 +154,7 @@ const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64
 // Makes room for one more pending copy (rare: the ring grows by doubling).
 void grow_copies(Warp& warp);
 
-// Sends the text of vprintf to stderr.
+// Sends the text of vprintf to stdout.
 void device_print(const Warp& warp, int lane, const char* format, const u8* arguments);
 
 }  // namespace vgpu
