@@ -145,6 +145,8 @@ def inspect(folder: Folder, debug: Debug = False) -> None:
         artifact = Artifact.load(folder)
     out.print(report.operators(artifact.metadata))
     out.print(report.kernels(artifact.metadata))
+    if artifact.metadata.padding:
+        out.print(report.padding(artifact.metadata))
     out.print(report.phases(artifact.metadata))
     _print_summary(artifact)
 

@@ -195,6 +195,7 @@ def _compile(
         versions=_versions(tools),
         library_sha256=file_digest(library),
         frontend=frontend,
+        padding=imported.padding,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)
@@ -233,6 +234,8 @@ def _write_sources(
                 source=f"{SOURCES}/{path.name}",
             )
         )
+    for move in built.plan.moves:
+        (folder / f"{move.symbol}.cu").write_text(move.text, encoding="utf-8")
     if built.plan.launches:
         (folder / "regions.cc").write_text(built.plan.adapter, encoding="utf-8")
     for number, path in enumerate(device_sources):
@@ -264,6 +267,8 @@ def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
         split_k=split_k,
         why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; "
         f"{_bound(decision, plan.arch)}",
+        moves=tuple(launch.memory.describe()),
+        workspace_bytes=launch.memory.workspace_bytes,
     )
 
 

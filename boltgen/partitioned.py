@@ -9,7 +9,7 @@ from boltgen.errors import BoltgenError, InvalidProblemError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions, Survey, cutter, tasks_of
+from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
 from boltgen.tune.select import AnyTask
@@ -70,7 +70,7 @@ def import_model(
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        imported.annotate(cutter(arch, options))
+        imported.annotate(cutter(arch, options), padding_costs(arch, options))
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
@@ -83,6 +83,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     """
     survey = Survey()
     with options.phases.phase("normalise and partition"):
-        imported.annotate(survey if options.fuse else separate)
+        cut = survey if options.fuse else separate
+        imported.annotate(cut, padding_costs(arch, options))
         products = tasks_of(imported.regions, options.accumulate)
         return (*products, *survey.tasks(arch, options.accumulate))

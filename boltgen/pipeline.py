@@ -26,6 +26,7 @@ from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
 from boltgen.ir.chain import ChainLayer, Cut, Cutter, separate
 from boltgen.ir.dtypes import DType
+from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
@@ -33,6 +34,7 @@ from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
+from boltgen.tune.padding import ModelPaddingCosts
 from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
 
 
@@ -59,7 +61,8 @@ class PipelineOptions:
 
     `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
     type in which products are summed, `device` the one whose measurements come before those of
-    others of its architecture. With `planned_workspaces`, TVM passes each region its workspace.
+    others of its architecture. With `pad`, tensors have the channels with which the model is
+    predicted to be fastest. With `planned_workspaces`, TVM passes each region its workspace.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -71,6 +74,7 @@ class PipelineOptions:
     cache: Cache | None = None
     accumulate: DType = DType.F32
     fuse: bool = True
+    pad: bool = True
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
 
@@ -248,6 +252,16 @@ class Survey:
             for layers in self.sequences
             for chain in candidate_chains(layers, row, accumulate)
         )
+
+
+def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
+    """The times by which a frontend pads tensors for `arch`; None where it is not to pad.
+
+    Raises:
+        UnknownArchError: `arch` is not in the table.
+    """
+    row = arch_named(arch)
+    return ModelPaddingCosts(row, options.accumulate) if options.pad else None
 
 
 def build_regions(

@@ -10,7 +10,7 @@ from rich.text import Text
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.runtime.metadata import Metadata
+from boltgen.runtime.metadata import Metadata, RegionInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
@@ -25,11 +25,17 @@ def operators(metadata: Metadata) -> Table:
     for placed in metadata.placements:
         region = regions.get(placed.region or "")
         where = "boltgen" if region else "TVM"
-        said = (region.kernel, region.why, placed.reason) if region else (placed.reason,)
+        said = [placed.reason]
+        if region:
+            said = [region.kernel, region.why, *region.moves, _workspace(region), placed.reason]
         detail = "\n".join(filter(None, said))
         shape = "x".join(map(str, placed.shape))
         table.add_row(Text(placed.operator), shape, where, Text(detail, overflow="fold"))
     return table
+
+
+def _workspace(region: RegionInfo) -> str:
+    return f"workspace of {region.workspace_bytes} bytes" if region.workspace_bytes else ""
 
 
 def kernels(metadata: Metadata) -> Table:
@@ -38,6 +44,14 @@ def kernels(metadata: Metadata) -> Table:
     for kernel in metadata.kernels:
         users = sum(region.kernel == kernel.symbol for region in metadata.regions)
         table.add_row(Text(kernel.symbol, overflow="fold"), kernel.config, str(users))
+    return table
+
+
+def padding(metadata: Metadata) -> Table:
+    """Each product whose tensors have more channels than the model says, and what that costs."""
+    table = Table("padded to whole vectors")
+    for line in metadata.padding:
+        table.add_row(Text(line, overflow="fold"))
     return table
 
 

@@ -358,6 +358,47 @@ def tiny_cases() -> list[KernelCase]:
     return [at_alignment(case, 1) for case in (*gemms, *convs)]
 
 
+def first_layer_cases() -> list[KernelCase]:
+    """Images of three channels padded to half a vector, and to one: all of a pixel at once."""
+    resnet = Conv2d(n=2, h=23, w=21, c=4, k=24, r=7, s=7, stride=(2, 2), padding=(3, 3, 3, 3))
+    repvgg = Conv2d(n=1, h=20, w=18, c=8, k=40, r=3, s=3, stride=(2, 2), padding=(1, 1, 1, 1))
+    dilated = replace(resnet, r=3, s=5, padding=(0, 2, 1, 0), dilation=(2, 1))
+    table = [
+        ("resnet", resnet, "sm80_small"),
+        ("repvgg", repvgg, "sm80_small"),
+        ("dilated", dilated, "sm80_small"),
+        ("resnet_sm75", resnet, "sm75_small"),
+    ]
+    return [_case(f"first-{name}", problem, config, "bias_relu") for name, problem, config in table]
+
+
+# Bolt, table 3: H, W, channels, filters, filter, padding. The batch is cut to 1.
+TABLE_3 = (
+    (20, 26, 46, 32, (3, 3), (1, 1)),
+    (20, 26, 46, 32, (5, 5), (2, 2)),
+    (14, 19, 46, 32, (5, 7), (0, 0)),
+    (11, 15, 46, 32, (5, 7), (0, 0)),
+    (20, 26, 174, 64, (3, 3), (1, 1)),
+    (20, 26, 174, 64, (5, 5), (2, 2)),
+)
+
+
+def table_3_problem(row: int, channels: int | None = None) -> Conv2d:
+    """A convolution of the table, with its own channels or with others."""
+    h, w, c, k, (r, s), (pad_h, pad_w) = TABLE_3[row]
+    padding = (pad_h, pad_w, pad_h, pad_w)
+    return Conv2d(n=1, h=h, w=w, c=channels or c, k=k, r=r, s=s, padding=padding)
+
+
+def table_3_cases() -> list[KernelCase]:
+    """Each convolution as the model has it, and padded to whole vectors."""
+    return [
+        _case(f"table3-{row}-{channels}", table_3_problem(row, channels), "sm80_small", "bias_relu")
+        for row, (_, _, c, *_) in enumerate(TABLE_3)
+        for channels in (c, c + 2)
+    ]
+
+
 def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
     """The case with a kernel of lower alignments than its problem would allow."""
     spec = replace(case.spec, alignment_a=alignment, alignment_b=alignment, alignment_d=alignment)
@@ -385,6 +426,8 @@ def all_cases() -> list[KernelCase]:
         *batch_stride_cases(),
         *tiny_cases(),
         *newer_arch_cases(),
+        *first_layer_cases(),
+        *table_3_cases(),
     ]
 
 

@@ -23,6 +23,7 @@ OPERAND = {
 ITERATOR_ALGORITHM = {
     ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
     ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
+    ConvIterator.FIXED_CHANNELS: "cutlass::conv::IteratorAlgorithm::kFixedChannels",
 }
 
 RESIDENCE = {

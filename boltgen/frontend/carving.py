@@ -46,7 +46,7 @@ class Found:
     @property
     def output(self) -> int:
         """The operator whose result is the region's."""
-        return self.products[-1].tail.output
+        return self.products[-1].output
 
 
 def find_regions(graph: Graph, cut: Cutter = separate) -> list[Found]:

@@ -40,17 +40,20 @@ def lower_graph(
     for before, product in itertools.pairwise(products):
         if product.anchor.a != before.tail.output:
             return Rejected(operator=name, reason="its products are no chain")
-    if graph.escaping != {products[-1].tail.output}:
+    first, last = products[0], products[-1]
+    if graph.escaping != {last.output}:
         return Rejected(
             operator=name,
             reason="what follows the product is not one elementwise graph that a kernel can fuse",
         )
     places = {parameter: place for place, parameter in enumerate(parameters)}
     positions = {index: places[leaf] for index, leaf in enumerate(leaves) if leaf in places}
-    used = {products[0].anchor.a, *(index for product in products for index in _reads(product))}
+    used = {first.input, *(index for product in products for index in _reads(product))}
     if not used <= positions.keys():
         return Rejected(operator=name, reason="an operand is not a parameter of its region")
-    a = positions[products[0].anchor.a]
+    a = positions[first.input]
+    a_stored = first.entry.stored if first.entry else None
+    d_stored = last.exit.stored if last.exit else None
     if len(products) > 1:
         return ChainRegion(
             symbol=symbol,
@@ -60,19 +63,22 @@ def lower_graph(
             a=a,
             layers=tuple(_roles(product, positions) for product in products),
             note=note,
+            a_stored=a_stored,
+            d_stored=d_stored,
         )
-    (product,) = products
-    roles = _roles(product, positions)
+    roles = _roles(first, positions)
     return Region(
         symbol=symbol,
         label=name,
-        problem=product.problem(graph),
-        epilogue=product.tail.epilogue,
+        problem=first.problem(graph),
+        epilogue=first.tail.epilogue,
         parameter_count=len(parameters),
         a=a,
         b=roles.b,
         operands=roles.operands,
         note=note,
+        a_stored=a_stored,
+        d_stored=d_stored,
     )
 
 

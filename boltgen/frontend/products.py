@@ -5,28 +5,51 @@ IR-neutral. A region is one of them, or several that are a chain.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.frontend.borders import Border, entry, exit_
 from boltgen.frontend.epilogue_walk import Tail, grow
 from boltgen.frontend.graph import Graph
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import Problem
+from boltgen.ir.move import ImageLayout
+from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.region import Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product or convolution with its elementwise tail."""
+    """A matrix product or convolution with its elementwise tail, and what is at its borders."""
 
     anchor: Anchor
     tail: Tail
+    entry: Border | None = None
+    exit: Border | None = None
+
+    @property
+    def operators(self) -> tuple[int, ...]:
+        """Those that its region computes, from how TVM has A to how it wants D."""
+        before = self.entry.members if self.entry else ()
+        after = self.exit.members if self.exit else ()
+        return (*before, *self.tail.members, *after)
 
     @property
     def members(self) -> tuple[int, ...]:
         """Its operators, those that only prepare an operand first."""
-        return (*self.anchor.absorbed, *self.tail.members)
+        return (*self.anchor.absorbed, *self.operators)
+
+    @property
+    def input(self) -> int:
+        """The tensor that A is, or is made of."""
+        return self.entry.tensor if self.entry else self.anchor.a
+
+    @property
+    def output(self) -> int:
+        """The tensor that D is, or becomes."""
+        return self.exit.tensor if self.exit else self.tail.output
 
     def problem(self, graph: Graph) -> Problem:
         """What it computes, in the dtype of its result."""
@@ -50,4 +73,25 @@ def find_products(graph: Graph) -> list[Product]:
         tail = grow(graph, anchor, claimed)
         claimed.update(tail.members)
         found.append(Product(anchor=anchor, tail=tail))
-    return found
+    activations = Counter(product.anchor.a for product in found)
+    return [_with_borders(graph, product, activations) for product in found]
+
+
+def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]) -> Product:
+    """`product` with the operators before A and after D that its call can do itself.
+
+    Those before A only where all that read A are products, which then each make it for themselves;
+    a cast without more is not worth being done twice.
+    """
+    a = product.anchor.a
+    others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
+    is_image = isinstance(product.anchor.problem, Conv2d)
+    is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
+    before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
+    if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
+        before = None
+    return replace(
+        product,
+        entry=before,
+        exit=exit_(graph, product.tail.output, is_image=is_image),
+    )

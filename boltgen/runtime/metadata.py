@@ -30,7 +30,10 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo:
-    """A region of the model and the kernel that computes it; `runs_as` is what is launched."""
+    """A region of the model and the kernel that computes it; `runs_as` is what is launched.
+
+    `moves` says how the call changes the form of A and D, and what that costs.
+    """
 
     symbol: str
     label: str
@@ -41,6 +44,8 @@ class RegionInfo:
     config: str
     split_k: int
     why: str
+    moves: tuple[str, ...] = ()
+    workspace_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,8 @@ class Metadata:
     """A compiled model's inputs, outputs, kernels, and what they were made with.
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
-    compiler; `frontend` is "relax" or "relay", whose TVM runs it.
+    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says which products
+    have tensors of more channels than the model says, and at what cost.
     """
 
     model: str
@@ -90,6 +96,7 @@ class Metadata:
     versions: Mapping[str, str]
     library_sha256: str
     frontend: str = "relax"
+    padding: tuple[str, ...] = ()
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:
@@ -147,7 +154,7 @@ def _parse(values: dict[str, Any]) -> Metadata:
     parts = {
         name: tuple(kind(**_tupled(part)) for part in values[name]) for name, kind in _PARTS.items()
     }
-    return Metadata(**(values | parts))
+    return Metadata(**(_tupled(values) | parts))
 
 
 def _tupled(part: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.padding import PADDING
 from boltgen.ir.chain import Cutter
+from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import AnyRegion, Convention, Placement
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 
@@ -43,12 +45,20 @@ class Model(ABC):
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
         self._imported = self._module = imported.module
 
-    def annotate(self, cut: Cutter) -> None:
-        """Normalise the model and carve its regions out; `cut` says which products are one.
+    def annotate(self, cut: Cutter, padding: PaddingCosts | None) -> None:
+        """Normalise the model and carve its regions out.
 
-        May be done again, with another `cut`.
+        `cut` says which products are one, `padding` by what times tensors are padded. May be
+        done again, with another `cut`.
         """
-        self._module = self.frontend.annotate(self._imported, cut=cut)
+        self._module = self.frontend.annotate(self._imported, cut=cut, padding=padding)
+
+    @property
+    def padding(self) -> tuple[str, ...]:
+        """What of the model is padded, a line for each product."""
+        attrs = self._module.attrs
+        text = str(attrs[PADDING]) if attrs and PADDING in attrs.keys() else ""  # noqa: SIM118
+        return tuple(filter(None, text.split("\n")))
 
     @property
     def regions(self) -> tuple[AnyRegion, ...]:

@@ -14,7 +14,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
 from boltgen.space.config import B2bConfig
-from boltgen.space.kernel import ConvIterator, Family, KernelSpec, conv_iterator
+from boltgen.space.kernel import ConvIterator, Family, KernelSpec, channel_iterator
 
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
@@ -69,7 +69,7 @@ def chain_kernel_spec(chain: Chain, config: B2bConfig, arch: str) -> ChainKernel
         alignment_a=first.alignment_a,
         in_dtype=first.in_dtype,
         out_dtype=last.out_dtype,
-        conv_iterator=conv_iterator(first) if isinstance(first, Conv2d) else None,
+        conv_iterator=channel_iterator(first) if isinstance(first, Conv2d) else None,
     )
 
 

@@ -29,6 +29,7 @@ class ConvIterator(Enum):
 
     ANALYTIC = "analytic"
     OPTIMIZED = "optimized"
+    FIXED_CHANNELS = "fixed_channels"  # a vector is all channels of a pixel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +57,24 @@ class KernelSpec:
 # The optimised iterator keeps one predicate bit per filter row and per column in 32-bit masks.
 # Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_optimized.h.
 _OPTIMIZED_FILTER_EXTENT = 32
+# Channels that are one vector, and one that cp.async copies in more than one word.
+# Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_fixed_channels.h.
+_FIXED_CHANNELS = (4, 8)
 
 
 def conv_iterator(problem: Conv2d) -> ConvIterator:
-    """The fastest iterator that is right for the problem."""
+    """The fastest iterator that is right for the problem.
+
+    The others make steps of K within the channels of one filter position: with four channels,
+    seven eighths of a step of 32 are zeros. With a vector for each position, steps are full.
+    """
+    if problem.c == problem.alignment_a and problem.c in _FIXED_CHANNELS:
+        return ConvIterator.FIXED_CHANNELS
+    return channel_iterator(problem)
+
+
+def channel_iterator(problem: Conv2d) -> ConvIterator:
+    """The fastest iterator that goes through the channels of one filter position at a time."""
     if max(problem.r, problem.s) <= _OPTIMIZED_FILTER_EXTENT:
         return ConvIterator.OPTIMIZED
     return ConvIterator.ANALYTIC

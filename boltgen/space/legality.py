@@ -15,6 +15,7 @@ from boltgen.arch import Arch
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
+from boltgen.space.kernel import ConvIterator, conv_iterator
 from boltgen.space.resources import registers_per_thread, shared_memory_bytes
 
 _INT32_MAX = 2**31 - 1
@@ -338,6 +339,14 @@ def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Viol
             message=f"{config.split_k} slices of K of a {type(problem).__name__}",
             reason="the grid's z dimension counts the slices, or the products of a batch",
         )
+    elif config.split_k > 1 and _has_fixed_channels(problem):
+        yield Violation(
+            name="split_k_fixed_channels",
+            message=f"{config.split_k} slices of K of a convolution of {gemm.k} channels and "
+            "filter positions",
+            reason="each slice would make the steps of all of K; cutlass/conv/"
+            "conv2d_problem_size.h, implicit_gemm_k_iterations",
+        )
     elif config.split_k > 1:
         steps = math.ceil(gemm.k / tile.k)
         needed = (config.split_k - 1) * math.ceil(steps / config.split_k) + 1
@@ -367,6 +376,12 @@ def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Viol
             slack=1.0 - rows / _INT32_MAX,
         )
     yield from _index_violations(problem)
+
+
+def _has_fixed_channels(problem: Problem) -> bool:
+    if not isinstance(problem, Conv2d):
+        return False
+    return conv_iterator(problem) is ConvIterator.FIXED_CHANNELS
 
 
 def _index_violations(problem: Problem) -> Iterator[Violation]:

@@ -213,8 +213,8 @@ def _conv_factor(iterator: ConvIterator, c: ModelConstants) -> float:
     match iterator:
         case ConvIterator.OPTIMIZED:
             return c.optimized_conv_factor
-        case ConvIterator.ANALYTIC:
-            return c.analytic_conv_factor
+        case ConvIterator.ANALYTIC | ConvIterator.FIXED_CHANNELS:
+            return c.analytic_conv_factor  # both divide to find a vector's filter position
 
 
 def prologue_clocks(

@@ -15,6 +15,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
+from boltgen.space.kernel import ConvIterator, conv_iterator
 from boltgen.tune.model_constants import ModelConstants
 
 F16_BYTES = DType.F16.size_bytes
@@ -72,7 +73,7 @@ def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
     gemm, batch = as_gemm(problem)
     tile = config.threadblock
     rows, columns = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
-    steps = math.ceil(gemm.k / tile.k)
+    steps = _steps_of_k(problem, gemm, tile.k)
     return Tiling(
         gemm=gemm,
         batch=batch,
@@ -82,6 +83,16 @@ def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
         all_steps=rows * columns * batch * steps,
         blocks=rows * columns * batch * config.split_k,
     )
+
+
+def _steps_of_k(problem: Problem, gemm: Gemm, depth: int) -> int:
+    """Steps of K that are `depth` deep: a convolution's are whole within one filter position.
+
+    Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
+    """
+    if isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS:
+        return problem.r * problem.s * math.ceil(problem.c / depth)
+    return math.ceil(gemm.k / depth)
 
 
 def operand_bytes_per_step(config: Cutlass2Config) -> int:

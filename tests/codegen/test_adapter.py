@@ -52,7 +52,7 @@ def pointwise_launch() -> AdapterLaunch:
 
 
 def test_golden_text(golden: object) -> None:
-    padded = Conv2d(n=1, h=9, w=9, c=8, k=16, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
+    padded = Conv2d(n=1, h=9, w=9, c=16, k=16, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
     batched = BatchedGemm(batch=6, m=20, n=32, k=16, b_batched=False)
     launches = [
         pointwise_launch(),

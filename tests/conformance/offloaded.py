@@ -31,7 +31,9 @@ def offloaded(frontend: str) -> dict[str, Any]:
         regions = patterns.regions(annotated)
         found[name] = {
             "fused": _fused(patterns, steps.annotate(make(case), cut=_as_one)),
-            "regions": sorted(canonical((r.problem, r.epilogue)) for r in regions),
+            "regions": sorted(
+                canonical((r.problem, r.epilogue, r.a_stored, r.d_stored)) for r in regions
+            ),
             "epilogues": sorted(r.epilogue.describe() for r in regions),
             "rejected": sorted(rejected),
         }

@@ -17,6 +17,8 @@ from tvm import relax
 from boltgen.frontend.relax import annotate, attach, regions
 from boltgen.ir import reference
 from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.move import NHWC_F16, Move, reference_move
+from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Operand, Region
 
 
@@ -39,12 +41,29 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
     exact = reference.run(
         region.problem,
         region.epilogue,
-        arrays[region.a].reshape(a_shape),
+        _activation(region, arrays[region.a]).reshape(a_shape),
         arrays[region.b].reshape(b_shape),
         operands,
     )
     with np.errstate(over="ignore"):
-        return exact.astype(region.problem.out_dtype.value)
+        rounded = exact.astype(region.problem.out_dtype.value)
+    if region.d_stored is None:
+        return rounded
+    move = Move(source=NHWC_F16, target=region.d_stored.form)
+    return reference_move(move, _as_images(rounded), region.d_stored.channels)
+
+
+def _as_images(array: np.ndarray) -> np.ndarray:
+    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+
+
+def _activation(region: Region, array: np.ndarray) -> np.ndarray:
+    """A as the kernel takes it."""
+    if region.a_stored is None:
+        return array
+    channels = reference.input_shapes(region.problem)[0][-1]
+    move = Move(source=region.a_stored.form, target=NHWC_F16)
+    return reference_move(move, _as_images(array), channels)
 
 
 def _register(region: Region) -> None:
@@ -60,8 +79,14 @@ def _register(region: Region) -> None:
 class Model:
     """A Relax module, partitioned, on the CPU: TVM's part compiled, boltgen's by the oracle."""
 
-    def __init__(self, module: tvm.IRModule, *, normalise: bool = False) -> None:
-        self.annotated = annotate(module, normalise=normalise)
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        *,
+        normalise: bool = False,
+        padding: PaddingCosts | None = None,
+    ) -> None:
+        self.annotated = annotate(module, normalise=normalise, padding=padding)
         self.regions = regions(self.annotated)
         for region in self.regions:
             _register(region)

@@ -48,7 +48,7 @@ def test_fused_and_unfused_give_the_same(network: Path) -> None:
     fused = boltgen.compile(network)
     apart = boltgen.compile(network, fuse=False)
     (fused_logits, fused_launches), (logits, launches) = run(fused), run(apart)
-    assert (fused_launches, launches) == (3, 5)
+    assert (fused_launches, launches) == (4, 6)  # the move of the image among them
     # Both round each layer's result to FP16; sums in another order move it by an ulp at most, and
     # the layers keep the mean square of what they are given.
     assert np.abs(fused_logits - logits).max() <= 5 * 2 * EPS_F16 * np.abs(logits).max()

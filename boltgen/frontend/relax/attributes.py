@@ -7,21 +7,16 @@ from typing import Any
 
 from tvm import ir
 
-from boltgen.frontend.relax.translate import conv2d_attributes, permute_dims_attributes
+from boltgen.frontend.relax.translate import (
+    conv2d_attributes,
+    pad_attributes,
+    permute_dims_attributes,
+)
 
 
 def _named(*names: str) -> Callable[[ir.Call], dict[str, Any]]:
     """The attributes that have the same names in Relax."""
     return lambda call: {name: getattr(call.attrs, name) for name in names}
-
-
-def _pad(call: ir.Call) -> dict[str, Any]:
-    flat = [int(width) for width in call.attrs.pad_width]
-    return {
-        "widths": tuple(zip(flat[::2], flat[1::2], strict=True)),
-        "value": call.attrs.pad_value,
-        "mode": call.attrs.pad_mode,
-    }
 
 
 def _resize2d(call: ir.Call) -> dict[str, Any]:
@@ -53,7 +48,7 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, Any]]] = {
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _named("axis", "keepdims")),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "nn.prelu", "take"), _named("axis")),
     "nn.batch_norm": _named("axis", "epsilon", "center", "scale", "training"),
-    "nn.pad": _pad,
+    "nn.pad": pad_attributes,
     "image.resize2d": _resize2d,
 }
 

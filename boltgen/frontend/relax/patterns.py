@@ -37,7 +37,8 @@ def is_region(function: object) -> bool:
     )
 
 
-def _is_model(function: object) -> bool:
+def is_model(function: object) -> bool:
+    """Whether a module's function is one that its author wrote, and no part of another."""
     if not isinstance(function, relax.Function):
         return False
     return not {"Codegen", "Composite", "Primitive"} & set(function.attrs.keys())
@@ -137,7 +138,7 @@ def annotate(module: tvm.IRModule, cut: Cutter = separate) -> tvm.IRModule:
     """
     carver = _Carver(module, cut)
     functions = {
-        gvar: carver.carve(function) if _is_model(function) else function
+        gvar: carver.carve(function) if is_model(function) else function
         for gvar, function in module.functions.items()
     }
     annotated = tvm.IRModule(
@@ -149,7 +150,7 @@ def annotate(module: tvm.IRModule, cut: Cutter = separate) -> tvm.IRModule:
 
 
 def _entries(module: tvm.IRModule) -> list[str]:
-    return [gvar.name_hint for gvar, function in module.functions.items() if _is_model(function)]
+    return [gvar.name_hint for gvar, function in module.functions.items() if is_model(function)]
 
 
 def regions(module: tvm.IRModule) -> tuple[AnyRegion, ...]:
@@ -175,7 +176,7 @@ def placements(module: tvm.IRModule) -> tuple[Placement, ...]:
     by_symbol = {region.symbol: region for region in regions(module)}
     placed: list[Placement] = []
     for function in module.functions.values():
-        if _is_model(function):
+        if is_model(function):
             placed.extend(_placements(function, by_symbol))
     return tuple(placed)
 

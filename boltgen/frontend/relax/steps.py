@@ -9,12 +9,15 @@ import tvm
 from tvm import relax
 
 from boltgen import pipeline
+from boltgen.frontend.padding import PADDING
 from boltgen.frontend.relax import codegen
 from boltgen.frontend.relax.normalise import normalise as _normalise
+from boltgen.frontend.relax.padding import pad
 from boltgen.frontend.relax.patterns import annotate as _annotate
 from boltgen.frontend.relax.patterns import is_region, regions
 from boltgen.frontend.relax.workspaces import with_workspaces
 from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.padding import PaddingCosts
 
 
 def annotate(
@@ -23,19 +26,24 @@ def annotate(
     normalise: bool = True,
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
+    padding: PaddingCosts | None = None,
 ) -> tvm.IRModule:
     """`module` with each region that boltgen computes in a function of its own.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
-    already keeps its form. `cut` says which products become one kernel. The result has "Codegen"
-    functions and is no input for `tvm.compile` before `attach` or `compile_regions`.
+    already keeps its form. `cut` says which products become one kernel, `padding` by what times
+    tensors are padded, if at all. The result has "Codegen" functions and is no input for
+    `tvm.compile` before `attach` or `compile_regions`.
 
     Raises:
         ModelImportError: a weight is NaN or infinite in FP16, and `allow_nonfinite` is not set.
     """
     if normalise:
         module = _normalise(module, allow_nonfinite=allow_nonfinite)
-    return _annotate(module, cut)
+    if padding is None:
+        return _annotate(module, cut)
+    padded, plan = pad(module, padding)
+    return _annotate(padded, cut).with_attr(PADDING, "\n".join(plan))
 
 
 def compile_regions(
@@ -68,8 +76,12 @@ def partition(
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     chosen = options or pipeline.PipelineOptions()
-    cut = pipeline.cutter(arch, chosen)
-    annotated = annotate(module, normalise=normalise, cut=cut)
+    annotated = annotate(
+        module,
+        normalise=normalise,
+        cut=pipeline.cutter(arch, chosen),
+        padding=pipeline.padding_costs(arch, chosen),
+    )
     return compile_regions(annotated, arch=arch, options=chosen)
 
 

@@ -76,9 +76,20 @@ def permute_dims_attributes(call: ir.Call) -> dict[str, object]:
     return {"axes": None if axes is None else tuple(int(axis) for axis in axes)}
 
 
+def pad_attributes(call: ir.Call) -> dict[str, object]:
+    """What a padding puts before and after each dimension."""
+    flat = [int(width) for width in call.attrs.pad_width]
+    return {
+        "widths": tuple(zip(flat[::2], flat[1::2], strict=True)),
+        "value": call.attrs.pad_value,
+        "mode": call.attrs.pad_mode,
+    }
+
+
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
     "nn.conv2d": conv2d_attributes,
     "permute_dims": permute_dims_attributes,
+    "nn.pad": pad_attributes,
     "nn.leakyrelu": lambda call: {"alpha": call.attrs.alpha},
     "nn.prelu": lambda call: {"axis": call.attrs.axis},
     "nn.softplus": lambda call: {"beta": call.attrs.beta},

@@ -11,7 +11,7 @@ from boltgen.frontend.relay.translate import (
     NAMES,
     conv2d_attributes,
     four_sided,
-    scalar_of,
+    pad_attributes,
     shape_of,
     transpose_axes,
 )
@@ -109,11 +109,10 @@ def _batch_norm(call: relay.Call) -> dict[str, Any]:
 
 
 def _pad(call: relay.Call) -> dict[str, Any]:
-    value = scalar_of(call.args[1])
-    if value is None:
+    attributes = pad_attributes(call)
+    if attributes["value"] is None:
         raise UnknownForm("a padding value that is not known before the model runs")
-    widths = tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
-    return {"widths": widths, "value": value, "mode": str(call.attrs.pad_mode)}
+    return attributes
 
 
 def _permute_dims(call: relay.Call) -> dict[str, Any]:

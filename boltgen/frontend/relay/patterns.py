@@ -83,7 +83,7 @@ class _Carver:
             if expr in regions:
                 renewed[expr] = self._call(translation, graph, regions[expr], renewed)
             else:
-                renewed[expr] = _with_parts(expr, renewed)
+                renewed[expr] = with_parts(expr, renewed)
         return relay.Function(
             function.params,
             renewed[function.body],
@@ -115,7 +115,7 @@ def _outside(translation: Translation, leaf: Leaf, renewed: dict[Any, relay.Expr
     return relay.transpose(_outside(translation, source, renewed), leaf.axes)
 
 
-def _with_parts(expr: relay.Expr, renewed: dict[Any, relay.Expr]) -> relay.Expr:
+def with_parts(expr: relay.Expr, renewed: dict[Any, relay.Expr]) -> relay.Expr:
     """`expr` on the renewed forms of what it reads; itself where nothing has changed."""
     if isinstance(expr, relay.Call):
         parts = list(expr.args)
@@ -146,7 +146,7 @@ class _RegionBody:
         self._params: list[relay.Var] = []
         self.arguments: list[Leaf] = []
         for product in found.products:
-            for member in product.tail.members:
+            for member in product.operators:
                 self._inside[translation.leaves[member]] = self._operator(product, member)
 
     def function(self, symbol: str) -> relay.Function:

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 import tvm
 
 from boltgen import pipeline
+from boltgen.frontend.padding import PADDING
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.normalise import normalise as _normalise
+from boltgen.frontend.relay.padding import pad
 from boltgen.frontend.relay.patterns import annotate as _annotate
 from boltgen.frontend.relay.patterns import is_region, regions
 from boltgen.frontend.relay.workspaces import with_workspaces
 from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention
 
 
@@ -24,11 +27,13 @@ def annotate(
     normalise: bool = True,
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
+    padding: PaddingCosts | None = None,
 ) -> tvm.IRModule:
     """`module` with each region that boltgen computes in a function of its own.
 
     `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
-    a module that is so already keeps its form. `cut` says which products become one kernel.
+    a module that is so already keeps its form. `cut` says which products become one kernel,
+    `padding` by what times tensors are padded, if at all.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
@@ -37,7 +42,11 @@ def annotate(
     typed = bind(module, params or {}, allow_nonfinite=allow_nonfinite)
     if normalise:
         typed = _normalise(typed, allow_nonfinite=allow_nonfinite)
-    return _annotate(typed, cut)
+    if padding is None:
+        return _annotate(typed, cut)
+    padded, plan = pad(typed, padding)
+    said = tvm.runtime.String("\n".join(plan))
+    return _annotate(padded, cut).with_attr(PADDING, said)
 
 
 def compile_regions(
@@ -100,5 +109,6 @@ def partition(
         normalise=normalise,
         allow_nonfinite=allow_nonfinite,
         cut=pipeline.cutter(arch, chosen),
+        padding=pipeline.padding_costs(arch, chosen),
     )
     return compile_regions(annotated, arch=arch, options=chosen)

@@ -95,9 +95,17 @@ def transpose_axes(call: relay.Call) -> tuple[int, ...]:
     return tuple(int(axis) % len(shape) for axis in axes)
 
 
+def pad_attributes(call: relay.Call) -> dict[str, object]:
+    """What a padding puts before and after each dimension; its value, None where not known."""
+    widths = tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
+    value = scalar_of(call.args[1])
+    return {"widths": widths, "value": value, "mode": str(call.attrs.pad_mode)}
+
+
 _ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, object]]] = {
     "nn.conv2d": conv2d_attributes,
     "permute_dims": lambda call: {"axes": transpose_axes(call)},
+    "nn.pad": pad_attributes,
     "nn.leakyrelu": lambda call: {"alpha": float(call.attrs.alpha)},
     "nn.prelu": lambda call: {"axis": int(call.attrs.axis)},
     "clip": lambda call: {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)},

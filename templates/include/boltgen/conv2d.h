@@ -132,6 +132,10 @@ void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
   check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));
+  if (Kernel::kIteratorAlgorithm == cutlass::conv::IteratorAlgorithm::kFixedChannels) {
+    check.at_most("c (fixed channels)", args.c, Kernel::kAlignmentA);
+    check.at_most("split_k (fixed channels)", args.split_k, 1);
+  }
   check.multiple("c (of A)", args.c, Kernel::kAlignmentA);
   check.multiple("c (of B)", args.c, Kernel::kAlignmentB);
   check.multiple("k (of D)", args.k, Kernel::kAlignmentD);

@@ -11,6 +11,9 @@ import pytest
 
 import models
 from boltgen.frontend.relax import ImportedModel, annotate, import_model, regions
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import Form, ImageLayout
+from boltgen.ir.region import Stored
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 
@@ -63,13 +66,16 @@ def test_resnet50_has_no_conversion_in_the_middle() -> None:
     annotated = annotate(import_model(source).module)
     assert len(regions(annotated)) == _products(source)
     assert operators(annotated) == [
-        *("astype", "permute_dims"),  # the FP32 NCHW input
         "max_pool2d",
         *("astype", "mean", "reshape", "astype"),  # the pool that sums in FP32
     ]
+    first, *rest = regions(annotated)
+    nchw_f32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+    assert first.a_stored == Stored(form=nchw_f32, channels=3)
+    assert all(region.a_stored is region.d_stored is None for region in rest)
 
 
 def test_a_classifier_after_flattening_is_one_dense_layer() -> None:
     annotated = annotate(import_model(models.build("vgg16", image_size=32)).module)
-    assert operators(annotated).count("permute_dims") == 1
+    assert operators(annotated).count("permute_dims") == 0
     assert operators(annotated).count("max_pool2d") == 5
