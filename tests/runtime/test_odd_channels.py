@@ -1,0 +1,79 @@
+"""A model of odd channel counts: padded, one library, on the virtual GPU under its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import boltgen
+from boltgen.runtime.artifact import Artifact
+
+SHAPE = (2, 3, 9, 11)
+
+
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(3, 13, 3, padding=1)
+        self.b = nn.Conv2d(13, 13, 3, padding=1)
+        self.c = nn.Conv2d(13, 7, 1)
+        self.d = nn.Linear(7, 5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(self.a(x))
+        y = torch.relu(torch.sigmoid(self.b(y)) + y)
+        z = torch.relu(self.c(y))
+        return self.d(z.mean((2, 3))), self.b(y)
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[Odd, torch.Tensor]:
+    torch.manual_seed(0)
+    return Odd().eval(), torch.randn(SHAPE)
+
+
+@pytest.fixture(scope="module")
+def artifact(network: tuple[Odd, torch.Tensor]) -> Iterator[Artifact]:
+    net, x = network
+    yield boltgen.compile(torch.export.export(net, (x,)))
+
+
+def test_the_numbers_are_right_and_the_checks_find_nothing(
+    artifact: Artifact, network: tuple[Odd, torch.Tensor]
+) -> None:
+    net, x = network
+    with torch.no_grad():
+        wanted = net(x)
+    vgpu = boltgen.activate("vgpu").vgpu
+    assert vgpu is not None
+    vgpu.set_option("check", "memcheck,initcheck")
+    try:
+        vgpu.clear_launches()
+        name = artifact.metadata.inputs[0].name
+        found = list(artifact.run({name: x.numpy()}).values())
+        assert [finding.message for finding in vgpu.findings()] == []
+    finally:
+        vgpu.set_option("check", "none")
+    for actual, expected in zip(found, wanted, strict=True):
+        # Five layers of values up to about 2, each rounded to FP16.
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=0, atol=5 * 2 * 2.0**-11)
+    kernels = [launch.kernel for launch in vgpu.launches()]
+    assert "Interleave" in kernels[0], "one pass over the image: cast, transposed and padded"
+    assert "permute" not in " ".join(kernels)
+
+
+def test_inspect_says_what_is_moved_and_padded(artifact: Artifact) -> None:
+    first = artifact.metadata.regions[0]
+    (said,) = first.moves
+    pixels = 2 * 9 * 11
+    assert said == (
+        f"moves A from nchw_f32 of 3 channels to nhwc_f16 of 4: {pixels * (3 * 4 + 4 * 2)} bytes"
+    )
+    assert first.workspace_bytes >= pixels * 4 * 2
+    assert any(
+        line.startswith("conv2d: reads 13 channels as 16") for line in artifact.metadata.padding
+    )
