@@ -31,6 +31,7 @@ from boltgen.tune.model_constants import ModelConstants, model_constants
 from boltgen.tune.traffic import (
     F16_BYTES,
     activation_bytes,
+    channel_steps,
     output_bytes_per_element,
     tensor_operand_bytes,
 )
@@ -122,7 +123,10 @@ def predict_chain(
 
 
 def _steps(chain: Chain, config: B2bConfig, index: int) -> int:
-    return math.ceil(implicit_gemm(chain.layers[index]).k / config.layers[index].k)
+    layer, depth = chain.layers[index], config.layers[index].k
+    if index == 0 and isinstance(layer.problem, Conv2d):
+        return channel_steps(layer.problem, depth)
+    return math.ceil(implicit_gemm(layer).k / depth)
 
 
 def _loaded_bytes(config: B2bConfig, index: int) -> int:

@@ -91,8 +91,13 @@ def _steps_of_k(problem: Problem, gemm: Gemm, depth: int) -> int:
     Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
     """
     if isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS:
-        return problem.r * problem.s * math.ceil(problem.c / depth)
+        return channel_steps(problem, depth)
     return math.ceil(gemm.k / depth)
+
+
+def channel_steps(problem: Conv2d, depth: int) -> int:
+    """Steps of K where each goes through `depth` channels of one filter position."""
+    return problem.r * problem.s * math.ceil(problem.c / depth)
 
 
 def operand_bytes_per_step(config: Cutlass2Config) -> int:
