@@ -75,7 +75,7 @@ def _measure(vgpu: Vgpu, launch: Launch, inputs: Inputs) -> LaunchRecord:
 # --- kernels of ours, one thread and two ---------------------------------------------------------
 
 
-def _checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, Inputs]:
+def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, Inputs]:
     folder.mkdir()  # a loaded library must not be overwritten
     launch = Launch(cuda, build_kernel(render_kernel(case.spec), folder), case)
     inputs = random_inputs(case, np.random.default_rng(0))
@@ -118,7 +118,7 @@ def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     for name, problem, config in (("gemm", GEMM, CONFIG), ("conv2d", CONV, CONV_CONFIG)):
         spec = kernel_spec(problem, Epilogue(), config, "sm_80")
         case = KernelCase(name=name, spec=spec, problem=problem)
-        launch, inputs = _checked_launch(cuda, case, folder / name)
+        launch, inputs = checked_launch(cuda, case, folder / name)
         records: dict[str, list[tuple[LaunchRecord, LaunchRecord]]] = {}
         shares = {}
         for _ in range(REPEATS):
