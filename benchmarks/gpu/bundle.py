@@ -42,9 +42,9 @@ from boltgen.codegen.move import MoveSource
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.kernel import KernelSpec
 from boltgen.space.library import Level
+from boltgen.tune.select import SAME_CONFIG
 
 MOST_BYTES = 60 << 20
 # Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
@@ -56,10 +56,6 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _SUITE = Path(__file__).resolve().parent
 _ENTRY = "run_gpu_suite.py"
 _RECORDING_MINUTES = 60
-# Stands for any configuration where kernels are grouped by the rest of their identity.
-SAME_CONFIG = Cutlass2Config(
-    threadblock=Shape(64, 64, 32), warp=Shape(32, 32, 32), instruction=Shape(16, 8, 16), stages=2
-)
 
 
 class BundleError(Exception):

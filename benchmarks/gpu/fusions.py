@@ -18,6 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import output_shape
+from boltgen.measure.abi import MoveArgs
 from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.
@@ -30,15 +31,6 @@ def single(problem: AnyProblem) -> Gemm | Conv2d:
     if not isinstance(problem, (Gemm, Conv2d)):
         raise UnusableError(f"{type(problem).__name__} has no place in this section")
     return problem
-
-
-class MoveArgs(ctypes.Structure):
-    """`boltgen_move_args`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("n", "pixels", "source_c", "target_c")),
-        *((name, ctypes.c_void_p) for name in ("source", "target", "stream")),
-    )
 
 
 def run_fusion(rig: Rig, item: Fusion) -> dict[str, Any]:

@@ -55,6 +55,15 @@ class Conv2dArgs(ctypes.Structure):
     )
 
 
+class MoveArgs(ctypes.Structure):
+    """`boltgen_move_args`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("n", "pixels", "source_c", "target_c")),
+        *((name, ctypes.c_void_p) for name in ("source", "target", "stream")),
+    )
+
+
 class Status(ctypes.Structure):
     """`boltgen_status`."""
 

@@ -31,8 +31,8 @@ DEFAULT_PRICE_FRACTION = 0.01
 
 MODEL_ORIGIN = "predicted by the analytical model"
 
-# Tasks are grouped by all of a kernel's identity but its configuration, which this stands for.
-_SAME_CONFIG = Cutlass2Config(
+# Stands for any configuration where kernels are grouped by the rest of their identity.
+SAME_CONFIG = Cutlass2Config(
     threadblock=Shape(64, 64, 32), warp=Shape(32, 32, 32), instruction=Shape(16, 8, 8), stages=2
 )
 
@@ -178,7 +178,7 @@ def select(
             costs[key] = source.costs(task.problem, task.epilogue)
             priced[key] = _menu(task, arch, costs[key])
         menus.append(priced[key])
-        groups[kernel_spec(task.problem, task.epilogue, _SAME_CONFIG, arch.name)].append(index)
+        groups[kernel_spec(task.problem, task.epilogue, SAME_CONFIG, arch.name)].append(index)
 
     if kernel_price_us is None:
         best = (min(menu.values())[0] * t.occurrences for menu, t in zip(menus, tasks, strict=True))

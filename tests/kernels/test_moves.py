@@ -18,6 +18,7 @@ from boltgen.codegen.move import move_symbol, render_moves
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
+from boltgen.measure.abi import MoveArgs
 from boltgen.settings import settings_from
 from tests.kernels.launch import Array, Cuda, KernelError, Status
 
@@ -45,13 +46,6 @@ SIZES = (
     (1, 4, 4, 9, 1),
     (1, 40, 41, 8, 1),
 )
-
-
-class MoveArgs(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("n", "pixels", "source_c", "target_c")),
-        *((name, ctypes.c_void_p) for name in ("source", "target", "stream")),
-    )
 
 
 RunMove = Callable[[Move, Array, int], Array]

@@ -7,27 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import boltgen
 from boltgen.runtime.artifact import Artifact
-
-SHAPE = (2, 3, 9, 11)
-
-
-class Odd(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Conv2d(3, 13, 3, padding=1)
-        self.b = nn.Conv2d(13, 13, 3, padding=1)
-        self.c = nn.Conv2d(13, 7, 1)
-        self.d = nn.Linear(7, 5)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.relu(self.a(x))
-        y = torch.relu(torch.sigmoid(self.b(y)) + y)
-        z = torch.relu(self.c(y))
-        return self.d(z.mean((2, 3))), self.b(y)
+from tests.conformance.odd_channels import SHAPE, Odd
 
 
 @pytest.fixture(scope="module")
