@@ -22,6 +22,7 @@ from boltgen.cli_console import (
     Frontend,
     Fuse,
     Jobs,
+    Pad,
     Shape,
     err,
     errors_for_people,
@@ -63,6 +64,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
     fuse: Fuse = True,
+    pad: Pad = True,
     frontend: Frontend = None,
     tune: Annotated[
         str | None,
@@ -91,6 +93,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             jobs=jobs,
             accumulate=accumulate,
             fuse=fuse,
+            pad=pad,
             frontend=frontend,
             tune=tune,
             device=device,

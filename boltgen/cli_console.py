@@ -40,6 +40,9 @@ Accumulate = Annotated[str, typer.Option(help="What products are summed in: floa
 Fuse = Annotated[
     bool, typer.Option(help="Make one kernel of products in sequence where that is faster.")
 ]
+Pad = Annotated[
+    bool, typer.Option(help="Give tensors more channels where that is faster: whole vectors.")
+]
 Frontend = Annotated[
     str | None, typer.Option(help="relax or relay; by default what the installed TVM has.")
 ]

@@ -16,6 +16,7 @@ from boltgen.cli_console import (
     Frontend,
     Fuse,
     Jobs,
+    Pad,
     Shape,
     err,
     errors_for_people,
@@ -49,6 +50,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
     jobs: Jobs = None,
     accumulate: Accumulate = "float32",
     fuse: Fuse = True,
+    pad: Pad = True,
     frontend: Frontend = None,
     database: Annotated[
         Path | None, typer.Option(help="Where to remember; by default in the user's data folder.")
@@ -85,6 +87,7 @@ def tune_command(  # noqa: PLR0917 (typer's options are arguments)
             jobs=jobs,
             accumulate=accumulate,
             fuse=fuse,
+            pad=pad,
             frontend=frontend,
             reporter=reporter_for(err),
             observer=observer_for(err),

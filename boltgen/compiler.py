@@ -67,6 +67,7 @@ def compile(
     reuse: bool = True,
     accumulate: str = "float32",
     fuse: bool = True,
+    pad: bool = True,
     frontend: str | None = None,
     tune: str | Budget | None = None,
     device: str = "cuda",
@@ -78,12 +79,13 @@ def compile(
     the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once.
     `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
     on consumer GPUs and rounds at every step. With `fuse`, products in sequence become one
-    back-to-back kernel where that is faster. The artifact lives in a temporary
-    folder until it is saved. An ONNX file that was compiled before, for the same arch and by the
-    same versions of everything, is taken whole from the cache, unless `reuse` is false. `frontend`
-    is "relax" or "relay"; by default the one that the installed TVM has. Kernels are chosen by what
-    was measured, and by the analytical model where nothing was; with a budget for `tune` ("120s",
-    "500trials") they are measured first, on `device`, as `boltgen.tune` does.
+    back-to-back kernel where that is faster; with `pad`, tensors have more channels than the model
+    says where that is faster. The artifact lives in a temporary folder until it is saved. An ONNX
+    file that was compiled before, for the same arch and by the same versions of everything, is
+    taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or "relay"; by
+    default the one that the installed TVM has. Kernels are chosen by what was measured, and by the
+    analytical model where nothing was; with a budget for `tune` ("120s", "500trials") they are
+    measured first, on `device`, as `boltgen.tune` does.
 
     Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
 
@@ -117,6 +119,7 @@ def compile(
         cache=cache,
         accumulate=summed_in,
         fuse=fuse,
+        pad=pad,
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
     with options.phases.phase("look for it in the cache"):
@@ -131,6 +134,7 @@ def compile(
                     tools,
                     summed_in,
                     fuse=fuse,
+                    pad=pad,
                     measurements=costs.stamp,
                     frontend=which,
                 )

@@ -56,6 +56,7 @@ def tune(
     jobs: int | None = None,
     accumulate: str = "float32",
     fuse: bool = True,
+    pad: bool = True,
     frontend: str | None = None,
     reporter: Reporter | None = None,
     observer: Observer | None = None,
@@ -93,6 +94,7 @@ def tune(
         jobs=jobs,
         accumulate=accumulate,
         fuse=fuse,
+        pad=pad,
         frontend=frontend,
         reporter=reporter,
     ) as session:
@@ -109,6 +111,7 @@ def open_session(
     jobs: int | None = None,
     accumulate: str = "float32",
     fuse: bool = True,
+    pad: bool = True,
     frontend: str | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Session]:
@@ -126,6 +129,7 @@ def open_session(
         reporter=reporter or Silent(),
         accumulate=accumulator_named(accumulate),
         fuse=fuse,
+        pad=pad,
     )
     imported = import_model(model, shapes or {}, frontend_named(frontend), options)
     tasks = tasks_of_model(imported, row.name, options)

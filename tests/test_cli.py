@@ -69,7 +69,7 @@ def test_compile_passes_its_options_on(
     monkeypatch.setattr(boltgen.compiler, "compile", record)
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
-    more += ["--tune", "30s", "--device", "vgpu"]
+    more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     del heard["reporter"], heard["observer"]
@@ -79,7 +79,8 @@ def test_compile_passes_its_options_on(
         "shapes": {"x": (1, 2)},
         "jobs": 3,
         "accumulate": "float16",
-        "fuse": True,
+        "fuse": False,
+        "pad": False,
         "frontend": "relay",
         "tune": "30s",
         "device": "vgpu",

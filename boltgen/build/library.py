@@ -28,7 +28,7 @@ from boltgen.build.unit import (
     device_flags,
     library_unit,
 )
-from boltgen.codegen.kernel import HEADERS, kernel_body, kernel_symbol
+from boltgen.codegen.kernel import headers_of, headers_of_family, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
 from boltgen.ir.key import digest
@@ -109,7 +109,7 @@ def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
     """
     return digest(
         kernel_body(spec),
-        _headers_digest(_includes(HEADERS[spec.family]), tools.templates),
+        _headers_digest(_includes(headers_of(spec)), tools.templates),
         device_flags(spec.arch, _CODE),
         tools.device_identity,
     )
@@ -124,7 +124,7 @@ def toolchain_text(tools: Toolchain, families: Iterable[Family] = Family) -> str
     """What kernels of `families` are made with, as records and units name it: compilers, CUTLASS,
     boltgen's headers.
     """
-    includes = _includes(header for family in families for header in HEADERS[family])
+    includes = _includes(header for family in families for header in headers_of_family(family))
     return f"{tools.device_identity}; headers {_headers_digest(includes, tools.templates)}"
 
 

@@ -26,6 +26,13 @@ ITERATOR_ALGORITHM = {
     ConvIterator.FIXED_CHANNELS: "cutlass::conv::IteratorAlgorithm::kFixedChannels",
 }
 
+# Of CUTLASS's own mainloop, `Mainloop`, that of a kernel.
+MAINLOOP = {
+    ConvIterator.ANALYTIC: "Mainloop",
+    ConvIterator.OPTIMIZED: "Mainloop",
+    ConvIterator.FIXED_CHANNELS: "boltgen::FixedChannels<Mainloop>",
+}
+
 RESIDENCE = {
     Residence.REGISTERS: "boltgen::Residence::kRegisters",
     Residence.SHARED_MEMORY: "boltgen::Residence::kSharedMemory",

@@ -13,17 +13,18 @@ from boltgen.codegen.views import Conv2dView, GemmView, UnitView
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.key import digest
 from boltgen.space.b2b_kernel import AnyKernelSpec, ChainKernelSpec
-from boltgen.space.kernel import Family, KernelSpec
+from boltgen.space.kernel import ConvIterator, Family, KernelSpec
 
 # The release whose internals the headers in templates/include were checked against.
 CUTLASS_RELEASE = "4.2"
 
-HEADERS = {
+_HEADERS = {
     Family.GEMM: ("boltgen/activations.h", "boltgen/gemm.h"),
     Family.CONV2D: ("boltgen/activations.h", "boltgen/conv2d.h"),
     Family.B2B_GEMM: ("boltgen/activations.h", "boltgen/b2b_gemm.h"),
     Family.B2B_CONV2D: ("boltgen/activations.h", "boltgen/b2b_conv2d.h"),
 }
+_FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +68,24 @@ def workspace_symbol(symbol: str) -> str:
     return f"{symbol}_workspace"
 
 
+def headers_of(spec: AnyKernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    has_fixed = isinstance(spec, KernelSpec) and spec.conv_iterator is ConvIterator.FIXED_CHANNELS
+    return (*_HEADERS[spec.family], *([_FIXED_CHANNELS_HEADER] if has_fixed else []))
+
+
+def headers_of_family(family: Family) -> tuple[str, ...]:
+    """All that kernels of a family include."""
+    more = (_FIXED_CHANNELS_HEADER,) if family is Family.CONV2D else ()
+    return (*_HEADERS[family], *more)
+
+
 def render_kernel(spec: AnyKernelSpec, note: str = "") -> KernelSource:
     """The `.cu` of one kernel; `note` says in its header comment what it was made for."""
     symbol = kernel_symbol(spec)
     view = UnitView(
         banner=_banner(spec, symbol, note),
-        headers=HEADERS[spec.family],
+        headers=headers_of(spec),
         kernels=(kernel_body(spec),),
     )
     return KernelSource(
@@ -189,4 +202,5 @@ def _conv2d_view(spec: KernelSpec) -> Conv2dView:
         swizzle=spec.config.swizzle,
         arch_tag=cpp_names.arch_tag(spec.arch),
         iterator_algorithm=cpp_names.ITERATOR_ALGORITHM[spec.conv_iterator],
+        mainloop=cpp_names.MAINLOOP[spec.conv_iterator],
     )

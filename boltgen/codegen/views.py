@@ -48,7 +48,7 @@ class GemmView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dView:
-    """One convolution kernel."""
+    """One convolution kernel; `mainloop` is made of the template's `Mainloop`."""
 
     TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
 
@@ -68,6 +68,7 @@ class Conv2dView:
     swizzle: int
     arch_tag: str
     iterator_algorithm: str
+    mainloop: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

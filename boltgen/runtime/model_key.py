@@ -32,14 +32,15 @@ def model_key(
     accumulate: DType = DType.F32,
     *,
     fuse: bool = True,
+    pad: bool = True,
     measurements: str = "",
     frontend: str = "relax",
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
-    It covers the file's contents, arch, shapes, accumulator type, `fuse`, frontend, boltgen's own
-    code and templates, the compilers, TVM and the packages that import the model, and the state
-    of the `measurements` that kernels are chosen by.
+    It covers the file's contents, arch, shapes, accumulator type, `fuse`, `pad`, frontend,
+    boltgen's own code and templates, the compilers, TVM and the packages that import the model, and
+    the state of the `measurements` that kernels are chosen by.
     """
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
@@ -61,6 +62,7 @@ def model_key(
         shapes,
         accumulate,
         fuse,
+        pad,
         measurements,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),

@@ -43,6 +43,7 @@ def test_the_key_changes_with_everything_that_matters(
         model_key(path, ARCHES["sm_86"], {}, tools),
         model_key(path, SM80, {}, tools, DType.F16),
         model_key(path, SM80, {}, tools, fuse=False),
+        model_key(path, SM80, {}, tools, pad=False),
         model_key(path, SM80, {}, replace(tools, cutlass=replace(tools.cutlass, version="9"))),
         model_key(path, SM80, {}, replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))),
         model_key(path, SM80, {}, replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))),
