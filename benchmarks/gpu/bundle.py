@@ -10,41 +10,40 @@ import argparse
 import base64
 import hashlib
 import importlib.util
+import io
 import json
 import lzma
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.checks import OUTPUTS, WRONG
-from benchmarks.gpu.items import ITEMS, KERNELS, write_items
+from benchmarks.gpu.items import ITEMS, KERNELS, SOURCE, SOURCE_HEADERS, write_items
+from benchmarks.gpu.kernels import (
+    BundleError,
+    beyond_sources,
+    compile_kernels,
+    included_headers,
+    link_sources,
+)
 from benchmarks.gpu.results import read_form
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
-from benchmarks.gpu.wanted import Wanted, full_items, quick_items
+from benchmarks.gpu.wanted import Wanted, full_items, quick_items, quick_wanted
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
-from boltgen.build.library import build_library, chunks, toolchain_text, unit_of
-from boltgen.build.link import linked
-from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.library import toolchain_text
 from boltgen.build.profiler import LIBRARY, profiler_library
 from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import CompileFailure, kernel_unit
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.move import MoveSource
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import KernelSpec
 from boltgen.space.library import Level
-from boltgen.tune.select import SAME_CONFIG
 
 MOST_BYTES = 60 << 20
 # Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
@@ -56,71 +55,6 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _SUITE = Path(__file__).resolve().parent
 _ENTRY = "run_gpu_suite.py"
 _RECORDING_MINUTES = 60
-
-
-class BundleError(Exception):
-    """A bundle that cannot be made; the message says why."""
-
-
-def compile_kernels(
-    specs: Sequence[AnyKernelSpec],
-    tools: Toolchain,
-    cache: Cache,
-    *,
-    jobs: int,
-    reporter: Reporter,
-) -> tuple[dict[str, Path], tuple[CompileFailure, ...]]:
-    """The shared library of each kernel by symbol, and what did not compile."""
-    groups = defaultdict(list)
-    for spec in specs:
-        groups[_group(spec)].append(spec)
-    built = build_library(groups.values(), tools, cache, jobs=jobs, reporter=reporter)
-    found = {}
-    for part in (part for group in groups.values() for part in chunks(group)):
-        for unit, holds in (
-            (unit_of(part, tools), part),
-            *((unit_of([s], tools), [s]) for s in part),
-        ):
-            folder = cache.find("library", unit.key)
-            if folder is not None:
-                found |= {kernel_symbol(spec): folder / unit.output for spec in holds}
-                break
-    return found, built.failures
-
-
-def link_sources(
-    sources: Mapping[str, MoveSource],
-    tools: Toolchain,
-    cache: Cache,
-    *,
-    jobs: int,
-    reporter: Reporter,
-) -> dict[str, Path]:
-    """The shared library of each small kernel by symbol.
-
-    Raises:
-        CompileError: one does not compile.
-    """
-    example = tools.cutlass.include.parent / "examples" / "13_two_tensor_op_fusion"
-    units = [
-        replace(unit, include=(*unit.include, example))
-        for unit in (kernel_unit(source, tools) for source in sources.values())
-    ]
-    outcomes = compile_all(units, cache, jobs=jobs, reporter=reporter, title="small kernels")
-    objects = objects_or_raise(outcomes)
-    return {
-        symbol: linked(compiled, cache, tools)
-        for symbol, compiled in zip(sources, objects, strict=True)
-    }
-
-
-def _group(spec: AnyKernelSpec) -> object:
-    """Kernels that share units: plain ones by all but their configuration, so that more of the
-    others leave their units as they are.
-    """
-    if isinstance(spec, KernelSpec) and spec.epilogue.is_identity:
-        return replace(spec, config=SAME_CONFIG)
-    return spec.family
 
 
 class _Packer:
@@ -154,6 +88,24 @@ class _Packer:
         if name not in self.digests:
             self.write(name, lzma.compress(content, preset=6))
         return name
+
+    def write_source(self, text: str) -> str:
+        """Add the source of kernels, compressed; its name."""
+        name = f"sources/{hashlib.sha256(text.encode()).hexdigest()[:16]}{SOURCE}"
+        if name not in self.digests:
+            self.write(name, lzma.compress(text.encode()))
+        return name
+
+    def write_archive(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Add files as one archive, in which they have no owner and no date."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, "w:xz") as archive:
+            for file, content in files.items():
+                about = tarfile.TarInfo(file)
+                about.size = len(content)
+                archive.addfile(about, io.BytesIO(content))
+        self.note(name)
 
     def write_manifest(self, arches: Sequence[str], toolchain: str) -> None:
         """Say what the bundle holds."""
@@ -192,10 +144,10 @@ def pack(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
         packer = _Packer(Path(name))
         for arch in arches:
-            wanted = Wanted(arch, None, likeliest=1) if quick else Wanted(arch, level)
+            wanted = quick_wanted(arch) if quick else Wanted(arch, level)
             items = (quick_items if quick else full_items)(wanted)
             libraries, failures = compile_kernels(
-                list(wanted.specs.values()), tools, cache, jobs=jobs, reporter=reporter
+                wanted.specs.values(), tools, cache, jobs=jobs, reporter=reporter
             )
             if failures:
                 raise BundleError(
@@ -205,7 +157,11 @@ def pack(
             write_items(packer.folder / ITEMS.format(arch=arch.name), items)
             packer.note(ITEMS.format(arch=arch.name))
             libraries |= link_sources(wanted.sources, tools, cache, jobs=jobs, reporter=reporter)
-            kernels = {symbol: packer.write_library(path) for symbol, path in libraries.items()}
+            kernels = {
+                symbol: packer.write_library(libraries[symbol])
+                for symbol in (*wanted.specs, *wanted.sources)
+            }
+            kernels |= _write_beyond(packer, wanted, tools)
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
         packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
@@ -222,6 +178,14 @@ def pack(
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(packer.folder, folder)
     return size
+
+
+def _write_beyond(packer: _Packer, wanted: Wanted, tools: Toolchain) -> dict[str, str]:
+    """Sources of kernels for a compiler on the GPU's machine; of each symbol the file's name."""
+    sources = beyond_sources(wanted.beyond.values())
+    texts = [text for text, _ in sources]
+    packer.write_archive(SOURCE_HEADERS, included_headers(texts, wanted.arch.name, tools))
+    return {symbol: packer.write_source(text) for text, symbols in sources for symbol in symbols}
 
 
 def _record_outputs(packer: _Packer, arch: Arch, settings: Settings, vgpu: Path) -> None:

@@ -6,6 +6,7 @@ Arrow: `bundle` writes them where the compilers are; `worker` reads them where t
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,7 +19,9 @@ from boltgen.space.config import AnyConfig
 from boltgen.tune.json_form import decode, encode
 
 # By arch: the items; and of each kernel's symbol the file that holds it.
-ITEMS, KERNELS = "items-{arch}.json", "kernels-{arch}.json"
+ITEMS, KERNELS = "items-{arch}.json.xz", "kernels-{arch}.json"
+# What ends the name of a file that holds only the source of kernels, and the headers of all these.
+SOURCE, SOURCE_HEADERS = ".cu.xz", "sources/headers.tar.xz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +62,15 @@ class Race:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Every configuration of a product that the bundle holds, to be recorded (section tune)."""
+    """Configurations of a product, each to be recorded (section tune).
+
+    `is_beyond`: the bundle has only the sources of their kernels, to be compiled where nvcc is.
+    """
 
     section: str
     name: str
     product: Product
+    is_beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +172,8 @@ def key_of(item: Item) -> str:
 
 def write_items(path: Path, items: tuple[Item, ...]) -> None:
     """Write the items of an arch."""
-    path.write_text(json.dumps([encode(Item, item) for item in items], separators=(",", ":")))
+    text = json.dumps([encode(Item, item) for item in items], separators=(",", ":"))
+    path.write_bytes(lzma.compress(text.encode()))
 
 
 def read_items(path: Path) -> tuple[Item, ...]:
@@ -174,5 +182,7 @@ def read_items(path: Path) -> tuple[Item, ...]:
     Raises:
         RecordError: the file is of another version of the suite.
     """
-    found: tuple[Item, ...] = decode(tuple[Item, ...], json.loads(path.read_text()))
+    found: tuple[Item, ...] = decode(
+        tuple[Item, ...], json.loads(lzma.decompress(path.read_bytes()))
+    )
     return found

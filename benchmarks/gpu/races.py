@@ -47,9 +47,12 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
 def run_space(rig: Rig, item: Space) -> dict[str, Any]:
     """Every choice checked and timed; records as `boltgen db export` writes them."""
     product: Product = item.product
-    lines = []
+    lines, errors = [], []
     failed = 0
     for choice in product.choices:
+        if error := rig.compile_error(choice):
+            errors.append(f"{choice.config}: {error}")
+            continue
         outcome = rig.measure(product, choice)
         failed += isinstance(outcome, Failure)
         trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
@@ -65,4 +68,4 @@ def run_space(rig: Rig, item: Space) -> dict[str, Any]:
                 )
             )
         )
-    return {"records": lines, "failed": failed}
+    return {"records": lines, "failed": failed, "not_compiled": errors}

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.items import Choice, Product
+from benchmarks.gpu.compiling import SourceCompiler
+from benchmarks.gpu.items import SOURCE, Choice, Product
 from benchmarks.gpu.timing import Turns, time_in_turn
 from benchmarks.gpu.vendor import Capturing, Vendor
 from boltgen.measure.native import Plan, Profiler
@@ -98,7 +99,7 @@ class Launched:
 class Rig:
     """The device of this process, and where each kernel's file is in the bundle.
 
-    `vendor` is None where there is no PyTorch to compare with.
+    `vendor` is None where there is no PyTorch to compare with, `compiler` where there is no nvcc.
     """
 
     bundle: Path
@@ -110,6 +111,7 @@ class Rig:
     turns: Turns
     vendor: Vendor | None
     runtime: ctypes.CDLL
+    compiler: SourceCompiler | None = None
     scratch: tuple[int, int] = (0, 0)
     _unpacked: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
     _places: list[Workplace] = field(default_factory=list)
@@ -122,10 +124,19 @@ class Rig:
     def library(self, symbol: str) -> str:
         """The path of the library that holds a kernel, unpacked."""
         name = self.kernels[symbol]
+        if name.endswith(SOURCE):
+            if self.compiler is None:
+                raise UnusableError(f"{symbol} is not compiled: there is no nvcc")
+            return str(self.compiler.library(name))
         path = Path(self._unpacked.name) / Path(name).name.removesuffix(PACKED)
         if not path.is_file():
             path.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))
         return str(path)
+
+    def compile_error(self, choice: Choice) -> str | None:
+        """Why a kernel was not compiled that should have been; None for all others."""
+        errors = self.compiler.errors if self.compiler else {}
+        return errors.get(self.kernels[choice.kernel])
 
     def place(self, number: int = 0) -> Workplace:
         """Workplace `number`: each holds the operands of one problem at a time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.gpu import shapes
@@ -38,19 +39,19 @@ from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
 from boltgen.space.config import Cutlass2Config, Residence, Shape
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.space.legality import kernel_traits
+from boltgen.space.enumerate import enumerate_configs, kernel_configs, legal_kernels
+from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
+from boltgen.space.legality import KernelTraits, extent_violations, kernel_traits
 from boltgen.space.library import Level, level_configs
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
 from tests.cases import KernelCase, batch_stride_cases, covering_cases, split_k_cases
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains
 
-# Operands that are not 16 bytes wide are rare: the smallest level is enough for them.
-_FULL_ALIGNMENT = 8
-# Of a product with an epilogue, and beyond the library's kernels, the likeliest configurations.
-_LIKELIEST = 4
+# Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
+_LIKELIEST, _LIKELIEST_PLAIN = 4, 12
+# A part of section tune: well within the time that a worker may spend on an item.
+_PART = 64
 _SANITIZED_EVERY = 12
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
 # For people: these programs' tiles are in their sources.
@@ -63,30 +64,74 @@ _ANY_CONFIG = Cutlass2Config(
 class Wanted:
     """What a bundle is to hold for `arch`.
 
-    `level` is how much of the plain kernels' space, None for the `likeliest` configurations alone.
+    `level` is how much of the plain kernels' space section tune records, None for nothing but the
+    `likeliest` configurations. `beyond` are kernels of which only the source is to be there: at
+    most `most_beyond` for a problem.
     """
 
     arch: Arch
     level: Level | None
     likeliest: int = _LIKELIEST
+    likeliest_plain: int = _LIKELIEST_PLAIN
+    most_beyond: int | None = None
     specs: dict[str, AnyKernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
+    beyond: dict[str, KernelSpec] = field(default_factory=dict)
+    _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
+        default_factory=dict
+    )
 
     def product(self, problem: Problem, epilogue: Epilogue | None = None) -> Product:
-        """A product in its likeliest configurations; a plain one also in the level's."""
+        """A product in its likeliest configurations."""
         runs, tail = execution_problem(problem), epilogue or Epilogue()
-        times = {
-            config: predict(runs, tail, config, self.arch).time_us
-            for config in enumerate_configs(runs, self.arch)
-        }
-        kept = sorted(times, key=lambda config: (times[config], config))[: self.likeliest]
-        if tail.is_identity and self.level is not None:
-            library = self._library(runs)
-            kept = [c for c in times if c in kept or replace(c, split_k=1) in library]
+        times = self._considered(runs, tail)
+        most = self.likeliest_plain if tail.is_identity else self.likeliest
+        return self._product(runs, tail, dict(itertools.islice(times.items(), most)))
+
+    def space(self, problem: Problem) -> Product:
+        """A plain product in every configuration that boltgen considers, in the level's kernels."""
+        if self.level is None:
+            return self.product(problem)
+        runs = execution_problem(problem)
+        times = self._considered(runs, Epilogue())
+        if self.level is not Level.FULL:
+            kernels = level_configs(kernel_traits(runs), self.arch, self.level)
+            times = {c: us for c, us in times.items() if _kernel_config(c) in kernels}
+        return self._product(runs, Epilogue(), times)
+
+    def space_beyond(self, problem: Problem) -> Product | None:
+        """The legal kernels that boltgen passes over, unswizzled and unsplit; None without any."""
+        runs = execution_problem(problem)
+        legal = [
+            config
+            for config in _kernels_beyond(kernel_traits(runs), self.arch)
+            if not any(extent_violations(runs, config))
+        ]
+        choices = []
+        times = _predicted(runs, Epilogue(), legal, self.arch)
+        for config, predicted_us in itertools.islice(times.items(), self.most_beyond):
+            spec = kernel_spec(runs, Epilogue(), config, self.arch.name)
+            symbol = _symbol(spec)
+            self.beyond[symbol] = spec
+            choices.append(Choice(config=config, kernel=symbol, predicted_us=predicted_us))
+        if not choices:
+            return None
+        return Product(problem=runs, epilogue=Epilogue(), choices=tuple(choices))
+
+    def _considered(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, float]:
+        """Times of what boltgen considers, in microseconds; the likeliest first."""
+        if (problem, epilogue) not in self._times:
+            configs = enumerate_configs(problem, self.arch)
+            self._times[problem, epilogue] = _predicted(problem, epilogue, configs, self.arch)
+        return self._times[problem, epilogue]
+
+    def _product(
+        self, problem: Problem, epilogue: Epilogue, times: Mapping[Cutlass2Config, float]
+    ) -> Product:
         return Product(
-            problem=runs,
-            epilogue=tail,
-            choices=tuple(self.choice(runs, tail, config, times[config]) for config in kept),
+            problem=problem,
+            epilogue=epilogue,
+            choices=tuple(self.choice(problem, epilogue, c, us) for c, us in times.items()),
         )
 
     def choice(
@@ -123,7 +168,7 @@ class Wanted:
 
     def want(self, spec: AnyKernelSpec) -> str:
         """The symbol of a kernel that is to be in the bundle."""
-        symbol = kernel_symbol(spec)
+        symbol = _symbol(spec)
         self.specs[symbol] = spec
         return symbol
 
@@ -149,10 +194,31 @@ class Wanted:
         )
         return symbol
 
-    def _library(self, problem: Problem) -> frozenset[Cutlass2Config]:
-        narrow = min(problem.alignment_a, problem.alignment_b, problem.alignment_d)
-        level = self.level if self.level and narrow >= _FULL_ALIGNMENT else Level.QUICK
-        return frozenset(level_configs(kernel_traits(problem), self.arch, level))
+
+@lru_cache(maxsize=65536)
+def _symbol(spec: AnyKernelSpec) -> str:
+    return kernel_symbol(spec)
+
+
+@lru_cache(maxsize=64)
+def _kernels_beyond(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
+    """The legal kernels with these traits that boltgen passes over; swizzle and split are 1."""
+    considered = set(kernel_configs(traits, arch))
+    found = legal_kernels(traits, arch)
+    return tuple(config for config in found if config not in considered)
+
+
+def _predicted(
+    problem: Problem, epilogue: Epilogue, configs: Iterable[Cutlass2Config], arch: Arch
+) -> dict[Cutlass2Config, float]:
+    """What the model predicts for each, in microseconds; the likeliest first."""
+    times = {config: predict(problem, epilogue, config, arch).time_us for config in configs}
+    return dict(sorted(times.items(), key=lambda one: (one[1], one[0])))
+
+
+def _kernel_config(config: Cutlass2Config) -> Cutlass2Config:
+    """Of the kernel that serves all swizzles and splits of it."""
+    return replace(config, swizzle=1, split_k=1)
 
 
 def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
@@ -162,10 +228,28 @@ def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -
         yield Race(section=section, name=name, problem=problem, product=product)
 
 
-def spaces(problems: Mapping[str, Product]) -> Iterator[Item]:
-    """Section tune: the spaces of products that other sections have."""
-    for name, product in problems.items():
-        yield Space(section="tune", name=name, product=product)
+def spaces(wanted: Wanted, problems: Mapping[str, Problem], part: int = _PART) -> list[Space]:
+    """Section tune: whole spaces in parts, the likeliest configurations of every problem first.
+
+    What needs a compiler on the GPU's machine is last.
+    """
+    whole = {name: wanted.space(problem) for name, problem in problems.items()}
+    beyond = {f"{name}-beyond": wanted.space_beyond(p) for name, p in problems.items()}
+    found = [
+        [
+            (number, Space(section="tune", name=f"{name}-{number}", product=one, is_beyond=last))
+            for name, product in products.items()
+            if product
+            for number, one in enumerate(_parts(product, part), 1)
+        ]
+        for last, products in ((False, whole), (True, beyond))
+    ]
+    return [space for group in found for _, space in sorted(group, key=lambda one: one[0])]
+
+
+def _parts(product: Product, size: int) -> Iterator[Product]:
+    for start in range(0, len(product.choices), size):
+        yield replace(product, choices=product.choices[start : start + size])
 
 
 def fusions(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
@@ -305,7 +389,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *races(wanted, "gemm", shapes.gemms()),
         *races(wanted, "conv", shapes.convolutions()),
     ]
-    products = {one.name: one.product for one in raced if isinstance(one, Race)}
+    problems = shapes.gemms() | shapes.convolutions()
     checked = [
         *checks(wanted, cases_for(wanted.arch)),
         *chain_checks(wanted, chain_cases_for(wanted.arch)),
@@ -319,8 +403,13 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
         *copies(wanted, shapes.MOVED),
-        *spaces(products),
+        *spaces(wanted, problems),
     )
+
+
+def quick_wanted(arch: Arch) -> Wanted:
+    """What `quick_items` are made with: as few kernels as will do."""
+    return Wanted(arch, None, likeliest=1, likeliest_plain=1, most_beyond=1)
 
 
 def quick_items(wanted: Wanted) -> tuple[Item, ...]:
@@ -334,7 +423,7 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *suspicions(wanted),
         *sanitized(checked, _SANITIZED_EVERY),
         Race(section="gemm", name="128x128x64", problem=problem, product=product),
-        Space(section="tune", name="128x128x64", product=product),
+        *spaces(wanted, {"128x128x64": problem}),
         next(fusions(wanted, {"gemm": shapes.gemm(128, 128, 64)})),
         *back_to_back(wanted, {"gemm": chains[0].chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),

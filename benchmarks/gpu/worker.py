@@ -18,6 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
+from benchmarks.gpu.compiling import (
+    SHARE,
+    NoCompilerError,
+    OutOfShareError,
+    SourceCompiler,
+    find_nvcc,
+)
 from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion, run_padding
 from benchmarks.gpu.items import (
     ITEMS,
@@ -185,6 +192,36 @@ def about(rig: Rig, manifest: dict[str, Any], virtual: bool) -> dict[str, Any]:
     }
 
 
+def _compiler(options: argparse.Namespace, arch: str) -> SourceCompiler | None:
+    """nvcc, for what only it makes measurable; None, and a line that says so, without one."""
+    try:
+        nvcc = find_nvcc()
+    except NoCompilerError as error:
+        print(f"{error}: kernels that the bundle has no machine code of are left out", flush=True)
+        return None
+    folder = options.out.resolve() / f"kernels-{arch}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return SourceCompiler(
+        bundle=options.bundle,
+        nvcc=nvcc,
+        arch=arch,
+        folder=folder,
+        left_s=SHARE * options.seconds,
+    )
+
+
+def _needs_compiler(item: Item) -> bool:
+    return isinstance(item, Space) and item.is_beyond
+
+
+def _compile(rig: Rig, item: Item, deadline: float) -> None:
+    """Raises OutOfShareError where an item's kernels cannot be compiled in time."""
+    if rig.compiler and isinstance(item, Space) and item.is_beyond:
+        left_s = deadline - time.monotonic() - _LEAST_LEFT_S
+        rig.compiler.left_s = min(rig.compiler.left_s, left_s)
+        rig.compiler.compile(rig.kernels[choice.kernel] for choice in item.product.choices)
+
+
 def slice_items(items: tuple[Item, ...], number: int, count: int) -> list[Item]:
     """Every `count`-th item, from the `number`-th on: a slice has some of every section."""
     return list(items[number - 1 :: count])
@@ -215,6 +252,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
     try:
+        rig.compiler = _compiler(options, rig.device.arch)
         kept = open_slice(options.out, options.number, options.count)
         kept.about = about(rig, manifest, options.virtual)
         kept.write()
@@ -224,6 +262,7 @@ def main() -> int:
             for item in slice_items(items, options.number, options.count)
             if not options.sections or item.section in options.sections.split(",")
             if not options.only or key_of(item) in options.only.split(",")
+            if rig.compiler or not _needs_compiler(item)
         ]
         return run_slice(rig, wanted, kept, deadline)
     except ResultsError as error:
@@ -239,6 +278,11 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
         if key in kept.items:
             continue
         if deadline - time.monotonic() < _LEAST_LEFT_S:
+            return OUT_OF_TIME
+        try:
+            _compile(rig, item, deadline)
+        except OutOfShareError as error:
+            print(f"{key}: {error}", flush=True)
             return OUT_OF_TIME
         current.write_text(json.dumps({"key": key, "began": time.time()}))
         try:

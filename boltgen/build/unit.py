@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from boltgen.build.headers import included_digest
-from boltgen.build.toolchain import Toolchain
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.move import MoveSource
 from boltgen.ir.key import digest
+
+if TYPE_CHECKING:
+    from boltgen.build.toolchain import Toolchain
 
 
 class DeviceCode(Enum):

@@ -87,6 +87,17 @@ def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ..
     return tuple(found)
 
 
+def legal_kernels(traits: KernelTraits, arch: Arch) -> Iterator[Cutlass2Config]:
+    """Every legal configuration of the knobs' values, worth considering or not, without swizzle
+    and split-K.
+    """
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
+        for warps, stages in itertools.product(_WARPS, stage_counts(traits, arch)):
+            for config in _warp_splits(Shape(m, n, k), warps, stages, arch):
+                if not kernel_violations(traits, config, arch):
+                    yield config
+
+
 def _tiles() -> Iterator[Shape]:
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
         # 256x256 accumulators are the whole register file; nothing would be left for operands.

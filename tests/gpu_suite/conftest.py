@@ -33,11 +33,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_suite(
-    bundle: Path, out: Path, *options: str, device: str = "sm_80"
+    bundle: Path, out: Path, *options: str, device: str = "sm_80", nvcc: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """The bundle's own entry, with the virtual GPU for its device."""
+    """The bundle's own entry, with the virtual GPU for its device, and `nvcc`'s folder or none."""
     settings = settings_from()
     environment = vgpu_environment(settings, vgpu_libraries(settings), {"device": device})
+    folders = environment.get("PATH", "/usr/bin:/bin").split(":")
+    others = [folder for folder in folders if not Path(folder, "nvcc").exists()]
+    environment["PATH"] = ":".join([nvcc, *others] if nvcc else others)
     return subprocess.run(
         [sys.executable, "run_gpu_suite.py", "--virtual", "--out", str(out), *options],
         cwd=bundle,

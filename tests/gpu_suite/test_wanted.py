@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Race, key_of, read_items, write_items
 from benchmarks.gpu.paper import RATIOS
 from benchmarks.gpu.predicted import predicted_items
-from benchmarks.gpu.wanted import Wanted, full_items
+from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
+from boltgen.space.enumerate import enumerate_configs, legal_kernels
+from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level
 
 
@@ -42,6 +46,27 @@ def test_every_product_has_kernels_in_the_bundle(wanted: Wanted, items):
         if isinstance(item, Race):
             assert item.product.choices
             assert all(choice.kernel in wanted.specs for choice in item.product.choices)
+
+
+def test_section_tune_has_whole_spaces_in_parts():
+    """At level full: every configuration that boltgen considers, and every legal kernel beyond."""
+    arch, problem = arch_named("sm_90"), shapes.gemm(1280, 768, 768)
+    wanted = Wanted(arch, Level.FULL)
+    found = spaces(wanted, {"one": problem, "two": problem})
+    assert all(0 < len(space.product.choices) <= 64 for space in found)
+    assert [space.name for space in found[:4]] == ["one-1", "two-1", "one-2", "two-2"]
+    whole, beyond = (
+        [c.config for s in found if s.name.startswith(prefix) for c in s.product.choices]
+        for prefix in ("one-", "two-beyond-")
+    )
+    considered = enumerate_configs(problem, arch)
+    assert sorted(config for config in whole if config in considered) == sorted(considered)
+    legal = list(legal_kernels(kernel_traits(problem), arch))
+    kernels = {replace(config, swizzle=1, split_k=1) for config in considered}
+    assert set(beyond).isdisjoint(considered)
+    assert kernels | set(beyond) <= set(legal)
+    assert [space.is_beyond for space in found] == sorted(space.is_beyond for space in found)
+    assert set(wanted.beyond).isdisjoint(wanted.specs)
 
 
 def test_every_ratio_of_the_papers_has_an_item(items):

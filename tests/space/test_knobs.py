@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.enumerate import enumerate_configs, legal_kernels
 from boltgen.space.knobs import ConfigSpace, Knob
-from boltgen.space.legality import violations
+from boltgen.space.legality import kernel_traits, violations
 
 PROBLEMS = (
     Gemm(m=512, n=384, k=4096),
@@ -66,6 +67,16 @@ def test_every_default_is_in_the_space() -> None:
         for arch in ARCHES.values():
             space = ConfigSpace.of(problem, arch)
             assert space.default() in space
+
+
+def test_legal_kernels_are_the_legal_settings_of_the_knobs() -> None:
+    arch, problem = arch_named("sm_80"), Gemm(m=2048, n=2048, k=2048)
+    space = ConfigSpace.of(problem, arch).pinned(swizzle=1, split_k=1)
+    names = [knob.name for knob in space.knobs]
+    settings = itertools.product(*(knob.values for knob in space.knobs))
+    configs = [space.config(dict(zip(names, values, strict=True))) for values in settings]
+    legal = list(legal_kernels(kernel_traits(problem), arch))
+    assert sorted(legal) == sorted(config for config in configs if not space.violations(config))
 
 
 def test_a_knob() -> None:
