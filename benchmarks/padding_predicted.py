@@ -13,7 +13,7 @@ from boltgen.arch import Arch, arch_named
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
-from boltgen.tune.padding import ModelPaddingCosts
+from boltgen.tune.padding import PaddingTimes
 
 # N, H, W, channels, filters, filter, padding. Source: Bolt, table 3.
 TABLE_3 = (
@@ -28,13 +28,13 @@ TABLE_3 = (
 
 def predicted(arch: Arch) -> list[dict[str, Any]]:
     """Each convolution's times in microseconds."""
-    costs = ModelPaddingCosts(arch, DType.F32)
+    costs = PaddingTimes(arch, DType.F32)
     rows = []
     for n, h, w, c, k, (r, s), (pad_h, pad_w) in TABLE_3:
         padding = (pad_h, pad_w, pad_h, pad_w)
         problem = Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, padding=padding)
-        unpadded = costs.kernel_us(problem, Epilogue())
-        padded = costs.kernel_us(replace(problem, c=c + 2), Epilogue())
+        both = [(problem, Epilogue()), (replace(problem, c=c + 2), Epilogue())]
+        unpadded, padded = costs.kernels_us(both).times_us
         move = costs.move_us(n * h * w * (2 * c + 2) * DType.F16.size_bytes, launches=1)
         rows.append(
             {

@@ -12,6 +12,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
+from boltgen.tune.padding import PaddingSurvey
 from boltgen.tune.select import AnyTask
 
 _FRONTENDS = {"relax": require_relax, "relay": require_relay}
@@ -74,7 +75,8 @@ def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
-    """What is to be tuned for a model: its products, and what could be one kernel of them.
+    """What is to be tuned for a model: its products, as they are and padded otherwise, and what
+    could be one kernel of them.
 
     The model is left with a region for each product.
 
@@ -84,6 +86,9 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     survey = Survey()
     with options.phases.phase("normalise and partition"):
         cut = survey if options.fuse else separate
-        imported.annotate(cut, padding_costs(arch, options))
+        costs = padding_costs(arch, options)
+        padding = PaddingSurvey(costs) if costs else None
+        imported.annotate(cut, padding)
         products = tasks_of(imported.regions, options.accumulate)
-        return (*products, *survey.tasks(arch, options.accumulate))
+        alternatives = padding.tasks(options.accumulate) if padding else ()
+        return (*products, *alternatives, *survey.tasks(arch, options.accumulate))

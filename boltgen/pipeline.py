@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,8 +34,8 @@ from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.padding import ModelPaddingCosts
-from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
+from boltgen.tune.padding import PaddingTimes
+from boltgen.tune.select import ChainTask, CostSource, Decision, Measurements, Task, select
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class PipelineOptions:
     `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
     type in which products are summed, `device` the one whose measurements come before those of
     others of its architecture. With `pad`, tensors have the channels with which the model is
-    predicted to be fastest. With `planned_workspaces`, TVM passes each region its workspace.
+    fastest, by what is known. With `planned_workspaces`, TVM passes each region its workspace.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -257,11 +257,20 @@ class Survey:
 def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
     """The times by which a frontend pads tensors for `arch`; None where it is not to pad.
 
+    Measured ones, on `options.device` first, where there are some of all that is compared.
+
     Raises:
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
-    return ModelPaddingCosts(row, options.accumulate) if options.pad else None
+    if not options.pad:
+        return None
+    tools = options.toolchain or own_compilers(options.settings)
+
+    def measurements() -> AbstractContextManager[Sequence[Measurements]]:
+        return stored_measurements(row, tools, options.settings, options.device)
+
+    return PaddingTimes(row, options.accumulate, measurements)
 
 
 def build_regions(

@@ -15,6 +15,7 @@ from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
 from boltgen.tune.records import Record
+from boltgen.tune.select import AnyTask, Task
 from boltgen.tune.session import SessionReport
 
 
@@ -104,13 +105,19 @@ def tuned(session: SessionReport) -> Table:
         table.add_row(
             Text(_short(result.task.problem), overflow="fold"),
             Text(_epilogues(result.task.problem, result.task.epilogue), overflow="fold"),
-            str(result.task.occurrences),
+            _runs(result.task),
             Text(str(best.config) if best else f"none: {why}", overflow="fold"),
             f"{best.timing.median_us:.1f}" if best else "",
             str(result.timed + len(result.failures)),
             str(len(result.failures)),
         )
     return table
+
+
+def _runs(task: AnyTask) -> str:
+    """How often the model runs a task."""
+    is_alternative = isinstance(task, Task) and task.is_alternative
+    return "if padded so" if is_alternative else str(task.occurrences)
 
 
 def _short(problem: AnyProblem) -> str:

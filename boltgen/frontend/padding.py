@@ -3,43 +3,48 @@
 IR-neutral; a pure function of a graph and of times. A kernel reads 16 bytes at once where the
 channels of A and of D are multiples of 8. Weights are padded with zeros when the model is built,
 which costs nothing at run time. A tensor between products is then written with the padded channels
-by the one before, and read so by those after: also across residuals. What lies in them is one
-known number, which the consumers' zero weights make zero, as long as it is finite. An A that no
-kernel of ours writes is padded by a move in the call, where that is predicted to pay. Source: Xing
-et al., Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
+by the one before, and read so by those after. An A that no kernel of ours writes is padded by a
+move in the call. Whatever is faster is chosen, the model's channels too. Source: Xing et al., Bolt,
+MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from boltgen.frontend.graph import CONSTANT, Graph
+from boltgen.frontend.padded_tensors import (
+    VECTOR,
+    PaddedTensor,
+    extents,
+    padded_tensors,
+    tied,
+    up,
+)
 from boltgen.frontend.products import Product, find_products
-from boltgen.ir import reference
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 # The attribute of an annotated module that has the plan in words, a line for each product.
 PADDING = "boltgen_padding"
 
-_VECTOR = 8
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
 _HALF_VECTOR = 4
-# Operators in tails that say a shape of their own.
-_SHAPED = frozenset({"reshape", "permute_dims", "broadcast_to"})
+
+# Those of `tensors` that are written padded, by the index of the result.
+_Written = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
-    """One product with the channels that its A and its D really have.
+    """One product that could be padded, with the channels that its A and its D really have.
 
     `moves` tells whether A is padded in the call, `bytes` what the padding costs at run time.
+    `call_us` is the time of its call, `otherwise_us` that with the model's channels, or padded
+    where it has these; `origin` says where both are from.
     """
 
     product: Product
@@ -47,59 +52,43 @@ class Padding:
     filters: int
     moves: bool
     bytes: int
+    call_us: float
+    otherwise_us: float
+    origin: str
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether any tensor has more channels than the model says."""
+        return (self.channels, self.filters) != extents(self.product.anchor.problem)
 
     def describe(self, graph: Graph) -> str:
         """For people."""
-        channels, filters = _extents(self.product.anchor.problem)
+        channels, filters = extents(self.product.anchor.problem)
         name = graph[self.product.anchor.index].op.removeprefix("nn.")
+        times = f"{self.call_us:.1f} us against {self.otherwise_us:.1f} us"
+        if not self.is_padded:
+            return (
+                f"{name}: reads {channels} channels and writes {filters}, as the model says; "
+                f"{times} padded, {self.origin}"
+            )
         said = []
         if self.channels != channels:
             how = "moved in the call" if self.moves else "written so by the kernel before"
             said.append(f"reads {channels} channels as {self.channels}, {how}")
         if self.filters != filters:
             said.append(f"writes {filters} channels as {self.filters}")
-        return f"{name}: {'; '.join(said)}; {self.bytes} bytes more"
+        said.append(f"{self.bytes} bytes more")
+        return f"{name}: {'; '.join(said)}; {times} unpadded, {self.origin}"
 
 
 def plan_padding(graph: Graph, costs: PaddingCosts) -> tuple[Padding, ...]:
-    """The products of a graph that are padded, in its order."""
+    """The products of a graph that could be padded, in its order."""
     products = [product for product in find_products(graph) if _has_constant_weight(graph, product)]
-    written = _written_padded(graph, products, costs)
-    plan = []
-    for product in products:
-        channels, filters = _extents(product.anchor.problem)
-        wide_d = written.get(product.tail.output, filters)
-        wide_a = written.get(product.anchor.a, 0)
-        moves = not wide_a
-        if moves:
-            wide_a = _moved(graph, product, wide_d, costs)
-        if (wide_a, wide_d) == (channels, filters):
-            continue
-        plan.append(
-            Padding(
-                product=product,
-                channels=wide_a,
-                filters=wide_d,
-                moves=moves and wide_a != channels,
-                bytes=_bytes_more(graph, product, wide_a, wide_d, moves=moves),
-            )
-        )
-    return tuple(plan)
-
-
-def _up(extent: int) -> int:
-    return math.ceil(extent / _VECTOR) * _VECTOR
-
-
-def _extents(problem: Problem) -> tuple[int, int]:
-    """Channels of A and of D."""
-    return (problem.c, problem.k) if isinstance(problem, Conv2d) else (problem.k, problem.n)
-
-
-def _resized(problem: Problem, channels: int, filters: int) -> Problem:
-    if isinstance(problem, Conv2d):
-        return replace(problem, c=channels, k=filters)
-    return replace(problem, k=channels, n=filters)
+    tensors = padded_tensors(graph, products)
+    plan: list[Padding] = []
+    for group in _groups(products, tensors):
+        plan += _Group(graph, group, tensors, costs).plan()
+    return tuple(sorted(plan, key=lambda padding: padding.product.anchor.index))
 
 
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
@@ -112,215 +101,221 @@ def _has_constant_weight(graph: Graph, product: Product) -> bool:
     return weight.op == CONSTANT and product.anchor.a != product.anchor.b
 
 
-def _written_padded(
-    graph: Graph, products: Sequence[Product], costs: PaddingCosts
-) -> dict[int, int]:
-    """Tensors that our kernels write padded, with their channels."""
-    by_output = {
-        product.tail.output: product
+def _groups(
+    products: Sequence[Product], tensors: Mapping[int, PaddedTensor]
+) -> list[list[Product]]:
+    """Products whose times depend on the same decisions, together."""
+    touched = [
+        {index for index, tensor in tensors.items() if product.anchor.a in tensor.views}
+        | ({product.tail.output} & tensors.keys())
         for product in products
-        if _extents(product.anchor.problem)[1] % _VECTOR and _is_row_wise(graph, product)
-    }
-    while True:
-        values: dict[int, float] = {}
-        kept = {}
-        for output, product in sorted(by_output.items()):
-            if not _readers_agree(graph, product, products, by_output):
-                continue
-            value = _pad_value(product, values)
-            if value is not None and math.isfinite(value):
-                values[output] = value
-                kept[output] = product
-        if kept.keys() == by_output.keys():
-            break
-        by_output = kept
-    if not by_output:
-        return {}
-    widths = {out: _up(_extents(p.anchor.problem)[1]) for out, p in by_output.items()}
-    before = sum(_time(product, {}, costs) for product in products)
-    after = sum(_time(product, widths, costs) for product in products)
-    return widths if after <= before else {}
-
-
-def _time(product: Product, widths: Mapping[int, int], costs: PaddingCosts) -> float:
-    channels, filters = _extents(product.anchor.problem)
-    channels = widths.get(product.anchor.a, channels)
-    filters = widths.get(product.tail.output, filters)
-    return costs.kernel_us(
-        _resized(product.anchor.problem, channels, filters), product.tail.epilogue
-    )
-
-
-def _is_row_wise(graph: Graph, product: Product) -> bool:
-    """Whether the tail does the same to every row, and names no shape."""
-    tail = product.tail
-    if any(graph[member].op in _SHAPED for member in tail.members):
-        return False
-    for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True):
-        if load.kind is LoadKind.COLUMN:
-            return False
-        if load.kind is LoadKind.ROW and graph[operand.expr].op != CONSTANT:
-            return False
-    return True
-
-
-def _readers_agree(
-    graph: Graph,
-    product: Product,
-    products: Sequence[Product],
-    by_output: Mapping[int, Product],
-) -> bool:
-    """Whether all that reads D, and all that D is made of, can have its padded channels."""
-    output, filters = product.tail.output, _extents(product.anchor.problem)[1]
-    if output in graph.escaping:
-        return False
-    readers = set(graph.consumers[output])
-    for reader in products:
-        if reader.anchor.a == output:
-            readers.discard(reader.anchor.index)
-        is_residual = any(operand.expr == output for operand in reader.tail.operands)
-        if is_residual:
-            if reader.tail.output not in by_output:
-                return False
-            if _extents(reader.anchor.problem)[1] != filters:
-                return False
-            readers -= set(reader.tail.members)
-    if readers:
-        return False
-    tensors = _tensor_operands(product)
-    return all(
-        tensor in by_output and _extents(by_output[tensor].anchor.problem)[1] == filters
-        for tensor in tensors
-    )
-
-
-def _tensor_operands(product: Product) -> list[int]:
-    tail = product.tail
-    return [
-        operand.expr
-        for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True)
-        if load.kind is LoadKind.TENSOR
     ]
+    joined = _merged(touched)
+    groups = [
+        [p for p, indices in zip(products, touched, strict=True) if indices & whole]
+        for whole in joined
+    ]
+    return groups + [[p] for p, indices in zip(products, touched, strict=True) if not indices]
 
 
-def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
-    """What lies in D's padded channels: the epilogue of zeros, residuals aside; None if unknown."""
-    epilogue = product.tail.epilogue
-    operands: list[reference.AnyArray] = []
-    for load, operand in zip(epilogue.loads, product.tail.operands, strict=True):
-        dtype = load.dtype.value
-        if load.kind is LoadKind.TENSOR:
-            if operand.expr not in values:
-                return None
-            operands.append(np.full((1, 1), values[operand.expr], dtype))
-        else:
-            operands.append(np.zeros(1, dtype))
-    zero = np.zeros((1, 1), np.float16)
-    with np.errstate(all="ignore"):
-        made = reference.run(Gemm(m=1, n=1, k=1), epilogue, zero, zero, operands)
-        return float(made.astype(DType.F16.value).reshape(()))
+def _merged(sets: Iterable[set[int] | frozenset[int]]) -> list[frozenset[int]]:
+    """Those that overlap in one, empty ones left out."""
+    merged: list[frozenset[int]] = []
+    for each in sets:
+        if not each:
+            continue
+        overlapping = [known for known in merged if known & each]
+        merged = [known for known in merged if not known & each]
+        merged.append(frozenset(each).union(*overlapping))
+    return merged
 
 
-def _moved(graph: Graph, product: Product, filters: int, costs: PaddingCosts) -> int:
-    """The channels that A is padded to by a move: those of the fastest call."""
-    channels = _extents(product.anchor.problem)[0]
-    if channels % _VECTOR == 0 or len(graph.consumers[product.anchor.a]) != 1:
-        return channels
-    choices = [channels, _up(channels)]
-    if channels < _HALF_VECTOR and isinstance(product.anchor.problem, Conv2d):
-        choices.append(_HALF_VECTOR)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A product's call: its time, the channels of A and D, and whether it moves A for them."""
 
-    def call_us(padded: int) -> float:
-        problem = _resized(product.anchor.problem, padded, filters)
-        kernel = costs.kernel_us(problem, product.tail.epilogue)
+    time_us: float
+    channels: int
+    filters: int
+    moves: bool
+
+
+class _Group:
+    """Products that are decided about together, by times that compare."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        products: Sequence[Product],
+        tensors: Mapping[int, PaddedTensor],
+        costs: PaddingCosts,
+    ) -> None:
+        self._graph = graph
+        self._products = products
+        self._costs = costs
+        self._source = {v: index for index, tensor in tensors.items() for v in tensor.views}
+        self._tensors = {
+            p.tail.output: tensors[p.tail.output] for p in products if tied(p, tensors)
+        }
+        # Tensors that are written padded all or none.
+        self._classes = _merged(tied(product, tensors) for product in products)
+        sizes = [(p, size) for p in products for size in self._sizes(p)]
+        launches = [
+            (_resized(product.problem(graph), *size), product.tail.epilogue)
+            for product, size in sizes
+        ]
+        self._times_us: dict[tuple[int, int, int], float] = {}
+        self._origin = ""
+        if len(sizes) > len(products):  # there is something to decide
+            found = costs.kernels_us(launches)
+            self._origin = found.origin
+            keys = ((product.anchor.index, *size) for product, size in sizes)
+            self._times_us.update(zip(keys, found.times_us, strict=True))
+
+    def plan(self) -> list[Padding]:
+        """What is best for the products that could be padded."""
+        if not self._times_us:
+            return []
+        written = self._best()
+        return [self._padding(p, written) for p in self._products if len(self._sizes(p)) > 1]
+
+    def _sizes(self, product: Product) -> list[tuple[int, int]]:
+        """The channels of A and of D that the product could have, the model's first."""
+        channels, filters = extents(product.anchor.problem)
+        widths = [filters, up(filters)] if product.tail.output in self._tensors else [filters]
+        moved = self._moved(product)
+        if product.anchor.a in self._source and up(channels) not in moved:
+            moved.append(up(channels))
+        return list(itertools.product(moved, widths))
+
+    def _moved(self, product: Product) -> list[int]:
+        """The channels that a move could give A, the model's first."""
+        channels = extents(product.anchor.problem)[0]
+        if channels % VECTOR == 0 or len(self._graph.consumers[product.anchor.a]) != 1:
+            return [channels]
+        if channels < _HALF_VECTOR and isinstance(product.anchor.problem, Conv2d):
+            return [channels, _HALF_VECTOR, up(channels)]
+        return [channels, up(channels)]
+
+    def _best(self) -> _Written:
+        """The tensors to write padded: from all or none, a class changed while that is faster."""
+        everything = frozenset[int]().union(*self._classes)
+        return min(
+            (self._descend(start) for start in (everything, frozenset())),
+            key=lambda written: (self._total_us(written), -len(written)),
+        )
+
+    def _descend(self, written: _Written) -> _Written:
+        while True:
+            changed = min(
+                (written ^ one for one in self._classes), key=self._total_us, default=None
+            )
+            if changed is None or self._total_us(changed) >= self._total_us(written):
+                return written
+            written = changed
+
+    def _total_us(self, written: _Written) -> float:
+        """All calls, and what TVM's operators have to move more."""
+        calls = sum(self._call(product, written).time_us for product in self._products)
+        views = sum(_view_bytes_more(self._graph, self._tensors[index]) for index in written)
+        return calls + self._costs.move_us(views, 0)
+
+    def _call(self, product: Product, written: _Written) -> _Call:
+        """The fastest call, of those that there are where so much is written padded."""
+        channels, filters = extents(product.anchor.problem)
+        if product.tail.output in written:
+            filters = up(filters)
+        if self._source.get(product.anchor.a) in written:
+            return self._as_is(product, up(channels), filters)
+        calls = [self._as_is(product, channels, filters)]
+        calls += [self._moving(product, wide, filters) for wide in self._moved(product)[1:]]
+        return min(calls, key=lambda call: (call.time_us, call.channels))
+
+    def _as_is(self, product: Product, channels: int, filters: int) -> _Call:
+        """A call that takes A's channels as they are, if by a move that there is anyway."""
+        time_us = self._times_us[product.anchor.index, channels, filters]
+        if product.entry is not None:
+            time_us += self._costs.move_us(_move_bytes(self._graph, product, channels), 0)
+        return _Call(time_us=time_us, channels=channels, filters=filters, moves=False)
+
+    def _moving(self, product: Product, channels: int, filters: int) -> _Call:
         launches = int(product.entry is None)
-        if padded == channels and launches:
-            return kernel
-        return kernel + costs.move_us(_move_bytes(graph, product, padded), launches)
+        move_us = self._costs.move_us(_move_bytes(self._graph, product, channels), launches)
+        time_us = self._times_us[product.anchor.index, channels, filters] + move_us
+        return _Call(time_us=time_us, channels=channels, filters=filters, moves=True)
 
-    return min(choices, key=lambda padded: (call_us(padded), padded))
+    def _padding(self, product: Product, written: _Written) -> Padding:
+        call = self._call(product, written)
+        plain = self._as_is(product, *extents(product.anchor.problem))
+        is_padded = (call.channels, call.filters) != (plain.channels, plain.filters)
+        otherwise = plain if is_padded else self._padded(product)
+        more = _bytes_more(self._graph, product, call)
+        if product.tail.output in written:
+            more += _view_bytes_more(self._graph, self._tensors[product.tail.output])
+        origin = self._origin
+        if (product.entry or call.moves or otherwise.moves) and origin != self._costs.move_origin:
+            origin = f"kernels {origin}, moves {self._costs.move_origin}"
+        return Padding(
+            product=product,
+            channels=call.channels,
+            filters=call.filters,
+            moves=call.moves,
+            bytes=more,
+            call_us=call.time_us,
+            otherwise_us=otherwise.time_us,
+            origin=origin,
+        )
+
+    def _padded(self, product: Product) -> _Call:
+        """The fastest call with more channels than the model says."""
+        plain = extents(product.anchor.problem)
+        is_written = product.anchor.a in self._source
+        calls = [
+            self._as_is(product, *size)
+            if is_written or size[0] == plain[0]
+            else self._moving(product, *size)
+            for size in self._sizes(product)
+            if size != plain
+        ]
+        return min(calls, key=lambda call: call.time_us)
+
+
+def _resized(problem: Problem, channels: int, filters: int) -> Problem:
+    if isinstance(problem, Conv2d):
+        return replace(problem, c=channels, k=filters)
+    return replace(problem, k=channels, n=filters)
 
 
 def _move_bytes(graph: Graph, product: Product, padded: int) -> int:
     """What a move reads of the tensor as TVM has it, and writes for the kernel."""
     source = graph[product.input]
-    rows = graph[product.anchor.a].elements // _extents(product.anchor.problem)[0]
+    rows = graph[product.anchor.a].elements // extents(product.anchor.problem)[0]
     element = DType(source.dtype).size_bytes
     return source.elements * element + rows * padded * DType.F16.size_bytes
 
 
-def _bytes_more(graph: Graph, product: Product, channels: int, filters: int, *, moves: bool) -> int:
+def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
     """Bytes that the call moves beyond those of the model's own channels."""
-    had, made = _extents(product.anchor.problem)
+    had, made = extents(product.anchor.problem)
     a_rows = graph[product.anchor.a].elements // had
     d_rows = graph[product.tail.output].elements // made
     f16 = DType.F16.size_bytes
-    more = (a_rows * (channels - had) + d_rows * (filters - made)) * f16
-    if not moves or channels == had:
+    more = (a_rows * (call.channels - had) + d_rows * (call.filters - made)) * f16
+    if not call.moves:
         return more
     if product.entry is not None:  # A is moved anyway
-        return more + a_rows * (channels - had) * f16
-    return more + _move_bytes(graph, product, channels)
+        return more + a_rows * (call.channels - had) * f16
+    return more + _move_bytes(graph, product, call.channels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """How one operator is written anew: by its operands, the elements put behind each dimension.
-
-    `constants` are operands whose values are known, `values` those that an operator pads.
-    """
-
-    constants: Mapping[int, tuple[int, ...]]
-    values: Mapping[int, tuple[int, ...]]
-
-
-def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
-    """For each operator of the plan's products that reads something padded, how to write it."""
-    made: dict[int, Edit] = {}
-    for padding in plan:
-        anchor = padding.product.anchor
-        channels, filters = _extents(anchor.problem)
-        more_a, more_d = padding.channels - channels, padding.filters - filters
-        weights = _weight_widths(graph, padding.product, more_a, more_d)
-        values = {}
-        if padding.moves:
-            values[anchor.a] = (*(0,) * (len(graph[anchor.a].static_shape) - 1), more_a)
-        made[anchor.index] = Edit(constants=weights, values=values)
-        for member in anchor.absorbed:
-            made[member] = Edit(constants=weights, values={})
-        for member in padding.product.tail.members:
-            rows = {
-                arg: (*(0,) * (len(graph[arg].static_shape) - 1), more_d)
-                for arg in graph[member].args
-                if member != anchor.index
-                and more_d
-                and graph[arg].op == CONSTANT
-                and graph[arg].static_shape[-1:] == (filters,)
-                and graph[arg].scalar is None
-            }
-            if rows:
-                made[member] = Edit(constants=rows, values={})
-    return made
-
-
-def _weight_widths(
-    graph: Graph, product: Product, more_a: int, more_d: int
-) -> dict[int, tuple[int, ...]]:
-    """The weight's constant, and what is put behind each of its dimensions."""
-    anchor = product.anchor
-    widths: tuple[int, ...]
-    if isinstance(anchor.problem, Conv2d):
-        widths = (more_d, 0, 0, more_a)
-    elif anchor.problem.b_layout is Layout.ROW:
-        widths = (more_a, more_d)
-    else:
-        widths = (more_d, more_a)
-    weight = graph[anchor.b]
-    if weight.op == CONSTANT:
-        return {anchor.b: widths}
-    axes = weight.attrs["axes"]
-    assert isinstance(axes, tuple)
-    source = [0] * len(widths)
-    for axis, width in zip(axes, widths, strict=True):
-        source[axis] = width
-    return {weight.args[0]: tuple(source)}
+def _view_bytes_more(graph: Graph, tensor: PaddedTensor) -> int:
+    """What TVM's operators on a padded tensor read and write more."""
+    filters = extents(tensor.product.anchor.problem)[1]
+    return sum(
+        graph[index].elements
+        // filters
+        * (tensor.channels - filters)
+        * DType(graph[index].dtype).size_bytes
+        for view in tensor.views[1:]
+        for index in (*graph[view].args, view)
+    )

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem
 
+Launch: TypeAlias = tuple[Problem, Epilogue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTimes:
+    """Times in microseconds, infinite where no kernel is legal, and where all of them are from."""
+
+    times_us: tuple[float, ...]
+    origin: str
+
 
 class PaddingCosts(Protocol):
-    """Times in microseconds on one architecture."""
+    """Times on one architecture."""
 
-    def kernel_us(self, problem: Problem, epilogue: Epilogue) -> float:
-        """The best kernel for a problem; infinite where there is none."""
+    @property
+    def move_origin(self) -> str:
+        """Where the times of moves are from, in words."""
+        ...
+
+    def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
+        """The best kernel's time for each: times that compare, since all have one origin."""
+        ...
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
-        """A pass over memory that reads and writes so many bytes."""
+        """A pass over memory that reads and writes so many bytes, in microseconds."""
+        ...

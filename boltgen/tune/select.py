@@ -39,11 +39,16 @@ SAME_CONFIG = Cutlass2Config(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A problem and its epilogue, and how often the model runs it."""
+    """A problem and its epilogue, and how often the model runs it.
+
+    An alternative is what the model would run instead of another task, were its tensors padded
+    otherwise: it is timed, and no part of the model's time.
+    """
 
     problem: Problem
     epilogue: Epilogue
     occurrences: int = 1
+    is_alternative: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

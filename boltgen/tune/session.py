@@ -112,19 +112,29 @@ class SessionReport:
         """Time of all products as often as the model runs them, each by itself; None if one has
         no time.
         """
-        products = [each.total_us for each in self.results if isinstance(each.task, Task)]
+        products = [each.total_us for each in self.results if is_run(each.task)]
         totals = [total_us for total_us in products if total_us is not None]
         return sum(totals) if len(totals) == len(products) else None
 
 
+def is_run(task: AnyTask) -> bool:
+    """Whether a task is a product that the model runs by itself, as it is now."""
+    return isinstance(task, Task) and not task.is_alternative
+
+
 def distinct(tasks: Sequence[AnyTask]) -> tuple[AnyTask, ...]:
-    """The distinct tasks, each as often as all that equal it together."""
+    """The distinct tasks, each as often as all that equal it together.
+
+    What the model runs is no alternative to anything.
+    """
     merged: dict[tuple[AnyProblem, Epilogue], AnyTask] = {}
-    for task in tasks:
+    for task in sorted(tasks, key=lambda task: isinstance(task, Task) and task.is_alternative):
         key = (task.problem, task.epilogue)
         known = merged.get(key)
-        count = task.occurrences + (known.occurrences if known else 0)
-        merged[key] = replace(task, occurrences=count)
+        if known is None:
+            merged[key] = task
+        elif not is_run(known) or is_run(task):
+            merged[key] = replace(known, occurrences=known.occurrences + task.occurrences)
     return tuple(merged.values())
 
 
@@ -175,7 +185,8 @@ class Session:
         # Configurations of a problem are all of one kind, which only its launches know.
         self._known: dict[tuple[AnyProblem, Epilogue], dict[Any, Outcome]] = {}
         self._watch = ClockWatch()
-        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self._products}
+        self._run_products = tuple(task for task in self._products if is_run(task))
+        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self._run_products}
         self._totals_us: dict[tuple[AnyProblem, Epilogue], float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
@@ -204,10 +215,10 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
-            for result in map(self._result, self._products):
+            for result in map(self._result, self._run_products):
                 if result.total_us is not None:
                     self._totals_us[result.task.problem, result.task.epilogue] = result.total_us
-            self._observer.begin(self._budget, len(self._products))
+            self._observer.begin(self._budget, len(self._run_products))
             try:
                 yield from self._rounds()
             finally:

@@ -45,3 +45,4 @@ def test_a_model_of_odd_channel_counts(tmp_path: Path) -> None:
     kernels = [launch.kernel for launch in vgpu.launches()]
     assert "Interleave" in kernels[0], "one pass over the image: cast, transposed and padded"
     assert "transpose" not in " ".join(kernels)
+    assert sum("move_kernel" in kernel for kernel in kernels) == 3, "the image, and two results"

@@ -47,6 +47,7 @@ def test_the_numbers_are_right_and_the_checks_find_nothing(
     kernels = [launch.kernel for launch in vgpu.launches()]
     assert "Interleave" in kernels[0], "one pass over the image: cast, transposed and padded"
     assert "permute" not in " ".join(kernels)
+    assert sum("move_kernel" in kernel for kernel in kernels) == 3, "the image, and two results"
 
 
 def test_inspect_says_what_is_moved_and_padded(artifact: Artifact) -> None:
@@ -57,6 +58,7 @@ def test_inspect_says_what_is_moved_and_padded(artifact: Artifact) -> None:
         f"moves A from nchw_f32 of 3 channels to nhwc_f16 of 4: {pixels * (3 * 4 + 4 * 2)} bytes"
     )
     assert first.workspace_bytes >= pixels * 4 * 2
-    assert any(
-        line.startswith("conv2d: reads 13 channels as 16") for line in artifact.metadata.padding
-    )
+    said = artifact.metadata.padding
+    assert sum(line.startswith("conv2d: reads 13 channels as 16") for line in said) == 4
+    assert any("reads 19 channels and writes 3, as the model says" in line for line in said)
+    assert all(line.endswith("predicted by the analytical model") for line in said)

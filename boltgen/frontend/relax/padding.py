@@ -6,7 +6,8 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from boltgen.frontend.padding import Edit, edits, plan_padding
+from boltgen.frontend.padding import plan_padding
+from boltgen.frontend.padding_edits import Edit, edits
 from boltgen.frontend.relax.patterns import is_model
 from boltgen.frontend.relax.translate import Translation, translate
 from boltgen.ir.padding import PaddingCosts
@@ -24,7 +25,7 @@ def pad(module: tvm.IRModule, costs: PaddingCosts) -> tuple[tvm.IRModule, tuple[
             translation = translate(function)
             plan = plan_padding(translation.graph, costs)
             said += [padding.describe(translation.graph) for padding in plan]
-            if plan:
+            if any(padding.is_padded for padding in plan):
                 changed = edits(translation.graph, plan)
                 functions[gvar] = _Padder(translation, changed).run(gvar.name_hint, function)
     padded = tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)

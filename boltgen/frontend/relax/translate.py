@@ -90,6 +90,9 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
     "nn.conv2d": conv2d_attributes,
     "permute_dims": permute_dims_attributes,
     "nn.pad": pad_attributes,
+    **dict.fromkeys(
+        ("nn.max_pool2d", "nn.avg_pool2d"), lambda call: {"layout": str(call.attrs.layout)}
+    ),
     "nn.leakyrelu": lambda call: {"alpha": call.attrs.alpha},
     "nn.prelu": lambda call: {"axis": call.attrs.axis},
     "nn.softplus": lambda call: {"beta": call.attrs.beta},

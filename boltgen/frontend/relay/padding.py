@@ -8,7 +8,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from boltgen.frontend.padding import Edit, edits, plan_padding
+from boltgen.frontend.padding import plan_padding
+from boltgen.frontend.padding_edits import Edit, edits
 from boltgen.frontend.relay.patterns import is_model, with_parts
 from boltgen.frontend.relay.translate import Translation, expressions, is_dataflow, translate
 from boltgen.ir.padding import PaddingCosts
@@ -26,7 +27,7 @@ def pad(module: tvm.IRModule, costs: PaddingCosts) -> tuple[tvm.IRModule, tuple[
             translation = translate(function)
             plan = plan_padding(translation.graph, costs)
             said += [padding.describe(translation.graph) for padding in plan]
-            if plan:
+            if any(padding.is_padded for padding in plan):
                 functions[gvar] = _padded(function, translation, edits(translation.graph, plan))
     padded = tvm.IRModule(functions, module.type_definitions)
     return relay.transform.InferType()(padded), tuple(said)

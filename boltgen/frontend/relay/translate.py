@@ -106,6 +106,9 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, object]]] = {
     "nn.conv2d": conv2d_attributes,
     "permute_dims": lambda call: {"axes": transpose_axes(call)},
     "nn.pad": pad_attributes,
+    **dict.fromkeys(
+        ("nn.max_pool2d", "nn.avg_pool2d"), lambda call: {"layout": str(call.attrs.layout)}
+    ),
     "nn.leakyrelu": lambda call: {"alpha": float(call.attrs.alpha)},
     "nn.prelu": lambda call: {"axis": int(call.attrs.axis)},
     "clip": lambda call: {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)},
