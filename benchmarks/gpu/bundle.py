@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from boltgen.settings import Settings, settings_from
 from boltgen.space.library import Level
 
 MOST_BYTES = 60 << 20
+_KERNELS = "kernels"
 # Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
 # pure Python: whatever compiled parts they have are left out, and they do without.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
@@ -81,10 +83,10 @@ class _Packer:
             for path in sorted(source.rglob(pattern)):
                 self.write(f"{name}/{path.relative_to(source)}", path.read_bytes())
 
-    def write_library(self, path: Path) -> str:
+    def write_library(self, path: Path, arch: str) -> str:
         """Add a shared library, compressed; its name."""
         content = path.read_bytes()
-        name = f"kernels/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
+        name = f"{_KERNELS}/{arch}/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
         if name not in self.digests:
             self.write(name, lzma.compress(content, preset=6))
         return name
@@ -117,10 +119,14 @@ class _Packer:
         }
         (self.folder / "manifest.json").write_text(json.dumps(form, indent=1))
 
-    @property
-    def size_bytes(self) -> int:
-        """Of all files."""
-        return sum((self.folder / name).stat().st_size for name in self.digests)
+    def sizes_bytes(self) -> dict[str, int]:
+        """Of all files, by what they are part of: an arch's kernels, or what is in one folder."""
+        sizes: Counter[str] = Counter()
+        for name in self.digests:
+            folders = Path(name).parts[:-1]
+            part = "/".join(folders[: 2 if folders[:1] == (_KERNELS,) else 1]) or "single files"
+            sizes[part] += (self.folder / name).stat().st_size
+        return dict(sizes.most_common())
 
 
 def pack(
@@ -132,8 +138,8 @@ def pack(
     settings: Settings,
     jobs: int,
     reporter: Reporter,
-) -> int:
-    """Make a bundle in `folder`, in place of what is there; its size in bytes.
+) -> dict[str, int]:
+    """Make a bundle in `folder`, in place of what is there; its parts' sizes in bytes.
 
     Raises:
         BundleError: a kernel does not compile, or the bundle is larger than `MOST_BYTES`.
@@ -158,7 +164,7 @@ def pack(
             packer.note(ITEMS.format(arch=arch.name))
             libraries |= link_sources(wanted.sources, tools, cache, jobs=jobs, reporter=reporter)
             kernels = {
-                symbol: packer.write_library(libraries[symbol])
+                symbol: packer.write_library(libraries[symbol], arch.name)
                 for symbol in (*wanted.specs, *wanted.sources)
             }
             kernels |= _write_beyond(packer, wanted, tools)
@@ -168,16 +174,22 @@ def pack(
         for arch in arches:
             _record_outputs(packer, arch, settings, vgpu_libraries(settings, cache, reporter))
         packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
-        size = packer.size_bytes
-        if size > MOST_BYTES:
+        sizes = packer.sizes_bytes()
+        if sum(sizes.values()) > MOST_BYTES:
             raise BundleError(
-                f"the bundle has {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.1f}: give a "
-                "smaller --level, or fewer --arch"
+                f"the bundle is larger than {MOST_BYTES / 1e6:.1f} MB: give a smaller --level, or "
+                f"fewer --arch\n{size_table(sizes)}"
             )
         packer.folder.chmod(0o755)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(packer.folder, folder)
-    return size
+    return sizes
+
+
+def size_table(sizes: Mapping[str, int]) -> str:
+    """Sizes by part as a table in MB, with their sum."""
+    rows = [*sizes.items(), ("together", sum(sizes.values()))]
+    return "\n".join(f"  {part:20}{size / 1e6:8.2f} MB" for part, size in rows)
 
 
 def _write_beyond(packer: _Packer, wanted: Wanted, tools: Toolchain) -> dict[str, str]:
@@ -249,7 +261,7 @@ def main() -> int:
     options = parser.parse_args()
     settings = settings_from()
     try:
-        size = pack(
+        sizes = pack(
             options.out,
             [arch_named(name) for name in options.arch or ("sm_80", "sm_90")],
             quick=options.quick,
@@ -262,7 +274,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(
-        f"{options.out}: {size / 1e6:.1f} MB; on the GPU machine:\n"
+        f"{options.out}:\n{size_table(sizes)}\non the GPU machine:\n"
         "  python3 run_gpu_suite.py --slice 1/1 --minutes 8 --out results"
     )
     return 0

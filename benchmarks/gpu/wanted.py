@@ -45,7 +45,7 @@ from boltgen.space.legality import KernelTraits, extent_violations, kernel_trait
 from boltgen.space.library import Level, level_configs
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
-from tests.cases import KernelCase, batch_stride_cases, covering_cases, split_k_cases
+from tests.cases import KernelCase, all_cases, split_k_cases
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains
 
 # Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
@@ -53,6 +53,7 @@ _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _SANITIZED_EVERY = 12
+_FIRST_ARCHES = ("sm_75", "sm_80")
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
 # For people: these programs' tiles are in their sources.
 _ANY_CONFIG = Cutlass2Config(
@@ -335,6 +336,7 @@ def suspicions(wanted: Wanted) -> Iterator[Item]:
     b2b = "example 13 with more columns than its tile: runs, and is wrong"
     table = (
         ("wide_warp", "wide_warp", wide_warp, False, wide, Epilogue(), 1),
+        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, Epilogue(), 1),
         ("split_k_relu", "split_k_relu", split_k, False, deep, relu, 4),
         ("split_k_relu", "split_k_relu", "the same without split-K", True, deep, relu, 1),
         ("b2b", "b2b", b2b, False, replace(half, n=128), relu, 1),
@@ -362,25 +364,29 @@ def sanitized(found: Sequence[Item], every: int) -> Iterator[Item]:
 
 
 def cases_for(arch: Arch) -> list[KernelCase]:
-    """The test suite's kernels that run on `arch`: those of other generations are left out."""
-    instruction = Shape(*arch.mma_shapes[0])
+    """The test suite's kernels that run on `arch`, each once with each problem."""
     unique = {
-        replace(case.spec, arch=arch.name): case
-        for case in (*split_k_cases(), *batch_stride_cases()[:1], *covering_cases())
-        if case.spec.config.instruction == instruction
+        (replace(case.spec, arch=arch.name), case.problem, case.split_k): case
+        for case in all_cases()
+        if _runs_on(case.spec, arch)
     }
     return list(unique.values())
 
 
 def chain_cases_for(arch: Arch) -> list[ChainCase]:
-    """The test suite's back-to-back kernels that run on `arch`."""
-    instruction = Shape(*arch.mma_shapes[0])
+    """The test suite's back-to-back kernels that run on `arch`, each once with each chain."""
     unique = {
-        replace(case.spec, arch=arch.name): case
+        (replace(case.spec, arch=arch.name), case.chain): case
         for case in all_chain_cases()
-        if case.spec.config.instruction == instruction
+        if _runs_on(case.spec, arch)
     }
     return list(unique.values())
+
+
+def _runs_on(spec: AnyKernelSpec, arch: Arch) -> bool:
+    """Cases are of the first arch of a generation, but for those that try a later one."""
+    same_generation = spec.config.instruction == Shape(*arch.mma_shapes[0])
+    return same_generation and spec.arch in (arch.name, *_FIRST_ARCHES)
 
 
 def full_items(wanted: Wanted) -> tuple[Item, ...]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks.gpu.bundle import MOST_BYTES
+from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, Space, key_of, read_items
 from benchmarks.gpu.report import ReportError, make_report
 from benchmarks.gpu.torch_epilogue import evaluated
@@ -44,6 +44,15 @@ def test_a_bundle_is_whole_and_small(bundle: Path):
     assert sum((bundle / name).stat().st_size for name in there) < MOST_BYTES
 
 
+def test_what_takes_how_much_is_a_table():
+    table = size_table({"kernels/sm_80": 2_500_000, "sources": 40_000})
+    assert [line.split() for line in table.splitlines()] == [
+        ["kernels/sm_80", "2.50", "MB"],
+        ["sources", "0.04", "MB"],
+        ["together", "2.54", "MB"],
+    ]
+
+
 def test_every_item_of_a_bundle_is_measured(bundle: Path, slices: Path):
     """But those that need nvcc (`test_compiling`)."""
     items = read_items(bundle / ITEMS.format(arch="sm_80"))
@@ -64,6 +73,7 @@ def test_checks_and_suspicions_have_verdicts(slices: Path):
         "split-gemm2": "right",
         "b2b-rf-ragged": "right",
         "cutlass-wide_warp": "confirmed",
+        "cutlass-narrow_warp-control": "control right",
         "cutlass-split_k_relu": "confirmed",
         "cutlass-split_k_relu-control": "control right",
         "cutlass-b2b": "refuted",

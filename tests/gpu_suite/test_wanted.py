@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import shapes
-from benchmarks.gpu.items import Race, key_of, read_items, write_items
+from benchmarks.gpu.items import Check, Race, key_of, read_items, write_items
 from benchmarks.gpu.paper import RATIOS
 from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.space.config import Shape
 from boltgen.space.enumerate import enumerate_configs, legal_kernels
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level
+from tests.cases import all_cases
+from tests.chain_cases import all_chain_cases
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,27 @@ def test_every_product_has_kernels_in_the_bundle(wanted: Wanted, items):
         if isinstance(item, Race):
             assert item.product.choices
             assert all(choice.kernel in wanted.specs for choice in item.product.choices)
+
+
+def test_every_case_that_runs_on_the_arch_is_checked(items):
+    """Each kernel with each problem; operands of a batch are as the measuring lays them out."""
+    arch = arch_named("sm_90")
+    checked = {
+        (choice.kernel, item.product.problem, getattr(choice.config, "split_k", 1))
+        for item in items
+        if isinstance(item, Check)
+        for choice in item.product.choices
+    }
+    cases = [(case.spec, case.problem, case.split_k) for case in all_cases()]
+    cases += [(case.spec, case.chain, 1) for case in all_chain_cases()]
+    runs = {
+        (kernel_symbol(replace(spec, arch=arch.name)), problem, split_k)
+        for spec, problem, split_k in cases
+        if spec.config.instruction == Shape(*arch.mma_shapes[0])
+        if spec.arch in ("sm_80", "sm_90")
+    }
+    assert len(runs) > 150
+    assert checked == runs
 
 
 def test_section_tune_has_whole_spaces_in_parts():
