@@ -9,7 +9,8 @@ import math
 
 from onnx import ModelProto
 
-from models.onnx_graph import DType, GraphBuilder, RandomParameters, Tensor
+from models.onnx_graph import DType, GraphBuilder, Tensor
+from models.parameters import ParameterSource, RandomParameters
 
 HIDDEN = 768
 HEADS = 12
@@ -25,6 +26,7 @@ def bert_base(
     mask: bool = False,
     seed: int = 0,
     dtype: DType = "float32",
+    parameters: ParameterSource | None = None,
 ) -> ModelProto:
     """hidden_states and last_hidden_state: (batch, seq_len, 768); the embeddings are left out.
 
@@ -33,7 +35,7 @@ def bert_base(
     """
     if layers < 1:
         raise ValueError(f"bert_base needs at least 1 layer, got {layers}")
-    graph = GraphBuilder("bert_base", parameters=RandomParameters(seed), dtype=dtype)
+    graph = GraphBuilder("bert_base", parameters=parameters or RandomParameters(seed), dtype=dtype)
     x = graph.input("hidden_states", (batch, seq_len, HIDDEN))
     attention_mask = graph.input("attention_mask", (batch, 1, 1, seq_len)) if mask else None
     for index in range(layers):

@@ -1,14 +1,13 @@
 """A typed builder of static-shape ONNX graphs, and where their parameters come from.
 
-The model builders describe an architecture by calling `GraphBuilder`; a `ParameterSource` decides
-whether its tensors are random (`RandomParameters`) or trained (`TrainedParameters`).
+The model builders describe an architecture by calling `GraphBuilder`; a `ParameterSource` (see
+`models.parameters`) decides what its tensors hold.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -16,73 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from models.parameters import Distribution, Normal, ParameterSource, Shape, Uniform
+
 OPSET = 17
 IR_VERSION = 8  # the IR version that belongs to opset 17, so that older runtimes load the file
 
-Shape: TypeAlias = tuple[int, ...]
-FloatArray: TypeAlias = npt.NDArray[np.float32]
 DType: TypeAlias = Literal["float32", "float16"]
 
 _ELEMENT_TYPES: Mapping[str, int] = {
     "float32": TensorProto.FLOAT,
     "float16": TensorProto.FLOAT16,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normal:
-    """A normal distribution of parameters around `mean`."""
-
-    mean: float = 0.0
-    std: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uniform:
-    """A uniform distribution of parameters over [low, high)."""
-
-    low: float
-    high: float
-
-
-Distribution: TypeAlias = Normal | Uniform
-ParameterSource: TypeAlias = Callable[[str, Shape, Distribution], FloatArray]
-
-
-@dataclass(frozen=True, slots=True)
-class RandomParameters:
-    """Draws each tensor from its own generator, so no tensor depends on which others exist."""
-
-    seed: int
-
-    def __call__(self, name: str, shape: Shape, distribution: Distribution) -> FloatArray:
-        generator = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
-        match distribution:
-            case Normal(mean=mean, std=std):
-                values = generator.standard_normal(shape, dtype=np.float32)
-                values *= np.float32(std)
-                if mean:
-                    values += np.float32(mean)
-            case Uniform(low=low, high=high):
-                values = generator.random(shape, dtype=np.float32)
-                values *= np.float32(high - low)
-                values += np.float32(low)
-        return values
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedParameters:
-    """Looks each tensor up by name; the distribution is ignored."""
-
-    tensors: Mapping[str, FloatArray]
-
-    def __call__(self, name: str, shape: Shape, distribution: Distribution) -> FloatArray:
-        if name not in self.tensors:
-            raise ValueError(f"no trained tensor is named {name!r}, shape {shape}")
-        values = self.tensors[name]
-        if values.shape != shape:
-            raise ValueError(f"trained tensor {name!r} has shape {values.shape}, not {shape}")
-        return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from functools import partial
 
 from onnx import ModelProto
 
-from models.onnx_graph import DType, GraphBuilder, RandomParameters, Tensor
+from models.onnx_graph import DType, GraphBuilder, Tensor
+from models.parameters import ParameterSource, RandomParameters
 
 _RELU_GAIN = math.sqrt(2.0)  # makes up for the half of the mean square that ReLU removes
 
@@ -51,9 +52,10 @@ def _repvgg(
     classes: int = 1000,
     seed: int = 0,
     dtype: DType = "float32",
+    parameters: ParameterSource | None = None,
 ) -> ModelProto:
     """input: (batch, 3, image_size, image_size); logits: (batch, classes)."""
-    graph = GraphBuilder(variant.name, parameters=RandomParameters(seed), dtype=dtype)
+    graph = GraphBuilder(variant.name, parameters=parameters or RandomParameters(seed), dtype=dtype)
 
     def layer(x: Tensor, name: str, *, channels: int, kernel: int, stride: int) -> Tensor:
         y = graph.conv(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 from onnx import ModelProto
 
-from models.onnx_graph import DType, GraphBuilder, RandomParameters, Tensor, Uniform
+from models.onnx_graph import DType, GraphBuilder, Tensor
+from models.parameters import ParameterSource, RandomParameters, Uniform
 
 # Batch-norm scales by position, chosen so that the mean square stays near 1: sqrt(2) makes up for
 # the half that ReLU removes; residual branches are small so that 16 blocks do not add up.
@@ -42,38 +44,18 @@ RESNET18 = Variant(name="resnet18", block=Block.BASIC, depths=(2, 2, 2, 2))
 RESNET50 = Variant(name="resnet50", block=Block.BOTTLENECK, depths=(3, 4, 6, 3))
 
 
-def resnet18(
-    *,
-    batch: int = 1,
-    image_size: int = 224,
-    classes: int = 1000,
-    seed: int = 0,
-    dtype: DType = "float32",
-) -> ModelProto:
-    """input: (batch, 3, image_size, image_size); logits: (batch, classes)."""
-    return _resnet(
-        RESNET18, batch=batch, image_size=image_size, classes=classes, seed=seed, dtype=dtype
-    )
-
-
-def resnet50(
-    *,
-    batch: int = 1,
-    image_size: int = 224,
-    classes: int = 1000,
-    seed: int = 0,
-    dtype: DType = "float32",
-) -> ModelProto:
-    """input: (batch, 3, image_size, image_size); logits: (batch, classes)."""
-    return _resnet(
-        RESNET50, batch=batch, image_size=image_size, classes=classes, seed=seed, dtype=dtype
-    )
-
-
 def _resnet(
-    variant: Variant, *, batch: int, image_size: int, classes: int, seed: int, dtype: DType
+    variant: Variant,
+    *,
+    batch: int = 1,
+    image_size: int = 224,
+    classes: int = 1000,
+    seed: int = 0,
+    dtype: DType = "float32",
+    parameters: ParameterSource | None = None,
 ) -> ModelProto:
-    graph = GraphBuilder(variant.name, parameters=RandomParameters(seed), dtype=dtype)
+    """input: (batch, 3, image_size, image_size); logits: (batch, classes)."""
+    graph = GraphBuilder(variant.name, parameters=parameters or RandomParameters(seed), dtype=dtype)
     x = graph.input("input", (batch, 3, image_size, image_size))
     x = graph.conv(x, "conv1", channels=64, kernel=7, stride=2, padding=3, bias=False)
     x = graph.relu(graph.batch_norm(x, "bn1", scale=_BEFORE_RELU), "relu")
@@ -128,3 +110,7 @@ def _residual_block(
         )
         shortcut = graph.batch_norm(shortcut, f"{name}.downsample.1", scale=_SHORTCUT)
     return graph.relu(graph.add(y, shortcut, f"{name}.add"), f"{name}.relu")
+
+
+resnet18 = partial(_resnet, RESNET18)
+resnet50 = partial(_resnet, RESNET50)

@@ -25,7 +25,7 @@ from models.digits import BATCH, HELDOUT_PATH, MODEL_PATH, Heldout
 from models.digits.network import IMAGE_SIZE, deploy_graph
 from models.digits.training_form import DigitsNetwork, reparameterised
 from models.fp16 import rounded_to_fp16
-from models.onnx_graph import TrainedParameters
+from models.parameters import TrainedParameters
 
 HELDOUT_IMAGES = 360
 TRAIN_BATCH = 64

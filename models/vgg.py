@@ -9,7 +9,8 @@ import math
 
 from onnx import ModelProto
 
-from models.onnx_graph import DType, GraphBuilder, RandomParameters
+from models.onnx_graph import DType, GraphBuilder
+from models.parameters import ParameterSource, RandomParameters
 
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 _DENSE_FEATURES = (4096, 4096)
@@ -24,6 +25,7 @@ def vgg16(
     classes: int = 1000,
     seed: int = 0,
     dtype: DType = "float32",
+    parameters: ParameterSource | None = None,
 ) -> ModelProto:
     """input: (batch, 3, image_size, image_size); logits: (batch, classes).
 
@@ -31,7 +33,7 @@ def vgg16(
     """
     if image_size % 32:
         raise ValueError(f"vgg16 halves the image five times: {image_size} is no multiple of 32")
-    graph = GraphBuilder("vgg16", parameters=RandomParameters(seed), dtype=dtype)
+    graph = GraphBuilder("vgg16", parameters=parameters or RandomParameters(seed), dtype=dtype)
     x = graph.input("input", (batch, 3, image_size, image_size))
     gain = 1.0
     for stage, widths in enumerate(_STAGES, start=1):

@@ -18,7 +18,8 @@ from boltgen.space.library import Level
 from boltgen.stored import database_path
 from boltgen.tune.outcome import Timing
 from boltgen.tune.session import SessionOptions
-from models.onnx_graph import GraphBuilder, RandomParameters
+from models.onnx_graph import GraphBuilder
+from models.parameters import RandomParameters
 
 
 @pytest.fixture(scope="module")

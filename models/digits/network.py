@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from models.onnx_graph import DType, GraphBuilder, ParameterSource
+from models.onnx_graph import DType, GraphBuilder
+from models.parameters import ParameterSource
 
 IMAGE_SIZE = 16
 CLASSES = 10

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.digits.network import CLASSES, HEAD_FEATURES, STAGES, Stage
-from models.onnx_graph import FloatArray
+from models.parameters import FloatArray
 
 
 class NormalisedConv(nn.Module):

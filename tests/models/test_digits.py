@@ -10,7 +10,7 @@ import pytest
 from models.digits import BATCH, MODEL_PATH, Heldout, load_heldout, load_model
 from models.digits.network import deploy_graph
 from models.fp16 import rounded_to_fp16
-from models.onnx_graph import RandomParameters, TrainedParameters
+from models.parameters import RandomParameters, TrainedParameters
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from models.fp16 import rounded_to_fp16
-from models.onnx_graph import GraphBuilder, RandomParameters
+from models.onnx_graph import GraphBuilder
+from models.parameters import RandomParameters
 
 
 def _to_half(values: np.ndarray) -> np.ndarray:

@@ -5,15 +5,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from models.onnx_graph import (
-    GraphBuilder,
-    Normal,
-    RandomParameters,
-    TrainedParameters,
-    Uniform,
-    _taps_inside,
-    parameter_count,
-)
+from models.onnx_graph import GraphBuilder, _taps_inside, parameter_count
+from models.parameters import RandomParameters, Uniform
 
 
 def _conv_weight(model: onnx.ModelProto) -> np.ndarray:
@@ -27,31 +20,6 @@ def _one_conv(image_size: int = 8, dtype: str = "float32", channels: int = 8) ->
     x = graph.conv(x, "conv", channels=channels, kernel=3, padding=1)
     graph.output(graph.relu(x, "relu"), "result")
     return graph.build()
-
-
-def test_random_parameters_repeat_and_depend_on_seed_and_name() -> None:
-    distribution = Normal(std=2.0)
-    first = RandomParameters(1)("a", (1000,), distribution)
-    assert np.array_equal(first, RandomParameters(1)("a", (1000,), distribution))
-    assert not np.array_equal(first, RandomParameters(2)("a", (1000,), distribution))
-    assert not np.array_equal(first, RandomParameters(1)("b", (1000,), distribution))
-    assert first.dtype == np.float32
-    assert first.std() == pytest.approx(2.0, rel=0.1)
-
-
-def test_uniform_parameters_stay_in_their_range() -> None:
-    values = RandomParameters(0)("a", (1000,), Uniform(low=0.8, high=1.2))
-    assert 0.8 <= values.min() < 0.81
-    assert 1.19 < values.max() <= 1.2
-
-
-def test_trained_parameters_name_what_is_missing_or_misshapen() -> None:
-    source = TrainedParameters({"a": np.zeros((2, 3), np.float32)})
-    assert source("a", (2, 3), Normal(std=1.0)).shape == (2, 3)
-    with pytest.raises(ValueError, match=r"'b', shape \(2, 3\)"):
-        source("b", (2, 3), Normal(std=1.0))
-    with pytest.raises(ValueError, match=r"'a' has shape \(2, 3\), not \(3, 2\)"):
-        source("a", (3, 2), Normal(std=1.0))
 
 
 def test_output_takes_the_given_name() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import boltgen
 from boltgen.runtime.artifact import Artifact
-from models.onnx_graph import GraphBuilder, RandomParameters
+from models.onnx_graph import GraphBuilder
+from models.parameters import RandomParameters
 
 EPS_F16 = 2.0**-11
 SHAPE = (2, 16, 14, 14)
