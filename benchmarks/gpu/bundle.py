@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.gpu.checks import OUTPUTS, WRONG
-from benchmarks.gpu.items import ITEMS, KERNELS, SOURCE, SOURCE_HEADERS, write_items
+from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
 from benchmarks.gpu.kernels import (
     BundleError,
     beyond_sources,
@@ -31,10 +31,19 @@ from benchmarks.gpu.kernels import (
     included_headers,
     link_sources,
 )
+from benchmarks.gpu.models_run import RUNTIME
 from benchmarks.gpu.results import read_form
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
-from benchmarks.gpu.wanted import Wanted, full_items, quick_items, quick_wanted
+from benchmarks.gpu.tvm_runtime import LIBRARIES
+from benchmarks.gpu.wanted import (
+    MODEL_ALONE,
+    MODEL_OURS,
+    Wanted,
+    full_items,
+    quick_items,
+    quick_wanted,
+)
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library import toolchain_text
@@ -109,6 +118,13 @@ class _Packer:
                 archive.addfile(about, io.BytesIO(content))
         self.note(name)
 
+    def write_packed(self, path: Path) -> str:
+        """Add a shared library that is compressed already; its name."""
+        content = path.read_bytes()
+        name = f"kernels/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
+        self.write(name, content)
+        return name
+
     def write_manifest(self, arches: Sequence[str], toolchain: str) -> None:
         """Say what the bundle holds."""
         form = {
@@ -145,6 +161,8 @@ def pack(
         BundleError: a kernel does not compile, or the bundle is larger than `MOST_BYTES`.
         BoltgenError: a compiler is missing, or the cache cannot be used.
     """
+    from benchmarks.gpu.model_build import build_model  # noqa: PLC0415 (TVM takes seconds to load)
+
     tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
@@ -168,6 +186,13 @@ def pack(
                 for symbol in (*wanted.specs, *wanted.sources)
             }
             kernels |= _write_beyond(packer, wanted, tools)
+            for model, shape in wanted.models.items():
+                built = build_model(
+                    shape, arch, tools, cache, settings=settings, jobs=jobs, reporter=reporter
+                )
+                kernels[MODEL_OURS.format(name=model)] = packer.write_packed(built.ours)
+                kernels[MODEL_ALONE.format(name=model)] = packer.write_packed(built.alone)
+                packer.write(RECIPE.format(arch=arch.name, name=model), built.recipe.read_bytes())
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
         packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
@@ -232,7 +257,13 @@ def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Repor
     profiler = profiler_library(tools, cache, reporter)
     packer.write(LIBRARY, profiler.read_bytes())
     packer.write(tools.nvcc.runtime.name, tools.nvcc.runtime.read_bytes())
+    for name in LIBRARIES:
+        package = _package("tvm_ffi" if "ffi" in name else "tvm")
+        content = (package / "lib" / name).read_bytes()
+        packer.write(RUNTIME.format(name=name), lzma.compress(content))
     packer.write(_ENTRY, (_SUITE / _ENTRY).read_bytes())
+    packer.write("models/__init__.py", b"")
+    packer.write("models/parameters.py", (_ROOT / "models" / "parameters.py").read_bytes())
     packer.write("benchmarks/__init__.py", b"")
     packer.write_tree(_SUITE, "benchmarks/gpu")
     for name in _MODULES:
@@ -240,10 +271,15 @@ def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Repor
     for name in _SOURCES:
         packer.write_tree(_ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
     for name in _PACKAGES:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise BundleError(f"the package {name} is not installed; install boltgen again")
-        packer.write_tree(Path(spec.origin).parent, f"{PACKAGES}/{name}")
+        packer.write_tree(_package(name), f"{PACKAGES}/{name}")
+
+
+def _package(name: str) -> Path:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise BundleError(f"the package {name} is not installed; install boltgen again")
+    return Path(spec.origin).parent
 
 
 def _commit() -> str:

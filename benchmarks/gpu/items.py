@@ -18,8 +18,8 @@ from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig
 from boltgen.tune.json_form import decode, encode
 
-# By arch: the items; and of each kernel's symbol the file that holds it.
-ITEMS, KERNELS = "items-{arch}.json.xz", "kernels-{arch}.json"
+# By arch: the items; of each kernel's symbol the file that holds it; how a model was made.
+ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"
 # What ends the name of a file that holds only the source of kernels, and the headers of all these.
 SOURCE, SOURCE_HEADERS = ".cu.xz", "sources/headers.tar.xz"
 
@@ -160,8 +160,25 @@ class Copy:
     kernel: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeModel:
+    """A model against TVM without boltgen, and against PyTorch (section models).
+
+    `model` is a name of `models.MODELS`, and takes FP16 of `input_shape`. `ours` and `alone` are
+    names of libraries among the kernels; `recipe` is the file that says how parameters are made.
+    """
+
+    section: str
+    name: str
+    model: str
+    input_shape: tuple[int, ...]
+    ours: str
+    alone: str
+    recipe: str
+
+
 Item: TypeAlias = (
-    Race | Space | Check | Suspicion | Sanitized | Fusion | BackToBack | Padding | Copy
+    Race | Space | Check | Suspicion | Sanitized | Fusion | BackToBack | Padding | Copy | WholeModel
 )
 
 

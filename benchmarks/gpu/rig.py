@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.gpu.compiling import SourceCompiler
 from benchmarks.gpu.items import SOURCE, Choice, Product
 from benchmarks.gpu.timing import Turns, time_in_turn
+from benchmarks.gpu.tvm_runtime import TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Vendor
 from boltgen.measure.native import Plan, Profiler
 from boltgen.measure.protocol import Policy, Request, Setup
@@ -99,7 +100,8 @@ class Launched:
 class Rig:
     """The device of this process, and where each kernel's file is in the bundle.
 
-    `vendor` is None where there is no PyTorch to compare with, `compiler` where there is no nvcc.
+    `vendor` is None where there is no PyTorch to compare with, `compiler` where there is no nvcc,
+    `tvm` until a model is run.
     """
 
     bundle: Path
@@ -113,6 +115,7 @@ class Rig:
     runtime: ctypes.CDLL
     compiler: SourceCompiler | None = None
     scratch: tuple[int, int] = (0, 0)
+    tvm: TvmRuntime | None = None
     _unpacked: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
     _places: list[Workplace] = field(default_factory=list)
 
@@ -128,6 +131,10 @@ class Rig:
             if self.compiler is None:
                 raise UnusableError(f"{symbol} is not compiled: there is no nvcc")
             return str(self.compiler.library(name))
+        return self.unpacked(name)
+
+    def unpacked(self, name: str) -> str:
+        """The path of a file that is compressed in the bundle, unpacked."""
         path = Path(self._unpacked.name) / Path(name).name.removesuffix(PACKED)
         if not path.is_file():
             path.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))

@@ -7,7 +7,7 @@ Llama's: Touvron et al., 2023, table 2 (4096, 11008) and Llama 3, 2024, table 3 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
@@ -74,6 +74,37 @@ MOVES = (
     Move(source=NHWC_F16, target=NHWC_F16),
     Move(source=NHWC_F16, target=_NCHW_F32),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A model of `models.MODELS` with its builder's options, and what it takes, in FP16."""
+
+    model: str
+    options: tuple[tuple[str, int], ...]
+    input_shape: tuple[int, ...]
+
+
+def image_model(model: str, batch: int, image_size: int = 224) -> ModelShape:
+    """A model of images, (batch, 3, image_size, image_size)."""
+    options = (("batch", batch), ("image_size", image_size))
+    return ModelShape(model=model, options=options, input_shape=(batch, 3, image_size, image_size))
+
+
+def sequence_model(model: str, batch: int, seq_len: int = 40, layers: int = 12) -> ModelShape:
+    """A model of hidden states, (batch, seq_len, 768)."""
+    options = (("batch", batch), ("seq_len", seq_len), ("layers", layers))
+    return ModelShape(model=model, options=options, input_shape=(batch, seq_len, 768))
+
+
+def models() -> dict[str, ModelShape]:
+    """Section models, by name; BERT's sequences are as long as figure 8's."""
+    found = {}
+    for batch in (1, BATCH):
+        for model in ("resnet50", "vgg16", "repvgg_a0", "repvggaug_a0"):
+            found[f"{model}-b{batch}"] = image_model(model, batch)
+        found[f"bert_base-b{batch}"] = sequence_model("bert_base", batch)
+    return found
 
 
 def gemm(m: int, n: int, k: int) -> Gemm:

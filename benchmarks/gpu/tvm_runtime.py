@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # In the order in which they are loaded: each needs those before it, and libcudart.so.13.
-FFI_LIBRARY = "libtvm_ffi.so"
-RUNTIME_LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
+LIBRARIES = ("libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_cuda.so")
 
 # TVMFFITypeIndex.
 _NONE, _INT, _BOOL, _TENSOR_VIEW, _TEXT = 0, 1, 2, 7, 8
@@ -122,7 +121,7 @@ class _Function(_Handle):
 
 
 class TvmRuntime:
-    """TVM's runtime from the libraries in `folder`, in this process.
+    """TVM's runtime from `libraries`, those of `LIBRARIES` in that order, in this process.
 
     CUDA's driver and runtime must be in the process, or be found by the linker.
 
@@ -130,9 +129,8 @@ class TvmRuntime:
         TvmError: a library is missing or cannot be loaded.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._ffi = _loaded(folder / FFI_LIBRARY)
-        self._libraries = [_loaded(folder / name) for name in RUNTIME_LIBRARIES]
+    def __init__(self, libraries: Sequence[Path]) -> None:
+        self._ffi, *_ = [_loaded(path) for path in libraries]
         self._ffi.TVMFFIObjectDecRef.argtypes = (ctypes.c_void_p,)
         self._ffi.TVMFFIFunctionCall.argtypes = (
             ctypes.c_void_p,

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.gpu import shapes
 from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
+    RECIPE,
     BackToBack,
     Check,
     Choice,
@@ -26,8 +27,10 @@ from benchmarks.gpu.items import (
     Sanitized,
     Space,
     Suspicion,
+    WholeModel,
     key_of,
 )
+from benchmarks.gpu.shapes import ModelShape
 from boltgen.arch import Arch
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
@@ -54,6 +57,8 @@ _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 _PART = 64
 _SANITIZED_EVERY = 12
 _FIRST_ARCHES = ("sm_75", "sm_80")
+# Names of a model's libraries, beside those of kernels.
+MODEL_OURS, MODEL_ALONE = "model_{name}", "model_{name}_tvm_alone"
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
 # For people: these programs' tiles are in their sources.
 _ANY_CONFIG = Cutlass2Config(
@@ -77,6 +82,7 @@ class Wanted:
     most_beyond: int | None = None
     specs: dict[str, AnyKernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
+    models: dict[str, ModelShape] = field(default_factory=dict)
     beyond: dict[str, KernelSpec] = field(default_factory=dict)
     _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
         default_factory=dict
@@ -316,6 +322,21 @@ def copies(wanted: Wanted, sizes: Sequence[tuple[int, int, int, int]]) -> Iterat
         )
 
 
+def models(wanted: Wanted, shapes: Mapping[str, ModelShape]) -> Iterator[Item]:
+    """Section models."""
+    for name, shape in shapes.items():
+        wanted.models[name] = shape
+        yield WholeModel(
+            section="models",
+            name=name,
+            model=shape.model,
+            input_shape=shape.input_shape,
+            ours=MODEL_OURS.format(name=name),
+            alone=MODEL_ALONE.format(name=name),
+            recipe=RECIPE.format(arch=wanted.arch.name, name=name),
+        )
+
+
 def checks(wanted: Wanted, cases: Iterable[KernelCase]) -> Iterator[Item]:
     """Section check: kernels of the test suite, for `wanted.arch`."""
     for case in cases:
@@ -410,6 +431,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *paddings(wanted, shapes.unaligned()),
         *copies(wanted, shapes.MOVED),
         *spaces(wanted, problems),
+        *models(wanted, shapes.models()),
     )
 
 
@@ -434,4 +456,5 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *back_to_back(wanted, {"gemm": chains[0].chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         next(copies(wanted, ((2, 64, 3, 8),))),
+        *models(wanted, {"repvgg_a0-small": shapes.image_model("repvgg_a0", 1, 32)}),
     )

@@ -39,9 +39,11 @@ from benchmarks.gpu.items import (
     Sanitized,
     Space,
     Suspicion,
+    WholeModel,
     key_of,
     read_items,
 )
+from benchmarks.gpu.models_run import run_model
 from benchmarks.gpu.races import run_race, run_space
 from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
 from benchmarks.gpu.rig import FatalError, Rig, UnusableError
@@ -78,6 +80,7 @@ _RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
     Check: run_check,
     Suspicion: run_suspicion,
     Sanitized: run_sanitized,
+    WholeModel: run_model,
 }
 
 

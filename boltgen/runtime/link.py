@@ -37,9 +37,15 @@ WARP_SIZE = 32
 
 
 def build_library(
-    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
+    module: tvm.IRModule,
+    arch: Arch,
+    tools: Toolchain,
+    cache: Cache,
+    pipeline: tvm.transform.Pass | str = "default",
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
     """Compile `module` with TVM; also the CUDA sources that it generated for the rest.
+
+    `pipeline` is what lowers Relax: the target's by default.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
@@ -48,7 +54,8 @@ def build_library(
     compiler = CudaCompiler(arch, tools, cache)
     registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
     with compiler.installed(compiler.compile, *registry), target:
-        return tvm.compile(module, target=target), compiler.sources
+        executable = tvm.compile(module, target=target, relax_pipeline=pipeline)
+        return executable, compiler.sources
 
 
 def export_library(executable: tvm.runtime.Executable, output: Path, tools: Toolchain) -> Path:

@@ -66,11 +66,12 @@ def model_key(
         measurements,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
-        _own_code(),
+        own_code(),
     )
 
 
-def _own_code() -> str:
+def own_code() -> str:
+    """A digest of boltgen's code and templates."""
     folders = (Path(__file__).resolve().parent.parent, resource_dir("templates"))
     state = hashlib.sha256()
     for folder in folders:

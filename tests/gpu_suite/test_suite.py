@@ -129,6 +129,15 @@ def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_models_output_is_that_of_fp32(slices: Path):
+    """PyTorch's, on the CPU here: the suite itself fails an item that is further away."""
+    for key, item in results(slices).items():
+        if key.startswith("models/"):
+            assert 0.0 < item["errors"]["boltgen"] < item["error_bound"] / 2
+            assert item["columns"].keys() == {"boltgen", "boltgen_launched", "tvm"}
+            assert item["ratios"]["tvm"]["verdict"] == "faster"
+
+
 def test_a_slice_goes_on_where_it_was(bundle: Path, slices: Path, tmp_path: Path):
     shutil.copytree(slices, tmp_path / "out")
     path = tmp_path / "out" / "slice-1-of-2.json"

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 import torch
 
+from benchmarks.gpu.models_run import TorchModel, parameters
 from benchmarks.gpu.torch_models import torch_model
 from models import build
 from models.parameters import PeriodicParameters, periodic
@@ -33,3 +34,18 @@ def test_a_model_of_pytorchs_is_the_onnx_model(name: str):
         found = torch_model(name, parameters)(torch.from_numpy(x)).numpy()
     # FP32 both: sums in another order, and folded batch norms, through some fifty layers.
     assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_pytorchs_halves_and_reference_run_on_the_cpu():
+    recipe = {"parameters": {"linear.weight": [[10, 48], 0.0, 0.14], "linear.bias": [[10], 0, 0]}}
+    shapes = {"stage0.0.conv.weight": [48, 3, 3, 3], "stage0.0.conv.bias": [48]}
+    recipe["parameters"] |= {name: [shape, 0.0, 0.2] for name, shape in shapes.items()}
+    x = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float16)
+    model = TorchModel("repvgg_a0", parameters(recipe), x, "cpu")
+    reference = model.reference()
+    with torch.no_grad():
+        half = model.half()(model.x)
+    assert half.dtype is torch.float16
+    # A convolution and a dense layer, and a mean between them, rounded to FP16 each.
+    assert np.linalg.norm(half.numpy() - reference) <= 3 * 2.0**-10 * np.linalg.norm(reference)
+    assert model.x.is_contiguous(memory_format=torch.channels_last)
