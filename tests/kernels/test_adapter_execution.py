@@ -235,6 +235,37 @@ def test_a_slice_that_begins_at_a_vector_is_read_from_there(
         np.testing.assert_array_equal(moved[-1].numpy(), expected)
 
 
+@pytest.mark.parametrize("name", ["moved", "padded"])
+@pytest.mark.parametrize("offset", [16, 2])
+@pytest.mark.parametrize("index", [1, 4], ids=["A", "D"])
+def test_what_is_moved_may_begin_at_a_vector_and_nowhere_else(
+    name: str, offset: int, index: int, regions: Regions, rng: np.random.Generator
+) -> None:
+    arrays = _arguments(LAUNCHES[name], rng)
+    for at, move in zip((1, 4), LAUNCHES[name].memory.moves, strict=True):
+        channels = move.source_channels if at == 1 else move.target_channels
+        shape = (1, channels, 9, 7) if name == "moved" else (70, channels)
+        dtype = np.float32 if name == "moved" else np.float16
+        arrays[at] = rng.uniform(-1, 1, shape).astype(dtype)
+    tensors = [regions.tensor(array, regions.gpu) for array in arrays]
+    regions(name, *tensors)
+    expected = tensors[4].numpy()
+    array = arrays[index]
+    before = np.full(offset, 0xFF, np.uint8)
+    memory = regions.tensor(np.append(before, array.view(np.uint8).reshape(-1)), regions.gpu)
+    view = memory._create_view(array.shape, str(array.dtype), relative_byte_offset=offset)
+    tensors[index] = view
+    if offset == 2:
+        role = "source" if index == 1 else "target"
+        with pytest.raises(
+            Exception, match=rf"boltgen region {name} .*: {role} is at .* needs 16-byte alignment"
+        ):
+            regions(name, *tensors)
+        return
+    regions(name, *tensors)
+    np.testing.assert_array_equal(tensors[4].numpy(), expected)
+
+
 def test_the_planned_workspace_is_what_the_kernel_asks_for(
     regions: Regions, rng: np.random.Generator
 ) -> None:

@@ -73,20 +73,19 @@ struct NchwToNhwc {
   static int launch(boltgen_move_args const& args, boltgen_status* status) {
     switch (args.target_c) {
       case 4:
-        return pixelwise<4>(args, status);
+        return args.pixels % 2 == 0 ? pixelwise<Interleave<In, 4, 2>>(args, status)
+                                    : pixelwise<Interleave<In, 4, 1>>(args, status);
       case 8:
-        return pixelwise<8>(args, status);
+        return pixelwise<Interleave<In, 8, 1>>(args, status);
       default:
         return launch_transpose<In, TransposeToNhwc>(args, args.target_c, status);
     }
   }
 
  private:
-  template <int kChannels>
+  template <typename Body>
   static int pixelwise(boltgen_move_args const& args, boltgen_status* status) {
-    unsigned const blocks = unsigned((args.pixels + kMoveThreads - 1) / kMoveThreads);
-    return launch_move(move_kernel<Interleave<In, kChannels>>, dim3(blocks, 1, unsigned(args.n)), 0,
-                       args, status, args);
+    return launch_move(move_kernel<Body>, Body::grid(args), 0, args, status, args);
   }
 };
 

@@ -175,21 +175,33 @@ struct TransposeToNchw : Transpose<Pixels, kPixelVector, kChannelVector> {
 };
 
 /// (n, c, pixels) to (n, pixels, kChannels), for the three or four channels of an image: a thread
-/// makes a pixel, so that neighbours read and write neighbours without shared memory.
-template <typename In, int kChannels>
+/// makes `kPixels` pixels in one access, so that neighbours read and write neighbours without
+/// shared memory.
+template <typename In, int kChannels, int kPixels>
 struct Interleave {
+  static dim3 grid(boltgen_move_args const& args) {
+    int const threads = args.pixels / kPixels;
+    return dim3((threads + kMoveThreads - 1) / kMoveThreads, 1, args.n);
+  }
+
   __device__ static void run(boltgen_move_args const& args) {
-    int64_t const pixel = int64_t(blockIdx.x) * kMoveThreads + threadIdx.x;
+    int64_t const pixel = (int64_t(blockIdx.x) * kMoveThreads + threadIdx.x) * kPixels;
     if (pixel >= args.pixels) {
       return;
     }
-    Vector<Half, kChannels> made;
+    Vector<Half, kChannels * kPixels> made;
     In const* const source =
         static_cast<In const*>(args.source) + int64_t(blockIdx.z) * args.source_c * args.pixels;
 #pragma unroll
     for (int channel = 0; channel < kChannels; ++channel) {
-      bool const inside = channel < args.source_c;
-      made.set(channel, inside ? to_half(source[channel * int64_t(args.pixels) + pixel]) : Half(0));
+      if (channel < args.source_c) {
+        auto const plane = source + channel * int64_t(args.pixels);
+        auto const vector = Vector<In, kPixels>::load(plane + pixel);
+#pragma unroll
+        for (int i = 0; i < kPixels; ++i) {
+          made.set(i * kChannels + channel, to_half(vector.get(i)));
+        }
+      }
     }
     made.store_global(static_cast<Half*>(args.target) +
                       (int64_t(blockIdx.z) * args.pixels + pixel) * kChannels);
