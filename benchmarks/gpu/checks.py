@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,15 @@ def _limit(problem: Problem) -> float:
 
 def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
     """The output of one launch into poisoned memory."""
-    output = np.empty(output_shape(problem), problem.out_dtype.value)
+    shape, dtype = output_shape(problem), problem.out_dtype
     first = prepared.arguments[0]
-    rig.profiler.poison(first.d, output.nbytes)
+    rig.profiler.poison(first.d, prod(shape) * dtype.size_bytes)
     sampler = rig.in_turn([prepared], _ONE_LAUNCH_US)
     try:
         sampler.sample_us(1)
     finally:
         sampler.close()
-    rig.profiler.copy(output.ctypes.data, first.d, output.nbytes)
-    return output
+    return rig.download(first.d, shape, dtype.value)
 
 
 def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> dict[str, Any] | None:
@@ -170,7 +169,8 @@ def _expected(
             result = rig.vendor.reference(layer.problem, layer.epilogue, [*before, *there])
             before = [result.half()]
         else:
-            a, b, *operands = (*before, *(_download(rig, one) for one in row))
+            here = [rig.download(x.address, x.shape, x.tensor.dtype.value) for x in row]
+            a, b, *operands = (*before, *here)
             result = run(layer.problem, layer.epilogue, a, b, operands)
             before = [result.astype(np.float16)]
     array = result.cpu().numpy() if rig.vendor else result
@@ -183,12 +183,6 @@ def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
     if load.kind is LoadKind.TENSOR:
         return output
     return span[-1:] if load.kind is LoadKind.ROW else (int(np.prod(span[:-1])),)
-
-
-def _download(rig: Rig, one: _Placed) -> NDArray[Any]:
-    array = np.empty(one.shape, one.tensor.dtype.value)
-    rig.profiler.copy(array.ctypes.data, one.address, array.nbytes)
-    return array
 
 
 def run_suspicion(rig: Rig, item: Suspicion) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sections epilogue, padding and copy: what fusing, padding and moving gain and cost."""
+"""Sections epilogue, b2b and copy: what fusing gains, and what moving costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.elementwise import ElementwiseArgs
-from benchmarks.gpu.items import BackToBack, Copy, Fusion, Padding
+from benchmarks.gpu.items import BackToBack, Copy, Fusion
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import compare
 from boltgen.ir.chain import AnyProblem
@@ -48,7 +48,7 @@ def run_fusion(rig: Rig, item: Fusion) -> dict[str, Any]:
     }
     for sampler in samplers.values():
         sampler.sample_us(1)
-    _same_result(rig, output_shape(problem), fused, product)
+    same_result(rig, output_shape(problem), fused, product)
     launches = samplers["boltgen"].launches
     theirs, errors = rig.beside(
         rig.vendor.fused(problem, item.activation, launches) if rig.vendor else {}
@@ -118,60 +118,14 @@ def _elementwise(rig: Rig, item: Fusion, product: Prepared, fused: Prepared) -> 
     return Step(rig.entry(item.elementwise), arguments)
 
 
-def _same_result(rig: Rig, shape: tuple[int, ...], fused: Prepared, unfused: Prepared) -> None:
+def same_result(rig: Rig, shape: tuple[int, ...], fused: Prepared, unfused: Prepared) -> None:
     """Raises UnusableError where the two differ by more than a rounding."""
-    one, other = (download(rig, step.arguments[0].d, shape) for step in (fused, unfused))
+    one, other = (
+        rig.download(step.arguments[0].d, shape).astype(np.float32) for step in (fused, unfused)
+    )
     difference = np.linalg.norm(one - other) / np.linalg.norm(one)
     if not difference <= _MOST_DIFFERENCE:
-        raise UnusableError(f"fused and unfused results differ by {difference:.2g} of their norm")
-
-
-def download(rig: Rig, address: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """An FP16 tensor of the device, in FP32."""
-    array = np.empty(shape, np.float16)
-    rig.profiler.copy(array.ctypes.data, address, array.nbytes)
-    return array.astype(np.float32)
-
-
-def run_padding(rig: Rig, item: Padding) -> dict[str, Any]:
-    """Padded with its copy, unpadded, and padded without the copy."""
-    bare, bare_once = rig.best(item.unpadded, place=0)
-    choice, once = rig.best(item.padded, place=1)
-    unpadded = rig.prepared(item.unpadded, bare, place=0)
-    padded = rig.prepared(item.padded, choice, place=1)
-    narrow, wide = item.unpadded.problem, item.padded.problem
-    if not isinstance(narrow, Conv2d) or not isinstance(wide, Conv2d):
-        raise UnusableError("only convolutions are padded here")
-    arguments = [
-        MoveArgs(
-            n=narrow.n,
-            pixels=narrow.h * narrow.w,
-            source_c=narrow.c,
-            target_c=wide.c,
-            source=source.a,
-            target=target.a,
-            stream=rig.profiler.device.stream,
-        )
-        for source, target in zip(unpadded.arguments, padded.arguments, strict=False)
-    ]
-    move = Step(rig.entry(item.move), arguments)
-    once_us = bare_once.median_us + once.median_us
-    timed = rig.timed(
-        {
-            "boltgen": rig.in_turn([move, padded], once_us),
-            "unpadded": rig.in_turn([unpadded], once_us),
-            "padded_alone": rig.in_turn([padded], once_us),
-        }
-    )
-    columns = timed["columns"]
-    alone_us, total_us = (columns[name]["median_us"] for name in ("padded_alone", "boltgen"))
-    return {
-        "columns": columns,
-        "clocks_mhz": timed["clocks_mhz"],
-        "config": str(choice.config),
-        "share_of_padding": 1.0 - alone_us / total_us,
-        "ratios": {"unpadded": compare(timed, "boltgen", "unpadded", rig.turns)},
-    }
+        raise UnusableError(f"results that should agree differ by {difference:.2g} of their norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +220,7 @@ def _check_move(rig: Rig, item: Copy, sizes: _Sizes, addresses: tuple[int, ...])
         return (1, channels, item.pixels, 1) if nchw else (1, item.pixels, 1, channels)
 
     def first(address: int, layout: ImageLayout, channels: int, dtype: DType) -> NDArray[Any]:
-        array = np.empty(shape(layout, channels), dtype.value)
-        rig.profiler.copy(array.ctypes.data, address, array.nbytes)
-        return array
+        return rig.download(address, shape(layout, channels), dtype.value)
 
     move = item.move
     source = first(addresses[0], move.source.layout, item.source_c, move.source.dtype)

@@ -136,7 +136,8 @@ class BackToBack:
 class Padding:
     """A convolution whose channels are no multiple of 8 against one that was padded.
 
-    `move` copies the activations to `padded`'s channels.
+    `move` copies the activations to `padded`'s channels, as a region's call does. Or else the
+    kernel before it writes them so: `padded_producer`, in place of `producer`.
     """
 
     section: str
@@ -144,6 +145,8 @@ class Padding:
     unpadded: Product
     padded: Product
     move: str
+    producer: Product
+    padded_producer: Product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

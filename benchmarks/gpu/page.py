@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
-from benchmarks.gpu.paper import RATIOS
+from benchmarks.gpu.paper import FIGURES
 from boltgen.arch import ARCHES
 
 Items = Mapping[str, dict[str, Any]]
@@ -147,12 +147,16 @@ def _target_rows(about: Mapping[str, Any], items: Items) -> Iterable[Sequence[st
 
 
 def _paper_rows(items: Items) -> Iterable[Sequence[str]]:
-    for key, (label, value, source) in RATIOS.items():
-        item = items.get(key, {})
-        ratio = item.get("ratios", {}).get(label)
-        ours = f"{ratio['ratio']:.2f}x" if ratio else "-"
-        kind = _kind([item["status"]]) if ratio else "neither"
-        yield key, label, f"{value:.2f}x", ours, kind, source
+    for figure in FIGURES:
+        item = items.get(figure.item, {})
+        if figure.is_share:
+            share = item.get("shares", {}).get(figure.name)
+            ours = None if share is None else f"{100 * share:.0f} %"
+        else:
+            ratio = item.get("ratios", {}).get(figure.name)
+            ours = f"{ratio['ratio']:.2f}x" if ratio else None
+        kind = _kind([item["status"]]) if ours else "not measured"
+        yield figure.item, figure.name, figure.text, ours or "-", kind, figure.source
 
 
 def _rows(section: str, key: str, item: Mapping[str, Any]) -> Iterable[Sequence[str]]:

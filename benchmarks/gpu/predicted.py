@@ -13,12 +13,14 @@ from benchmarks.gpu import shapes
 from benchmarks.gpu.races import least_bytes
 from boltgen.arch import Arch
 from boltgen.ir.chain import execution_chain
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.reference import output_shape
 from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config
 from boltgen.tune.model_constants import model_constants
+from boltgen.tune.padding import PaddingTimes
 from boltgen.tune.select import ModelCosts
 from tests.chain_cases import paper_chains
 
@@ -47,12 +49,31 @@ def predicted_items(arch: Arch) -> dict[str, dict[str, Any]]:
         _, fused = best_chain_config(execution_chain(chain), arch)
         found[f"b2b/{name}"] = _result(fused.time_us, {"unfused": single_us})
     for name, problem in shapes.unaligned().items():
-        padded = shapes.aligned(problem)
-        move_us = _moved_us(_bytes_of_activations(problem) + _bytes_of_activations(padded), arch)
-        padded_us = _best_us(padded, Epilogue(), arch) + move_us
-        unpadded_us = _best_us(problem, Epilogue(), arch)
-        found[f"padding/{name}"] = _result(padded_us, {"unpadded": unpadded_us})
+        found[f"padding/{name}"] = _padding(problem, arch)
     return found
+
+
+def _padding(problem: Conv2d, arch: Arch) -> dict[str, Any]:
+    """A convolution of table 3: what `padding.run_padding` measures."""
+    padded = shapes.aligned(problem)
+    unpadded_us, padded_us, producer_us, padded_producer_us = (
+        _best_us(one, Epilogue(), arch)
+        for one in (problem, padded, shapes.producer(problem), shapes.producer(padded))
+    )
+    move_us = _moved_us(_bytes_of_activations(problem) + _bytes_of_activations(padded), arch)
+    pair_us = padded_producer_us + padded_us
+    return {
+        **_result(padded_us + move_us, {"unpadded": unpadded_us}),
+        "ratios": {
+            "unpadded": _ratio(unpadded_us, padded_us + move_us),
+            "unpadded_kernel": _ratio(unpadded_us, padded_us),
+            "unpadded_pair": _ratio(producer_us + unpadded_us, pair_us),
+        },
+        "shares": {
+            "move": move_us / (padded_us + move_us),
+            "wider_producer": (padded_producer_us - producer_us) / pair_us,
+        },
+    }
 
 
 def _best_us(problem: Problem, epilogue: Epilogue, arch: Arch) -> float:
@@ -71,8 +92,7 @@ def _stream_us(size_bytes: float, arch: Arch) -> float:
 
 def _moved_us(size_bytes: float, arch: Arch) -> float:
     """A kernel that moves so much, and does nothing else."""
-    share = model_constants().dram_fraction
-    return _stream_us(size_bytes, arch) / share + model_constants().launch_us
+    return PaddingTimes(arch, DType.F32).move_us(int(size_bytes), launches=1)
 
 
 def _elementwise_us(problem: Problem, arch: Arch) -> float:
@@ -91,7 +111,9 @@ def _result(ours_us: float, others_us: dict[str, float]) -> dict[str, Any]:
     return {
         "status": "predicted",
         "columns": {name: {"median_us": us} for name, us in columns.items()},
-        "ratios": {
-            name: {"ratio": us / ours_us, "verdict": "predicted"} for name, us in others_us.items()
-        },
+        "ratios": {name: _ratio(us, ours_us) for name, us in others_us.items()},
     }
+
+
+def _ratio(theirs_us: float, ours_us: float) -> dict[str, Any]:
+    return {"ratio": theirs_us / ours_us, "verdict": "predicted"}

@@ -8,7 +8,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.gpu.compiling import SourceCompiler
 from benchmarks.gpu.items import SOURCE, Choice, Product
@@ -20,6 +23,7 @@ from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Prepared, Workplace, answer
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
+Array: TypeAlias = NDArray[Any]
 PACKED = ".xz"
 # int kernel(void const* arguments, void* status), as every generated kernel has it.
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -245,6 +249,17 @@ class Rig:
     def entry(self, symbol: str) -> ctypes._NamedFuncPointer:
         """The function of a kernel."""
         return ctypes.CDLL(self.library(symbol))[symbol]
+
+    def download(self, address: int, shape: tuple[int, ...], dtype: str = "float16") -> Array:
+        """A tensor of the device."""
+        array = np.empty(shape, dtype)
+        self.profiler.copy(array.ctypes.data, address, array.nbytes)
+        return array
+
+    def upload(self, address: int, array: Array) -> None:
+        """Write a tensor of the device."""
+        whole = np.ascontiguousarray(array)
+        self.profiler.copy(address, whole.ctypes.data, whole.nbytes)
 
     def _request(self, product: Product, choice: Choice) -> Request:
         trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)

@@ -7,6 +7,7 @@ Llama's: Touvron et al., 2023, table 2 (4096, 11008) and Llama 3, 2024, table 3 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from boltgen.ir.dtypes import DType, Layout
@@ -112,14 +113,22 @@ def gemm(m: int, n: int, k: int) -> Gemm:
     return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN)
 
 
+def bert() -> dict[str, Gemm]:
+    """The products of BERT's layers, by name `MxNxK`."""
+    return _named((_BERT_ROWS, n, k) for n, k in _BERT)
+
+
 def gemms() -> dict[str, Gemm]:
     """Section gemm, by name `MxNxK`."""
-    sizes = [
-        *((s, s, s) for s in SQUARES),
-        *((_BERT_ROWS, n, k) for n, k in _BERT),
-        *((m, n, k) for m in _LLAMA_ROWS for n, k in _LLAMA),
-        (_PRIME, _PRIME, _PRIME),
-    ]
+    llama = [(m, n, k) for m in _LLAMA_ROWS for n, k in _LLAMA]
+    return {
+        **_named((s, s, s) for s in SQUARES),
+        **bert(),
+        **_named([*llama, (_PRIME, _PRIME, _PRIME)]),
+    }
+
+
+def _named(sizes: Iterable[tuple[int, int, int]]) -> dict[str, Gemm]:
     return {f"{m}x{n}x{k}": gemm(m, n, k) for m, n, k in sizes}
 
 
@@ -167,6 +176,11 @@ def unaligned() -> dict[str, Conv2d]:
         f"{n}x{h}x{w}-{c}-{k}-{r}x{s}": Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, padding=(p,) * 4)
         for n, h, w, c, k, (r, s), p in _PADDING
     }
+
+
+def producer(problem: Conv2d) -> Conv2d:
+    """A pointwise convolution of 64 channels that writes the input of `problem`."""
+    return Conv2d(n=problem.n, h=problem.h, w=problem.w, c=64, k=problem.c, r=1, s=1)
 
 
 def aligned(problem: Conv2d, multiple: int = 8) -> Conv2d:

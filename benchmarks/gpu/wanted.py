@@ -88,12 +88,14 @@ class Wanted:
         default_factory=dict
     )
 
-    def product(self, problem: Problem, epilogue: Epilogue | None = None) -> Product:
-        """A product in its likeliest configurations."""
+    def product(
+        self, problem: Problem, epilogue: Epilogue | None = None, most: int | None = None
+    ) -> Product:
+        """A product in its `most` likeliest configurations, or as many as all others have."""
         runs, tail = execution_problem(problem), epilogue or Epilogue()
         times = self._considered(runs, tail)
-        most = self.likeliest_plain if tail.is_identity else self.likeliest
-        return self._product(runs, tail, dict(itertools.islice(times.items(), most)))
+        usual = self.likeliest_plain if tail.is_identity else self.likeliest
+        return self._product(runs, tail, dict(itertools.islice(times.items(), most or usual)))
 
     def space(self, problem: Problem) -> Product:
         """A plain product in every configuration that boltgen considers, in the level's kernels."""
@@ -298,12 +300,15 @@ def chain_checks(wanted: Wanted, cases: Iterable[ChainCase]) -> Iterator[Item]:
 def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
     """Section padding."""
     for name, problem in problems.items():
+        padded = shapes.aligned(problem)
         yield Padding(
             section="padding",
             name=name,
             unpadded=wanted.product(problem),
-            padded=wanted.product(shapes.aligned(problem)),
+            padded=wanted.product(padded),
             move=wanted.move(Move(source=NHWC_F16, target=NHWC_F16)),
+            producer=wanted.product(shapes.producer(problem), most=wanted.likeliest),
+            padded_producer=wanted.product(shapes.producer(padded), most=wanted.likeliest),
         )
 
 

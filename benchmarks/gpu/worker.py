@@ -25,7 +25,7 @@ from benchmarks.gpu.compiling import (
     SourceCompiler,
     find_nvcc,
 )
-from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion, run_padding
+from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
@@ -44,6 +44,7 @@ from benchmarks.gpu.items import (
     read_items,
 )
 from benchmarks.gpu.models_run import run_model
+from benchmarks.gpu.padding import run_padding
 from benchmarks.gpu.races import run_race, run_space
 from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
 from benchmarks.gpu.rig import FatalError, Rig, UnusableError

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Race, key_of, read_items, write_items
-from benchmarks.gpu.paper import RATIOS
+from benchmarks.gpu.paper import FIGURES
 from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
@@ -96,7 +96,7 @@ def test_section_tune_has_whole_spaces_in_parts():
 
 def test_every_ratio_of_the_papers_has_an_item(items):
     keys = {key_of(item) for item in items}
-    assert RATIOS.keys() <= keys
+    assert {figure.item for figure in FIGURES} <= keys
 
 
 def test_what_is_predicted_is_what_is_measured(items):

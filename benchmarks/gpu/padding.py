@@ -1,0 +1,122 @@
+"""Section padding: what it costs and gains to round a convolution's channels up to vectors.
+
+As boltgen's padding does it: weights are padded beforehand; activations by a move in the call, or
+by the kernel before, which writes them so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from benchmarks.gpu.fusions import same_result, single
+from benchmarks.gpu.items import Padding
+from benchmarks.gpu.rig import Rig, Step, UnusableError
+from benchmarks.gpu.timing import compare
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.measure.abi import MoveArgs
+from boltgen.measure.worker import Prepared
+
+# A product as the model has it, and padded.
+Pair: TypeAlias = tuple[Prepared, Prepared]
+
+# Who is compared with whom: ratio -> (the faster one, the other).
+_RATIOS = {
+    "unpadded": ("boltgen", "unpadded"),
+    "unpadded_kernel": ("padded_kernel", "unpadded"),
+    "unpadded_pair": ("padded_pair", "unpadded_pair"),
+    "cudnn": ("boltgen", "cudnn"),
+}
+
+
+def run_padding(rig: Rig, item: Padding) -> dict[str, Any]:
+    """Padded by a move, by the kernel before, and not; each kernel alone; and cuDNN's, unpadded.
+
+    The columns: `boltgen` is the move and the padded kernel, `padded_pair` and `unpadded_pair` the
+    kernel before and the convolution.
+    """
+    narrow, wide = item.unpadded.problem, item.padded.problem
+    if not isinstance(narrow, Conv2d) or not isinstance(wide, Conv2d):
+        raise UnusableError("only convolutions are padded here")
+    products = (item.unpadded, item.padded, item.producer, item.padded_producer)
+    chosen = [rig.best(product, place=place) for place, product in enumerate(products)]
+    once_us = sum(timing.median_us for _, timing in chosen)
+
+    def prepared(place: int) -> Prepared:
+        return rig.prepared(products[place], chosen[place][0], place=place)
+
+    unpadded, padded, producer, padded_producer = map(prepared, range(4))
+    second, padded_second = _after(producer, prepared(0)), _after(padded_producer, prepared(1))
+    move = _moved(rig, (narrow, wide), item, (unpadded, padded))
+    _pad_operands(rig, narrow, wide, (unpadded, padded))
+    writers = single(item.producer.problem), single(item.padded_producer.problem)
+    _pad_operands(rig, *writers, (producer, padded_producer))
+    steps: dict[str, list[Step | Prepared]] = {
+        "boltgen": [move, padded],
+        "unpadded": [unpadded],
+        "padded_kernel": [padded],
+        "padded_pair": [padded_producer, padded_second],
+        "unpadded_pair": [producer, second],
+        "padded_producer": [padded_producer],
+        "unpadded_producer": [producer],
+    }
+    samplers = {name: rig.in_turn(kernels, once_us) for name, kernels in steps.items()}
+    shape = output_shape(narrow)
+    for padded_name, name in (("boltgen", "unpadded"), ("padded_pair", "unpadded_pair")):
+        for each in (padded_name, name):
+            samplers[each].sample_us(1)
+        same_result(rig, shape, padded, unpadded)
+    launches = samplers["boltgen"].launches
+    theirs, errors = rig.beside(rig.vendor.replays(narrow, launches) if rig.vendor else {})
+    timed = rig.timed(samplers | theirs)
+    for place in range(len(products)):  # what they are filled with now is not what they should be
+        rig.place(place).forget_operands()
+    columns = timed["columns"]
+    us = {name: column["median_us"] for name, column in columns.items()}
+    return {
+        "vendor_errors": errors,
+        "columns": columns,
+        "clocks_mhz": timed["clocks_mhz"],
+        "config": str(chosen[1][0].config),
+        "shares": {
+            "move": 1.0 - us["padded_kernel"] / us["boltgen"],
+            "wider_producer": (us["padded_producer"] - us["unpadded_producer"]) / us["padded_pair"],
+        },
+        "ratios": {
+            label: compare(timed, one, other, rig.turns)
+            for label, (one, other) in _RATIOS.items()
+            if other in columns
+        },
+    }
+
+
+def _after(producer: Prepared, second: Prepared) -> Prepared:
+    """`second`, which reads what `producer` writes."""
+    for before, args in zip(producer.arguments, second.arguments, strict=False):
+        args.a = before.d
+    return second
+
+
+def _moved(rig: Rig, problems: tuple[Conv2d, Conv2d], item: Padding, steps: Pair) -> Step:
+    """The move of the first's activations to where the second reads them."""
+    narrow, wide = problems
+    stream = rig.profiler.device.stream
+    arguments = [
+        MoveArgs(narrow.n, narrow.h * narrow.w, narrow.c, wide.c, source.a, target.a, stream)
+        for source, target in zip(steps[0].arguments, steps[1].arguments, strict=False)
+    ]
+    return Step(rig.entry(item.move), arguments)
+
+
+def _pad_operands(rig: Rig, problem: Problem, padded: Problem, steps: Pair) -> None:
+    """Give the second the weights of the first, and zeros; and activations where they fit."""
+    (a_shape, b_shape), (wide_a_shape, wide_b_shape) = map(input_shapes, (problem, padded))
+    source = steps[0].arguments[0]
+    weights = rig.download(source.b, b_shape)
+    weights = np.pad(weights, [(0, b - a) for a, b in zip(b_shape, wide_b_shape, strict=True)])
+    for target in steps[1].arguments:
+        rig.upload(target.b, weights)
+        if a_shape == wide_a_shape:
+            rig.upload(target.a, rig.download(source.a, a_shape))
