@@ -37,7 +37,7 @@ from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Verdict, examine
 from boltgen.settings import settings_from
-from boltgen.tune.progress import observer_for
+from boltgen.tune.progress_bar import observer_for
 
 app = typer.Typer(
     help="Compile models with CUTLASS kernels inside TVM, and run them on a GPU or without one.",

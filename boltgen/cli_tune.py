@@ -24,7 +24,7 @@ from boltgen.cli_console import (
     parse_shape,
 )
 from boltgen.space.library import Level
-from boltgen.tune.progress import observer_for
+from boltgen.tune.progress_bar import observer_for
 from boltgen.tune.session import SessionOptions
 
 KEPT = "what was measured is kept: the same command goes on from there"

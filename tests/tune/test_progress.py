@@ -8,7 +8,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from boltgen.tune.budget import Budget
-from boltgen.tune.progress import Bar, Quiet, observer_for
+from boltgen.tune.progress import Quiet
+from boltgen.tune.progress_bar import Bar, observer_for
 from tests.tune.samples import record, timing
 
 
