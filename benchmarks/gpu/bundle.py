@@ -37,13 +37,12 @@ from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
 from benchmarks.gpu.tvm_runtime import LIBRARIES
 from benchmarks.gpu.wanted import (
-    MODEL_ALONE,
-    MODEL_OURS,
     Wanted,
     full_items,
     quick_items,
     quick_wanted,
 )
+from benchmarks.gpu.wanted_models import MODEL_ALONE, MODEL_OURS
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library import toolchain_text
@@ -61,7 +60,7 @@ _KERNELS = "kernels"
 # pure Python: whatever compiled parts they have are left out, and they do without.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
 _SOURCES = ("ir", "space", "tune", "codegen", "measure", "build")
-_PACKAGES = ("jinja2", "markupsafe")
+_PACKAGES = ("filelock", "jinja2", "markupsafe")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SUITE = Path(__file__).resolve().parent
 _ENTRY = "run_gpu_suite.py"

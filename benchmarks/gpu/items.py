@@ -17,6 +17,7 @@ from boltgen.ir.move import Move
 from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig
 from boltgen.tune.json_form import decode, encode
+from boltgen.tune.select import Task
 
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made.
 ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"
@@ -180,8 +181,28 @@ class WholeModel:
     recipe: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """boltgen's tuner on a model's products, twice (section models); `most_s` each time."""
+
+    section: str
+    name: str
+    tasks: tuple[Task, ...]
+    most_s: float
+
+
 Item: TypeAlias = (
-    Race | Space | Check | Suspicion | Sanitized | Fusion | BackToBack | Padding | Copy | WholeModel
+    Race
+    | Space
+    | Check
+    | Suspicion
+    | Sanitized
+    | Fusion
+    | BackToBack
+    | Padding
+    | Copy
+    | WholeModel
+    | Tuning
 )
 
 

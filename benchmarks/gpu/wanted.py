@@ -14,7 +14,6 @@ from pathlib import Path
 from benchmarks.gpu import shapes
 from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
-    RECIPE,
     BackToBack,
     Check,
     Choice,
@@ -27,10 +26,10 @@ from benchmarks.gpu.items import (
     Sanitized,
     Space,
     Suspicion,
-    WholeModel,
     key_of,
 )
 from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.wanted_models import models, tunings
 from boltgen.arch import Arch
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
@@ -48,8 +47,10 @@ from boltgen.space.legality import KernelTraits, extent_violations, kernel_trait
 from boltgen.space.library import Level, level_configs
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
+from boltgen.tune.select import Task
 from tests.cases import KernelCase, all_cases, split_k_cases
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains
+from tests.tune.resnet50_layers import resnet50_tasks
 
 # Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
@@ -57,8 +58,6 @@ _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 _PART = 64
 _SANITIZED_EVERY = 12
 _FIRST_ARCHES = ("sm_75", "sm_80")
-# Names of a model's libraries, beside those of kernels.
-MODEL_OURS, MODEL_ALONE = "model_{name}", "model_{name}_tvm_alone"
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
 # For people: these programs' tiles are in their sources.
 _ANY_CONFIG = Cutlass2Config(
@@ -327,21 +326,6 @@ def copies(wanted: Wanted, sizes: Sequence[tuple[int, int, int, int]]) -> Iterat
         )
 
 
-def models(wanted: Wanted, shapes: Mapping[str, ModelShape]) -> Iterator[Item]:
-    """Section models."""
-    for name, shape in shapes.items():
-        wanted.models[name] = shape
-        yield WholeModel(
-            section="models",
-            name=name,
-            model=shape.model,
-            input_shape=shape.input_shape,
-            ours=MODEL_OURS.format(name=name),
-            alone=MODEL_ALONE.format(name=name),
-            recipe=RECIPE.format(arch=wanted.arch.name, name=name),
-        )
-
-
 def checks(wanted: Wanted, cases: Iterable[KernelCase]) -> Iterator[Item]:
     """Section check: kernels of the test suite, for `wanted.arch`."""
     for case in cases:
@@ -437,6 +421,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *copies(wanted, shapes.MOVED),
         *spaces(wanted, problems),
         *models(wanted, shapes.models()),
+        *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
     )
 
 
@@ -462,4 +447,5 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         next(copies(wanted, ((2, 64, 3, 8),))),
         *models(wanted, {"repvgg_a0-small": shapes.image_model("repvgg_a0", 1, 32)}),
+        *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=Epilogue())]}),
     )

@@ -39,6 +39,7 @@ from benchmarks.gpu.items import (
     Sanitized,
     Space,
     Suspicion,
+    Tuning,
     WholeModel,
     key_of,
     read_items,
@@ -49,6 +50,7 @@ from benchmarks.gpu.races import run_race, run_space
 from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
 from benchmarks.gpu.rig import FatalError, Rig, UnusableError
 from benchmarks.gpu.timing import Turns
+from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
 from boltgen.measure.native import CudaError, Profiler, RefusedError
 from boltgen.measure.operands import BudgetError
@@ -82,6 +84,7 @@ _RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
     Suspicion: run_suspicion,
     Sanitized: run_sanitized,
     WholeModel: run_model,
+    Tuning: run_tuning,
 }
 
 
