@@ -1,6 +1,9 @@
-"""Back-to-back kernels at random, compiled and run against the oracle: far more than `make test`.
+"""Back-to-back kernels, compiled and run against the oracle: far more of them than `make test`.
 
-python -m tests.sweep_chains --arch sm_80 --seed 1 --count 100
+At random, or those of Bolt's tables 1 and 2 on every architecture in both residences:
+
+    python -m tests.sweep_chains --arch sm_80 --seed 1 --count 100
+    python -m tests.sweep_chains --tables
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from boltgen.arch import ARCHES
 from boltgen.ir.chain import describe_chain
 from boltgen.ir.reference import Agreement
 from boltgen.runtime.device import activate
-from tests.chain_cases import ChainCase
+from tests.chain_cases import ChainCase, paper_cases
 from tests.chain_samples import each_chunk, sampled_cases
 from tests.kernels.launch import Cuda
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
@@ -31,7 +34,10 @@ def _text(case: ChainCase) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tables", action="store_true", help="Bolt's, instead of random ones")
     parser.add_argument("--arch", action="append", help="default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
@@ -45,7 +51,10 @@ def main() -> int:
         return judge_chain(cuda, libraries[case.spec], case, inputs)
 
     archs = tuple(options.arch or ARCHES)
-    cases = sampled_cases(random.Random(options.seed), archs, options.count)
+    if options.tables:
+        cases = [case for case in paper_cases(whole=True) if case.spec.arch in archs]
+    else:
+        cases = sampled_cases(random.Random(options.seed), archs, options.count)
     done = wrong = 0
     for chunk in each_chunk(cases, _KERNELS_AT_ONCE):
         with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +63,8 @@ def main() -> int:
                 print("WRONG", finding, flush=True)
         done += len(chunk)
         print(f"{done} of {len(cases)} kernels", flush=True)
-    print(f"seed {options.seed}: {wrong} of {len(cases)} kernels are wrong")
+    drawn = "tables 1 and 2" if options.tables else f"seed {options.seed}"
+    print(f"{drawn}: {wrong} of {len(cases)} kernels are wrong")
     return 1 if wrong else 0
 
 

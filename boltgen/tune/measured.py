@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from boltgen.arch import Arch
@@ -41,6 +41,8 @@ class DeviceRecords:
     source: Source
     arch: Arch
     origin: str
+    # Warnings that were given: a database that cannot be read is asked for every task.
+    told: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[AnyConfig, Outcome]:
         """The newest outcomes of a problem's launches that are legal; none where none is known."""
@@ -59,7 +61,9 @@ class DeviceRecords:
         try:
             found = ask(problem, epilogue, self.source.device, self.source.toolchain)
         except DatabaseError as error:
-            _log.warning("measurements are not used: %s", error)
+            if str(error) not in self.told:
+                self.told.add(str(error))
+                _log.warning("measurements are not used: %s", error)
             return {}
         # What was legal when it was measured may have been found not to be.
         return {c: known for c, known in found.items() if _is_legal(problem, c, self.arch)}
@@ -90,8 +94,9 @@ class MeasuredCosts:
         self._arch = arch
         self._toolchain = toolchain
         self._fallback = fallback
+        told: set[str] = set()
         known = [
-            DeviceRecords(database, source, arch, _origin(source.device, device))
+            DeviceRecords(database, source, arch, _origin(source.device, device), told)
             for database in databases
             for source in _sources(database, arch, toolchain)
         ]

@@ -30,6 +30,7 @@ class Builder(Protocol):
     def softmax(self, x: Value) -> Value: ...
     def max_pool(self, x: Value, size: int, padding: int = 0) -> Value: ...
     def mean(self, x: Value, *axes: int) -> Value: ...
+    def reduce_stack(self, name: str, *xs: Value) -> Value: ...
     def outputs(self, *values: Value) -> Value: ...
 
 
@@ -243,6 +244,20 @@ def flattened_head(b: Builder) -> Value:
 def output_used_twice(b: Builder) -> Value:
     x = b.op("nn.relu", conv(b, image(b), 16, 16))
     return b.op("add", conv(b, x, 16, 16), conv(b, x, 16, 16, r=1))
+
+
+@case
+def residual_in_a_stack_that_is_summed(b: Builder) -> Value:
+    """How TVM's importer for Relax has ONNX's Sum."""
+    x = b.op("nn.relu", conv(b, image(b), 16, 16))
+    y = b.reduce_stack("sum", conv(b, x, 16, 16), conv(b, x, 16, 16, r=1), x)
+    return b.op("nn.relu", y)
+
+
+@case
+def maximum_of_a_stack(b: Builder) -> Value:
+    x = b.op("nn.relu", conv(b, image(b), 16, 16))
+    return b.reduce_stack("max", conv(b, x, 16, 16), x)
 
 
 @case

@@ -80,6 +80,10 @@ class RelaxBuilder:
     def mean(self, x: Any, *axes: int) -> Any:
         return self.block.emit(relax.op.mean(x, list(axes)))
 
+    def reduce_stack(self, name: str, *xs: Any) -> Any:
+        stacked = self.block.emit(relax.op.stack(list(xs), 0))
+        return self.block.emit(getattr(relax.op, name)(stacked, [0]))
+
     def outputs(self, *values: Any) -> Any:
         return relax.Tuple(list(values))
 

@@ -73,6 +73,9 @@ class RelayBuilder:
     def mean(self, x: Any, *axes: int) -> Any:
         return relay.mean(x, list(axes))
 
+    def reduce_stack(self, name: str, *xs: Any) -> Any:
+        return getattr(relay, name)(relay.stack(relay.Tuple(list(xs)), 0), [0])
+
     def outputs(self, *values: Any) -> Any:
         return relay.Tuple(list(values))
 

@@ -70,6 +70,12 @@ EPILOGUES = {
         "add(add(acc, row0), tensor0)",
         "relu(add(acc, row0))",
     ],
+    "residual_in_a_stack_that_is_summed": [
+        "add(acc, row0)",
+        "relu(add(acc, row0))",
+        "relu(add(add(add(acc, row0), tensor0), tensor1))",
+    ],
+    "maximum_of_a_stack": ["maximum(add(acc, row0), tensor0)", "relu(add(acc, row0))"],
     "inner_value_used_twice": ["add(acc, row0)"],
     "tuple_outputs": ["add(acc, row0)"],
     "cyclic_dependency": ["add(acc, row0)"],

@@ -75,6 +75,9 @@ class Dialect(Protocol):
     def concat(self, xs: Sequence[IRExpr], axis: int) -> IRExpr:
         """The tensors one after the other along `axis`."""
 
+    def stack(self, xs: Sequence[IRExpr]) -> IRExpr:
+        """The tensors one after the other along a new first dimension."""
+
     def pad(self, x: IRExpr, widths: Sequence[tuple[int, int]], attrs: Attributes) -> IRExpr:
         """`x` with `widths` elements put before and after each dimension."""
 

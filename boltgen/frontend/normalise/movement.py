@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 
 from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.normalise.dialect import IRExpr
+from boltgen.frontend.normalise.elementwise import elementwise
 from boltgen.frontend.normalise.values import (
     FLAT,
     FLOATS,
     NHWC,
     Order,
+    Store,
     Value,
     identity,
     inverse,
@@ -95,8 +98,59 @@ def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, wide=x.keep_wide)
 
 
+def _stack(call: OperatorCall) -> Item | None:
+    """Where what it becomes is read by nothing but a reduction along it, nothing is left of it."""
+    joined = _joined(call)
+    if joined is None or call.attrs["axis"] != 0:
+        return None
+    order = common_order(joined.values, call.shape[1:])
+    expr = call.store.dialect.stack(joined.in_order(call.store, order))
+    behind = tuple(axis + 1 for axis in order)
+    result = call.result(expr, (0, *behind), wide=joined.wide)
+    result.stacked = tuple(joined.values)
+    return result
+
+
+def _broadcast_to(call: OperatorCall) -> Item | None:
+    """Nothing where the shape stays: importers of variadic operators broadcast every operand."""
+    x = call.tensor(0)
+    if x.shape != call.shape:
+        return _movement(call)
+    x.single_use = x.single_use and call.single_use
+    return x
+
+
+# What reduces a stack of tensors to one, as an operator on two of them.
+_PAIRWISE = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+
+def _of_stack(call: OperatorCall) -> Item | None:
+    """The reduction of a stack along it, one tensor after another: ONNX's Sum, Max and Min."""
+    x = call.tensor(0)
+    axes = call.attrs["axis"]
+    along = axes is not None and [int(axis) % len(x.shape) for axis in axes] == [0]
+    if len(x.stacked) < 2 or not along or call.attrs["keepdims"]:
+        return None
+    result: Item | None = x.stacked[0]
+    for index, value in enumerate(x.stacked[1:], 1):
+        is_last = index + 1 == len(x.stacked)
+        result = elementwise(
+            replace(
+                call,
+                name=_PAIRWISE[call.name],
+                original=None,
+                attrs={},
+                args=(result, value),
+                single_use=call.single_use if is_last else True,
+            )
+        )
+    return result
+
+
 def _reduction(*, wide: bool) -> Rule:
     def rule(call: OperatorCall) -> Item | None:
+        if call.name in _PAIRWISE and (pairwise := _of_stack(call)) is not None:
+            return pairwise
         x = call.store.settle(call.tensor(0))
         if not x.is_float or x.flat is not None:
             return None
@@ -135,20 +189,39 @@ def _layer_norm(call: OperatorCall) -> Item | None:
     return call.result(call.again(args))
 
 
-def _concat(call: OperatorCall) -> Item | None:
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The tensors that an operator puts together, and whether FP16 cannot hold one of them."""
+
+    values: list[Value]
+    wide: bool
+
+    def in_order(self, store: Store, order: Order) -> list[IRExpr]:
+        """Their expressions."""
+        dtype = "float32" if self.wide else "float16"
+        return [store.get(value, order, dtype) for value in self.values]
+
+
+def _joined(call: OperatorCall) -> _Joined | None:
+    """What `call` joins, where all of it is of floating point."""
     (parts,) = call.args
     if not isinstance(parts, tuple) or call.dtype not in FLOATS:
         return None
     values = [call.store.settle(part) for part in parts if isinstance(part, Value)]
     if len(values) != len(parts):
         return None
-    order = common_order(values, call.shape)
-    wide = any(value.keep_wide for value in values)
+    return _Joined(values, any(value.keep_wide for value in values))
+
+
+def _concat(call: OperatorCall) -> Item | None:
+    joined = _joined(call)
+    if joined is None:
+        return None
+    order = common_order(joined.values, call.shape)
     axis = call.attrs["axis"]
     axis = order.index((0 if axis is None else axis) % len(call.shape))
-    dtype = "float32" if wide else "float16"
-    exprs = [call.store.get(value, order, dtype) for value in values]
-    return call.result(call.dialect.concat(exprs, axis), order, wide=wide)
+    expr = call.dialect.concat(joined.in_order(call.store, order), axis)
+    return call.result(expr, order, wide=joined.wide)
 
 
 def _pad(call: OperatorCall) -> Item | None:
@@ -200,8 +273,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
     "nn.layer_norm": _layer_norm,
     "concat": _concat,
+    "stack": _stack,
+    "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "nn.dropout": _dropout,
     "image.resize2d": _resize2d,
-    **dict.fromkeys(("take", "strided_slice", "broadcast_to", "tile", "repeat", "flip"), _movement),
+    **dict.fromkeys(("take", "strided_slice", "tile", "repeat", "flip"), _movement),
 }

@@ -75,7 +75,8 @@ class Value:
 
     Exactly one of `constant` (logical form), `pending` and `forms` is what it is made of; `forms`
     has its expressions by (order, dtype). `flat` is (C, H, W) of a logical (N, C*H*W) that is
-    stored in the order H, W, C. `keep_wide` marks what FP16 cannot hold.
+    stored in the order H, W, C. `keep_wide` marks what FP16 cannot hold. `stacked` has the tensors
+    that are one after another along a new first dimension.
     """
 
     shape: tuple[int, ...]
@@ -86,6 +87,7 @@ class Value:
     pending: Linear | None = None
     forms: dict[tuple[Order, str], IRExpr] = field(default_factory=dict)
     flat: tuple[int, int, int] | None = None
+    stacked: tuple[Value, ...] = ()
     keep_wide: bool = False
     single_use: bool = False
 

@@ -46,7 +46,9 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, Any]]] = {
     "nn.avg_pool2d": _POOL,
     "nn.adaptive_avg_pool2d": _named("output_size", "layout", "out_layout"),
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _named("axis", "keepdims")),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "nn.prelu", "take"), _named("axis")),
+    **dict.fromkeys(
+        ("nn.softmax", "nn.log_softmax", "concat", "stack", "nn.prelu", "take"), _named("axis")
+    ),
     "nn.batch_norm": _named("axis", "epsilon", "center", "scale", "training"),
     "nn.pad": pad_attributes,
     "image.resize2d": _resize2d,

@@ -107,6 +107,10 @@ class RelaxDialect:
         """The tensors one after the other along `axis`."""
         return self.emit(relax.op.concat(list(xs), axis))
 
+    def stack(self, xs: Sequence[ir.Expr]) -> ir.Expr:
+        """The tensors one after the other along a new first dimension."""
+        return self.emit(relax.op.stack(list(xs), 0))
+
     def pad(self, x: ir.Expr, widths: Sequence[tuple[int, int]], attrs: Attributes) -> ir.Expr:
         """`x` with `widths` elements put before and after each dimension."""
         flat = [width for pair in widths for width in pair]

@@ -131,7 +131,8 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, Any]]] = {
     "nn.adaptive_avg_pool2d": _adaptive,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
     **dict.fromkeys(
-        ("nn.softmax", "nn.log_softmax", "concat", "nn.bias_add", "nn.prelu", "take"), _axis
+        ("nn.softmax", "nn.log_softmax", "concat", "stack", "nn.bias_add", "nn.prelu", "take"),
+        _axis,
     ),
     "image.resize2d": _resize2d,
     "nn.batch_norm": _batch_norm,

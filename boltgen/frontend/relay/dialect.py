@@ -22,6 +22,7 @@ _NAMED = {
     "add": relay.add,
     "divide": relay.divide,
     "multiply": relay.multiply,
+    "maximum": relay.maximum,
     "minimum": relay.minimum,
     "nn.relu": relay.nn.relu,
     "nn.softplus": _softplus,
@@ -181,6 +182,10 @@ class RelayDialect:
     def concat(self, xs: Sequence[relay.Expr], axis: int) -> relay.Expr:
         """The tensors one after the other along `axis`."""
         return self.know(relay.concatenate(relay.Tuple(list(xs)), axis), self.dtype(xs[0]))
+
+    def stack(self, xs: Sequence[relay.Expr]) -> relay.Expr:
+        """The tensors one after the other along a new first dimension."""
+        return self.know(relay.stack(relay.Tuple(list(xs)), 0), self.dtype(xs[0]))
 
     def pad(
         self, x: relay.Expr, widths: Sequence[tuple[int, int]], attrs: Attributes

@@ -128,6 +128,47 @@ def test_a_convolution_used_beside_its_batch_norm_keeps_its_weights() -> None:
     )
 
 
+def _stacked(read: Callable[[relax.Expr], object]) -> tuple[Model, list[np.ndarray]]:
+    """A stack of three images, two of them results of products, and what `read` makes of it."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((8, 8, 1, 1)) / 3).astype(np.float32)
+
+    def body(x: relax.Expr, y: relax.Expr) -> object:
+        a, b = (op.nn.conv2d(each, relax.const(weight)) for each in (x, y))
+        return read(op.stack([a, b, op.broadcast_to(y, (2, 8, 6, 6))], 0))
+
+    model = Model(build(dict.fromkeys("xy", ((2, 8, 6, 6), "float32")), body), normalise=True)
+    x, y = (rng.standard_normal((2, 8, 6, 6)).astype(np.float32) for _ in range(2))
+    a, b = (np.einsum("nchw,kc->nkhw", each, weight[..., 0, 0]) for each in (x, y))
+    return model, [np.stack([a, b, y]), *model.run(x, y)]
+
+
+@pytest.mark.parametrize(
+    ("name", "binary"), [("sum", "add"), ("max", "maximum"), ("min", "minimum")]
+)
+def test_a_reduced_stack_is_in_the_epilogue(name: str, binary: str) -> None:
+    model, (stack, reduced) = _stacked(lambda stack: op.nn.relu(getattr(op, name)(stack, [0])))
+    assert set(operators(model.annotated)) == {"permute_dims"}  # y is a residual too
+    assert sorted(region.epilogue.describe() for region in model.regions) == [
+        "acc",
+        f"relu({binary}({binary}(acc, tensor0), tensor1))",
+    ]
+    wanted = np.maximum(getattr(stack, name)(0), 0)
+    # Two FP16 roundings of operands, three of results.
+    np.testing.assert_allclose(reduced, wanted, rtol=0, atol=5 * 2**-11 * np.abs(wanted).max())
+
+
+def test_a_stack_that_is_read_or_reduced_otherwise_is_made() -> None:
+    model, (wanted, stack, deep, kept) = _stacked(
+        lambda stack: (stack, op.sum(stack, [0, 2]), op.max(stack, [0], keepdims=True))
+    )
+    assert "stack" in operators(model.annotated)
+    error = 5 * 2**-11 * np.abs(wanted).max()
+    np.testing.assert_allclose(stack, wanted, rtol=0, atol=error)
+    np.testing.assert_allclose(deep, wanted.sum((0, 2)), rtol=0, atol=24 * error)
+    np.testing.assert_allclose(kept, wanted.max(0, keepdims=True), rtol=0, atol=error)
+
+
 def test_pools_joins_pads_and_reductions_stay_in_nhwc() -> None:
     def forward(s: Net, x: torch.Tensor) -> torch.Tensor:
         y = functional.max_pool2d(torch.relu(s.a(x)), 3, 2, 1)
