@@ -13,6 +13,7 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.toolchain import Toolchain
+from boltgen.runtime import schedules
 from boltgen.runtime.cuda_compiler import CudaCompiler
 
 
@@ -41,11 +42,11 @@ def build_library(
     arch: Arch,
     tools: Toolchain,
     cache: Cache,
-    pipeline: tvm.transform.Pass | str = "default",
+    pipeline: tvm.transform.Pass | None = None,
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
     """Compile `module` with TVM; also the CUDA sources that it generated for the rest.
 
-    `pipeline` is what lowers Relax: the target's by default.
+    `pipeline` is what lowers Relax: by default `schedules.pipeline`.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
@@ -54,7 +55,8 @@ def build_library(
     compiler = CudaCompiler(arch, tools, cache)
     registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
     with compiler.installed(compiler.compile, *registry), target:
-        executable = tvm.compile(module, target=target, relax_pipeline=pipeline)
+        chosen = pipeline or schedules.pipeline(target)
+        executable = tvm.compile(module, target=target, relax_pipeline=chosen)
         return executable, compiler.sources
 
 

@@ -1,0 +1,120 @@
+"""TVM's part of a model: a thread for each result of a window, TVM's own rules for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from boltgen.arch import arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.toolchain import find_toolchain
+from boltgen.runtime.device import activate
+from boltgen.runtime.link import build_library, cuda_target
+from boltgen.runtime.schedules import pipeline
+from boltgen.settings import settings_from
+from tests.frontend.modules import build
+
+op = relax.op
+Body = Callable[[relax.Expr], relax.Expr]
+# Of a channel each.
+FILTERS = np.random.default_rng(2).standard_normal((24, 3, 3, 1)).astype(np.float32)
+
+
+def run(body: Body, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """A random input, what `body` makes of it, and the number of threads of each launch."""
+    vgpu = activate("vgpu").vgpu
+    assert vgpu is not None
+    settings = settings_from()
+    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+    module = build({"x": (shape, dtype)}, body)
+    executable, _ = build_library(module, arch_named("sm_80"), tools, cache)
+    machine = relax.VirtualMachine(executable, tvm.cuda(0))
+    x = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    argument = tvm.runtime.tensor(x, tvm.cuda(0))
+    vgpu.clear_launches()
+    result = machine["main"](argument).numpy()
+    return x, result, [int(np.prod(each.grid + each.block)) for each in vgpu.launches()]
+
+
+def windows(x: np.ndarray, size: int, padding: int, fill: float) -> np.ndarray:
+    """NHWC to (N, P, Q, C, size, size), with stride 2."""
+    edges = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+    padded = np.pad(x, edges, constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2))[:, ::2, ::2]
+
+
+def pool(name: str, size: int, padding: int, x: relax.Expr) -> relax.Expr:
+    pooled = getattr(op.nn, f"{name}_pool2d")
+    return pooled(x, (size, size), (2, 2), (padding, padding), layout="NHWC")
+
+
+def depthwise(x: relax.Expr) -> relax.Expr:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    return op.nn.conv2d(x, relax.const(FILTERS), (2, 2), 1, groups=24, **layouts)
+
+
+WINDOWS = {
+    "max": (
+        lambda x: op.nn.relu(pool("max", 3, 1, x)),
+        lambda x: np.maximum(windows(x, 3, 1, -np.inf).max((-2, -1)), 0),
+        0.0,
+    ),
+    "average": (lambda x: pool("avg", 2, 0, x), lambda x: windows(x, 2, 0, 0).mean((-2, -1)), 4),
+    "depthwise": (
+        depthwise,
+        lambda x: np.einsum("npqcrs,crs->npqc", windows(x, 3, 1, 0), FILTERS[..., 0]),
+        9,
+    ),
+    "mean": (
+        lambda x: op.multiply(op.mean(x, [1, 2]), relax.const(2.0, "float32")),
+        lambda x: 2 * x.mean((1, 2)),
+        49,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_has_a_thread_for_each_result(name: str) -> None:
+    body, reference, terms = WINDOWS[name]
+    x, result, (threads,) = run(body, (2, 7, 7, 24), "float32")
+    wanted = reference(x)
+    # Each of so many sums rounds to FP32; no partial sum is above the sum of magnitudes.
+    bound = (terms + 2) * 2**-24 * terms * np.abs(x).max() * max(1, np.abs(FILTERS).max())
+    np.testing.assert_allclose(result, wanted, rtol=0, atol=bound)
+    assert result.size <= threads < result.size + 256
+
+
+def test_a_window_in_fp16_is_padded_and_widened_in_the_same_kernel() -> None:
+    def body(x: relax.Expr) -> relax.Expr:
+        return op.astype(pool("max", 3, 1, x), "float32")
+
+    x, result, (threads,) = run(body, (1, 14, 14, 40), "float16")
+    np.testing.assert_array_equal(result, windows(x, 3, 1, -np.inf).max((-2, -1)))
+    assert result.size <= threads < result.size + 256
+
+
+def test_many_results_have_a_thread_each_however_many_steps_it_takes() -> None:
+    x, result, (threads,) = run(lambda x: op.max(x, [1]), (1, 100, 1 << 16), "float16")
+    np.testing.assert_array_equal(result, x.max(1))
+    assert threads == 1 << 16
+
+
+OTHERS = {
+    "few results of many steps": (lambda x: op.max(x, [1, 2]), (1, 40, 40, 8)),
+    "along the contiguous dimension": (lambda x: op.max(x, [-1]), (2, 8, 8, 32)),
+    "two reductions": (lambda x: op.nn.softmax(x, -1), (2, 8, 8, 32)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_reductions_are_left_to_tvm(name: str) -> None:
+    body, shape = OTHERS[name]
+    target = cuda_target(arch_named("sm_80"))
+    module = build({"x": (shape, "float32")}, body)
+    default = relax.backend.cuda.get_default_pipeline(target)
+    ours, tvms = (tvm.transform.Sequential([each])(module) for each in (pipeline(target), default))
+    tvm.ir.assert_structural_equal(ours, tvms)
