@@ -1,7 +1,7 @@
 """boltgen for users of Relax: `mod = boltgen.relax.partition(mod)`, then `tvm.compile` as usual.
 
-With `relax_pipeline=boltgen.relax.pipeline(target)` TVM's part is scheduled as `boltgen.compile` has
-it: pools and depthwise convolutions with a thread for each result.
+With `relax_pipeline=boltgen.relax.pipeline(target)` its part is scheduled as by `boltgen.compile`:
+a thread for each result of pools and depthwise convolutions.
 """
 
 from __future__ import annotations

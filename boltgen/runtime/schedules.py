@@ -73,19 +73,23 @@ def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir
 
 
 def _schedule(schedule: s_tir.Schedule, reduction: Any, behind: Any = None) -> None:
+    block = reduction.block_rv
     if behind is None:
-        last = schedule.cache_write(reduction.block_rv, 0, "local")
+        last = schedule.cache_write(block, 0, "local")
     else:
         last = behind.block_rv
-        schedule.set_scope(reduction.block_rv, 0, "local")
-    results = schedule.fuse(*schedule.get_loops(last))
-    block, thread = schedule.split(results, factors=[None, _THREADS])
-    schedule.bind(block, "blockIdx.x")
+        schedule.set_scope(block, 0, "local")
+    kinds = [each.kind for each in reduction.iters]
+    loops = schedule.get_loops(block)
+    results = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
+    steps = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
+    schedule.reorder(*results, *steps)
+    grid, thread = schedule.split(schedule.fuse(*results), factors=[None, _THREADS])
+    schedule.bind(grid, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
-    schedule.compute_at(reduction.block_rv, thread)
-    _, _, *steps = schedule.get_loops(reduction.block_rv)
-    if steps:
-        schedule.decompose_reduction(reduction.block_rv, steps[0])
+    schedule.reverse_compute_at(last, thread)
+    if steps:  # a 1x1 pool has none
+        schedule.decompose_reduction(block, steps[0])
 
 
 def _results(block: Any) -> list[Any]:

@@ -63,7 +63,12 @@ WINDOWS = {
         lambda x: np.maximum(windows(x, 3, 1, -np.inf).max((-2, -1)), 0),
         0.0,
     ),
-    "average": (lambda x: pool("avg", 2, 0, x), lambda x: windows(x, 2, 0, 0).mean((-2, -1)), 4),
+    "average": (
+        lambda x: op.nn.relu(pool("avg", 3, 1, x)),
+        lambda x: np.maximum(np.nanmean(windows(x, 3, 1, np.nan), (-2, -1)), 0),
+        9,
+    ),
+    "one": (lambda x: op.nn.relu(pool("max", 1, 0, x)), lambda x: np.maximum(x[:, ::2, ::2], 0), 0),
     "depthwise": (
         depthwise,
         lambda x: np.einsum("npqcrs,crs->npqc", windows(x, 3, 1, 0), FILTERS[..., 0]),
