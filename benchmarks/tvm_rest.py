@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from benchmarks.record import write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.cuda_compiler import CudaCompiler
 from boltgen.runtime.device import activate
-from boltgen.runtime.link import cuda_target
+from boltgen.runtime.link import build_library, cuda_target
 from boltgen.runtime.schedules import pipeline
 from boltgen.settings import settings_from
 from tests.frontend.modules import build
@@ -67,14 +65,10 @@ _OPERATORS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
 
 def _counts(name: str, make: Callable[[Any], Any]) -> tuple[dict[str, int], np.ndarray[Any, Any]]:
     shape, body = _OPERATORS[name]
-    settings = settings_from()
-    arch = arch_named(_ARCH)
-    target = cuda_target(arch)
-    compiler = CudaCompiler(arch, find_toolchain(settings), Cache(settings.cache_dir))
-    registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
+    settings, arch = settings_from(), arch_named(_ARCH)
+    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
     module = build({"x": (shape, "float16")}, body)
-    with compiler.installed(compiler.compile, *registry), target:
-        executable = tvm.compile(module, target=target, relax_pipeline=make(target))
+    executable, _ = build_library(module, arch, tools, cache, make(cuda_target(arch)))
     machine = relax.VirtualMachine(executable, tvm.cuda(0))
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
     argument = tvm.runtime.tensor(x, tvm.cuda(0))
