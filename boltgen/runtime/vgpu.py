@@ -218,6 +218,20 @@ class Vgpu:
             raise VgpuError(self.last_error())
 
 
+def check_options(lib_dir: Path, text: str) -> None:
+    """Whether the virtual GPU in `lib_dir` takes all of `text`, settings as in BOLTGEN_VGPU.
+
+    Its library is asked, which alone knows the names; nothing is set, nor is CUDA's place taken.
+
+    Raises:
+        VgpuError: an option or its value is unknown; the message has those that are known.
+    """
+    library = ctypes.CDLL(str(lib_dir.resolve() / "libvgpu.so"))
+    library.vgpu_last_error.restype = ctypes.c_char_p
+    if library.vgpu_check_options(text.encode()):
+        raise VgpuError(_text(library.vgpu_last_error()))
+
+
 def _text(text: bytes) -> str:
     return text.decode(errors="replace")
 

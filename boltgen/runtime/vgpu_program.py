@@ -9,6 +9,7 @@ from pathlib import Path
 
 from boltgen.build.vgpu import vgpu_environment
 from boltgen.errors import VgpuError
+from boltgen.runtime.vgpu import check_options
 from boltgen.settings import Settings
 
 # Read of a program's file; what tells CUDA programs is found in a program's tables.
@@ -34,17 +35,21 @@ def run_program(
     goes where ours goes.
 
     Raises:
-        VgpuError: there is no such program, or it was linked to CUDA's runtime statically.
+        VgpuError: there is no such program, it was linked to CUDA's runtime statically, or an
+            option or its value is unknown.
         subprocess.TimeoutExpired: it ran for longer than `timeout_s`.
     """
     found = shutil.which(command[0], path=settings.search_path) if command else None
     if not found:
         raise VgpuError(f"{command[0] if command else 'nothing'}: no such program")
     _refuse_static_runtime(Path(found))
+    environment = vgpu_environment(settings, libraries, options)
+    # Here, not in the program: one that never gets as far as CUDA would pass over a mistyped name.
+    check_options(libraries, environment["BOLTGEN_VGPU"])
     try:
         return subprocess.run(
             [found, *command[1:]],
-            env=vgpu_environment(settings, libraries, options),
+            env=environment,
             cwd=folder,
             capture_output=capture,
             text=True,

@@ -39,3 +39,11 @@ def driver(vgpu: Vgpu, library_folder: Path) -> Iterator[Driver]:
     yield device
     vgpu.clear_error()
     device.close()
+
+
+@pytest.fixture
+def checked(driver: Driver, vgpu: Vgpu) -> Iterator[Driver]:
+    vgpu.set_option("check", "all")
+    vgpu.clear_findings()
+    yield driver
+    vgpu.clear_findings()

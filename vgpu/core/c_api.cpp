@@ -13,6 +13,10 @@ int vgpu_set_option(const char* name, const char* value) {
   return static_cast<int>(vgpu::set_option(name ? name : "", value ? value : ""));
 }
 
+int vgpu_check_options(const char* text) {
+  return static_cast<int>(vgpu::check_options(text ? text : ""));
+}
+
 const char* vgpu_last_error(void) {
   static thread_local std::string text;
   text = vgpu::last_message();

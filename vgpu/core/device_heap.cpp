@@ -11,6 +11,7 @@ namespace vgpu {
 namespace {
 
 constexpr u64 kAlignment = 16;
+constexpr u64 kDefaultBytes = 8ull << 20;  // CUDA's
 constexpr u64 kGap = 16;  // between blocks, so that what runs past one meets no other
 
 struct DeviceBlock {
@@ -24,7 +25,7 @@ struct DeviceBlock {
 struct DeviceHeap {
   std::mutex mutex;
   u64 base = 0;
-  u64 bytes = 8ull << 20;  // CUDA's default (cudaLimitMallocHeapSize)
+  u64 bytes = kDefaultBytes;
   bool touched = false;
   u8* written = nullptr;    // of initcheck
   std::map<u64, u64> free;  // bytes, by address
@@ -87,6 +88,21 @@ u64 create(DeviceHeap& h) {
   h.base = reinterpret_cast<u64>(at);
   empty(h);
   return h.base;
+}
+
+// False: no room; the size is as before.
+bool resize(DeviceHeap& h, u64 bytes) {
+  const bool exists = h.base != 0;
+  if (exists) {
+    release(reinterpret_cast<void*>(h.base), MemoryKind::kDeviceHeap);
+    h.base = 0;
+  }
+  const u64 before = h.bytes;
+  h.bytes = bytes;
+  if (!exists || create(h)) return true;
+  h.bytes = before;
+  create(h);
+  return false;
 }
 
 // The block that begins at the address or last before it.
@@ -172,8 +188,12 @@ void reset_device_heap() {
   DeviceHeap& h = heap();
   const std::lock_guard lock(h.mutex);
   h.blocks.clear();
-  if (h.base) empty(h);
   h.touched = false;
+  if (h.bytes != kDefaultBytes) {
+    resize(h, kDefaultBytes);
+  } else if (h.base) {
+    empty(h);
+  }
 }
 
 Code resize_device_heap(u64 bytes) {
@@ -186,16 +206,7 @@ Code resize_device_heap(u64 bytes) {
   }
   if (bytes <= kGap)
     return fail(Code::kInvalidValue, "a heap of malloc of " + std::to_string(bytes) + " bytes");
-  const bool exists = h.base != 0;
-  if (exists) {
-    release(reinterpret_cast<void*>(h.base), MemoryKind::kDeviceHeap);
-    h.base = 0;
-  }
-  const u64 before = h.bytes;
-  h.bytes = bytes;
-  if (!exists || create(h)) return Code::kSuccess;
-  h.bytes = before;
-  create(h);
+  if (resize(h, bytes)) return Code::kSuccess;
   return fail(Code::kOutOfMemory,
               "no room for a heap of malloc of " + std::to_string(bytes) + " bytes");
 }

@@ -42,6 +42,7 @@ const std::map<int, Text> kTexts = {
     {700, {"cudaErrorIllegalAddress", "an illegal memory access was encountered"}},
     {701, {"cudaErrorLaunchOutOfResources", "too many resources requested for launch"}},
     {710, {"cudaErrorAssert", "device-side assert triggered"}},
+    {714, {"cudaErrorHardwareStackError", "hardware stack error"}},
     {716, {"cudaErrorMisalignedAddress", "misaligned address"}},
     {719, {"cudaErrorLaunchFailure", "unspecified launch failure"}},
     {720, {"cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"}},

@@ -33,6 +33,7 @@ enum class Code : int {
   kIllegalAddress = 700,
   kLaunchOutOfResources = 701,
   kAssert = 710,
+  kHardwareStack = 714,
   kMisalignedAddress = 716,
   kLaunchFailure = 719,
   kCooperativeTooLarge = 720,

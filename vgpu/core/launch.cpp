@@ -8,9 +8,12 @@
 #include <deque>
 
 #include "core/launch_report.h"
+#include "core/limits.h"
 #include "core/memory.h"
 #include "core/options.h"
+#include "core/print.h"
 #include "core/timeline.h"
+#include "exec/call_stack.h"
 #include "exec/check.h"
 #include "exec/scheduler.h"
 
@@ -166,6 +169,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   std::memcpy(state.grid, shape.grid, sizeof(state.grid));
   std::memcpy(state.block, shape.block, sizeof(state.block));
   state.dynamic_shared = static_cast<u32>(shape.dynamic_shared);
+  state.stack_bytes = stack_bytes();
   state.params = params;
   state.param_bytes = param_bytes;
   state.allocations = index.get();
@@ -178,18 +182,21 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.seed = o.seed;
   state.timeout_s = o.timeout_s;
   state.find_deadlock = o.checks & kDeadlock;
+  if (program.prints) begin_printing();
   const Reporter reporter(kernel, program, shape, *index);
   CheckRun checks(
       o.checks, static_cast<u16>(1 + grid_id % 0xffff),
       [&](const Sighting& s) { reporter.report(s); },
       [&](const Origin& from) { return reporter.remember(from); });
   if (!program.watches.empty()) state.checks = &checks;
+  state.local_bytes = local_bytes_of(state);
   // Races are followed, and a seed is obeyed, by one host thread.
   const int threads = o.seed || (o.checks & kRacecheck) ? 1 : o.threads;
   const auto begin = std::chrono::steady_clock::now();
   GridResult result =
       run_grid(state, *o.isa, threads, static_cast<u32>(o.device->multiprocessors), grid_id);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  if (program.prints) flush_prints(kernel.short_name());
   if (workspace) release(workspace, MemoryKind::kModule);
   ModelledTime time;
   if (modelled && !result.fault) {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/findings.h"
+#include "core/limits.h"
 
 namespace vgpu {
 
@@ -128,6 +129,14 @@ void report_fault(Kernel& kernel, const Program& p, const LaunchShape& s, const 
       found.check = "deadlock";
       found.kind = "deadlock";
       text << r.waits << "; seen" << where;
+      break;
+    case FaultKind::kStack:
+      code = Code::kHardwareStack;
+      found.kind = "stack overflow";
+      found.space = "local";
+      text << "stack overflow: " << f.bytes << " nested calls need " << f.address
+           << " bytes of a thread's stack of " << stack_bytes()
+           << " (cudaDeviceSetLimit(cudaLimitStackSize, ...))" << where;
       break;
     case FaultKind::kTrap:
     case FaultKind::kNone:

@@ -8,5 +8,9 @@ namespace vgpu {
 
 Code set_limit(int limit, u64 value);
 Code get_limit(int limit, u64* value);
+// cudaDeviceReset: as they were at first. That of the heap is reset with it.
+void reset_limits();
+// Of a thread, for the frames of calls.
+u32 stack_bytes();
 
 }  // namespace vgpu

@@ -1,8 +1,9 @@
 #include "core/options.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
+#include <iterator>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -12,13 +13,35 @@
 namespace vgpu {
 namespace {
 
-const std::map<std::string, u32> kCheckNames = {{"memcheck", kMemcheck},
-                                                {"initcheck", kInitcheck},
-                                                {"racecheck", kRacecheck},
-                                                {"synccheck", kSynccheck},
-                                                {"deadlock", kDeadlock},
-                                                {"all", kAllChecks},
-                                                {"none", 0}};
+struct CheckName {
+  const char* name;
+  u32 bits;
+};
+constexpr CheckName kCheckNames[] = {{"memcheck", kMemcheck},
+                                     {"initcheck", kInitcheck},
+                                     {"racecheck", kRacecheck},
+                                     {"synccheck", kSynccheck},
+                                     {"deadlock", kDeadlock},
+                                     {"all", kAllChecks},
+                                     {"none", 0}};
+
+Code apply_checks(Options& o, const std::string& value) {
+  u32 checks = 0;
+  std::istringstream names(value);
+  for (std::string one; std::getline(names, one, ',');) {
+    const auto it = std::find_if(std::begin(kCheckNames), std::end(kCheckNames),
+                                 [&](const CheckName& c) { return one == c.name; });
+    if (it == std::end(kCheckNames)) {
+      std::string known;
+      for (const CheckName& c : kCheckNames)
+        known += known.empty() ? c.name : ", " + std::string(c.name);
+      return fail(Code::kInvalidValue, "vgpu option check=" + one + ": know " + known);
+    }
+    checks |= it->bits;
+  }
+  o.checks = checks;
+  return Code::kSuccess;
+}
 
 Code apply(Options& o, const std::string& name, const std::string& value) {
   if (name == "device") {
@@ -42,18 +65,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     }
     o.isa = &isa;
   } else if (name == "check") {
-    u32 checks = 0;
-    std::istringstream names(value);
-    for (std::string one; std::getline(names, one, ',');) {
-      auto it = kCheckNames.find(one);
-      if (it == kCheckNames.end()) {
-        return fail(Code::kInvalidValue,
-                    "vgpu option check=" + one +
-                        ": know memcheck, initcheck, racecheck, synccheck, deadlock, all and none");
-      }
-      checks |= it->second;
-    }
-    o.checks = checks;
+    return apply_checks(o, value);
   } else if (name == "seed" || name == "timeout" || name == "slack") {
     char* end = nullptr;
     const u64 n = std::strtoull(value.c_str(), &end, 10);
@@ -96,7 +108,8 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
   return Code::kSuccess;
 }
 
-Options from_environment() {
+// What is in force where nothing is set.
+Options defaults() {
   Options o = {find_device(80),
                static_cast<int>(std::thread::hardware_concurrency()),
                &select_isa("auto"),
@@ -106,8 +119,13 @@ Options from_environment() {
                0,
                0};
   if (o.threads < 1) o.threads = 1;
-  const char* text = std::getenv("BOLTGEN_VGPU");
-  std::istringstream items(text ? text : "");
+  return o;
+}
+
+// Every setting of a text like BOLTGEN_VGPU's that does not hold is given to `refused`.
+template <class Refused>
+void apply_all(Options& o, const std::string& text, Refused refused) {
+  std::istringstream items(text);
   std::vector<std::pair<std::string, std::string>> settings;
   for (std::string item; std::getline(items, item, ',');) {
     if (item.empty()) continue;
@@ -120,10 +138,15 @@ Options from_environment() {
     }
   }
   for (const auto& [name, value] : settings) {
-    if (apply(o, name, value) != Code::kSuccess) {
-      std::fprintf(stderr, "vgpu: BOLTGEN_VGPU: %s\n", last_message().c_str());
-    }
+    if (const Code code = apply(o, name, value); code != Code::kSuccess) refused(code);
   }
+}
+
+Options from_environment() {
+  Options o = defaults();
+  const char* text = std::getenv("BOLTGEN_VGPU");
+  apply_all(o, text ? text : "",
+            [](Code) { std::fprintf(stderr, "vgpu: BOLTGEN_VGPU: %s\n", last_message().c_str()); });
   return o;
 }
 
@@ -138,6 +161,18 @@ const Options& options() { return mutable_options(); }
 
 Code set_option(const std::string& name, const std::string& value) {
   return apply(mutable_options(), name, value);
+}
+
+Code check_options(const std::string& text) {
+  Options o = defaults();
+  Code first = Code::kSuccess;
+  std::string message;
+  apply_all(o, text, [&](Code code) {
+    if (first != Code::kSuccess) return;
+    first = code;
+    message = last_message();
+  });
+  return first == Code::kSuccess ? first : fail(first, message);
 }
 
 }  // namespace vgpu

@@ -30,5 +30,7 @@ const Options& options();
 // synccheck, deadlock, all, none), copies (late, eager), counters (on, off), fresh (nan, zero),
 // times (model, host), seed, timeout, slack.
 Code set_option(const std::string& name, const std::string& value);
+// Whether all settings of a text like BOLTGEN_VGPU's hold. Sets none.
+Code check_options(const std::string& text);
 
 }  // namespace vgpu

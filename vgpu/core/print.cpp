@@ -1,13 +1,51 @@
 // printf of device code. The arguments lie in local memory, each aligned to its size.
+#include "core/print.h"
+
 #include <cstdio>
 #include <cstring>
-#include <string>
+#include <deque>
+#include <mutex>
 
 #include "exec/warp.h"
 
 namespace vgpu {
 
 namespace {
+
+// An entry holds the arguments, and what says which format they belong to. How a GPU lays them out
+// is not documented.
+constexpr u64 kEntryHeader = 16;
+constexpr u64 kDefaultRoom = 1 << 20;  // CUDA's
+
+struct PrintEntry {
+  std::string text;
+  u64 bytes;
+};
+
+struct PrintRing {
+  std::mutex mutex;
+  std::deque<PrintEntry> entries;
+  u64 bytes = 0;
+  u64 room = kDefaultRoom;
+  u64 lost = 0;
+  bool used = false;
+};
+
+PrintRing& ring() {
+  static PrintRing* const r = new PrintRing;  // modules are unloaded late
+  return *r;
+}
+
+void enter(PrintEntry entry) {
+  PrintRing& r = ring();
+  const std::lock_guard lock(r.mutex);
+  r.bytes += entry.bytes;
+  r.entries.push_back(std::move(entry));
+  for (; r.bytes > r.room; ++r.lost) {
+    r.bytes -= r.entries.front().bytes;
+    r.entries.pop_front();
+  }
+}
 
 template <class T>
 void append(std::string* out, const std::string& spec, T value) {
@@ -61,8 +99,53 @@ void device_print(const Warp&, int, const char* format, const u8* arguments) {
     }
     p = end;
   }
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  enter({std::move(out), kEntryHeader + (at + 7) / 8 * 8});
+}
+
+void begin_printing() {
+  const std::lock_guard lock(ring().mutex);
+  ring().used = true;
+}
+
+void flush_prints(const std::string& kernel) {
+  PrintRing& r = ring();
+  const std::lock_guard lock(r.mutex);
+  for (const PrintEntry& e : r.entries) std::fwrite(e.text.data(), 1, e.text.size(), stdout);
   std::fflush(stdout);
+  if (r.lost) {
+    std::fprintf(stderr,
+                 "vgpu: kernel '%s' printed more than the %llu bytes of cudaLimitPrintfFifoSize "
+                 "hold: the first %llu of its %llu calls of printf are lost, as on a GPU\n",
+                 kernel.c_str(), static_cast<unsigned long long>(r.room),
+                 static_cast<unsigned long long>(r.lost),
+                 static_cast<unsigned long long>(r.lost + r.entries.size()));
+  }
+  r.entries.clear();
+  r.bytes = r.lost = 0;
+}
+
+Code resize_print_ring(u64 bytes) {
+  PrintRing& r = ring();
+  const std::lock_guard lock(r.mutex);
+  if (r.used) {
+    return fail(Code::kInvalidValue,
+                "the size of printf's buffer (cudaLimitPrintfFifoSize) cannot change after a "
+                "kernel that prints was launched: set it before");
+  }
+  r.room = bytes;
+  return Code::kSuccess;
+}
+
+void reset_print_ring() {
+  PrintRing& r = ring();
+  const std::lock_guard lock(r.mutex);
+  r.used = false;
+  r.room = kDefaultRoom;
+}
+
+u64 print_ring_bytes() {
+  const std::lock_guard lock(ring().mutex);
+  return ring().room;
 }
 
 }  // namespace vgpu

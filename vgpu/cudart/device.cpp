@@ -83,6 +83,7 @@ cudaError_t cudaDeviceSynchronize() { return done(synchronize_device()); }
 cudaError_t cudaDeviceReset() {
   clear_sticky_error();
   reset_memory();
+  reset_limits();
   return 0;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {

@@ -36,6 +36,7 @@ inline constexpr int kCooperative = 2;       // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 CUresult result(Code code);
+CUresult refuse_null(const char* call);
 // A function of a module that is loaded; `call` is for the message.
 Code find_function(void* function, const char* call, Kernel** kernel);
 

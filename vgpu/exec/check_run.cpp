@@ -83,7 +83,7 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
     for (u32& epoch : check.lane_epoch) epoch = latest + 1;
     check.serial = 0;
     if (!launch.checks->has(kInitcheck)) continue;
-    std::memset(check.local_written, 0, static_cast<size_t>(p.local_bytes) * kWarpSize);
+    std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);
     std::memset(warps[k].registers + check.shadow, 0, p.register_bytes);
     std::memset(static_cast<void*>(check.slots), 0, p.watched_slots * sizeof(SlotShadow));
     for (const Program::Unset& u : p.unset) {

@@ -26,7 +26,15 @@ Status call(Warp& w, const Ins& i, u32 mask) {
   u32* level = words(w, i, 1);
   const u64 start = frame[0] + static_cast<u64>(i.imm);
   const u32 under_way = level[0];
-  if (w.depth == kDivergenceDepth || !save_registers(w, under_way, start + i.extra))
+  u64 bytes = 0;
+  if (!fits_stack(*w.launch, start + i.extra, under_way + 1, &bytes)) {
+    w.fault.kind = FaultKind::kStack;
+    w.fault.address = bytes;
+    w.fault.bytes = under_way + 1;
+    w.fault.lane = __builtin_ctz(mask);
+    return Status::kFault;
+  }
+  if (w.depth == w.stack_room || !save_registers(w, under_way, start + i.extra))
     return trap_with(w, "the calls are nested deeper than the virtual GPU's stack", mask);
   for (int l = 0; l < kWarpSize; ++l) {
     frame[l] = start;

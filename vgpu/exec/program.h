@@ -142,7 +142,7 @@ struct Program {
   u32 register_bytes = 0;  // of one warp, specials and constants included
   u32 constant_end = 0;    // specials and constants lie below this offset
   u32 static_shared_bytes = 0;
-  u32 local_bytes = 0;     // per thread
+  u32 local_bytes = 0;     // per thread, without what calls need
   u32 live_registers = 0;  // 32-bit registers that a thread needs at once: for occupancy
   // For the checks, where any watches this program.
   std::vector<Watch> watches;
@@ -154,6 +154,8 @@ struct Program {
     u32 bytes;  // 0: a predicate
   };
   std::vector<Unset> unset;
+  bool calls = false;                    // has functions that are not inlined
+  bool prints = false;                   // has calls of vprintf
   std::vector<std::string> unsupported;  // messages; a launch is refused when there is one
 };
 

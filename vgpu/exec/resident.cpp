@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "exec/call_stack.h"
+
 namespace vgpu {
 namespace {
 
@@ -41,14 +43,19 @@ Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) 
   warp_bytes_ = static_cast<size_t>(p.register_bytes) * (shadows ? 2 : 1);
   registers_ = make_buffer(warp_bytes_ * warps_.size());
   shared_ = make_buffer(shared_bytes_ + 64);
-  local_ = make_buffer(static_cast<size_t>(p.local_bytes) * kWarpSize * warps_.size());
+  const size_t warp_local = static_cast<size_t>(launch.local_bytes) * kWarpSize;
+  local_ = make_buffer(warp_local * warps_.size());
+  const u32 paths = kDivergenceDepth + most_calls(launch);
+  paths_.resize(paths * warps_.size());
   for (size_t k = 0; k < warps_.size(); ++k) {
     Warp& w = warps_[k];
     w.registers = registers_.get() + k * warp_bytes_;
     w.shared = shared_.get();
     w.shared_bytes = shared_bytes_;
-    w.local_bytes = p.local_bytes;
-    w.local = local_.get() + k * p.local_bytes * kWarpSize;
+    w.local_bytes = launch.local_bytes;
+    w.local = local_.get() + k * warp_local;
+    w.stack = paths_.data() + k * paths;
+    w.stack_room = paths;
     w.index = static_cast<u32>(k);
     w.cta = &cta_;
     w.launch = const_cast<LaunchState*>(&launch_);
@@ -65,7 +72,8 @@ void Resident::make_checks() {
   const Program& p = *launch_.program;
   warp_checks_.resize(warps_.size());
   slots_.resize(warps_.size() * p.watched_slots);
-  local_written_ = make_buffer(static_cast<size_t>(p.local_bytes) * kWarpSize * warps_.size());
+  const size_t warp_local = static_cast<size_t>(launch_.local_bytes) * kWarpSize;
+  local_written_ = make_buffer(warp_local * warps_.size());
   shared_written_ = make_buffer(shared_bytes_ + 64);
   cta_check_.shared_written = shared_written_.get();
   if (launch_.checks->has(kRacecheck)) {
@@ -77,7 +85,7 @@ void Resident::make_checks() {
     WarpCheck& check = warp_checks_[k];
     check.slots = slots_.data() + k * p.watched_slots;
     check.shadow = p.register_bytes;
-    check.local_written = local_written_.get() + k * p.local_bytes * kWarpSize;
+    check.local_written = local_written_.get() + k * warp_local;
     warps_[k].check = &check;
   }
 }
@@ -203,7 +211,7 @@ bool Resident::stands_still() {
     hash = mix(hash, w.registers, launch_.program->register_bytes);
   }
   hash = mix(hash, shared_.get(), shared_bytes_);
-  hash = mix(hash, local_.get(), static_cast<size_t>(launch_.program->local_bytes) * threads_);
+  hash = mix(hash, local_.get(), static_cast<size_t>(launch_.local_bytes) * threads_);
   still = hash == signature_ ? still + 1 : 0;
   signature_ = hash;
   return still > 0;

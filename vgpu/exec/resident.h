@@ -50,6 +50,7 @@ class Resident {
   std::unique_ptr<BlockSample> sample_;
   std::vector<Warp> warps_;
   Buffer registers_, shared_, local_;
+  std::vector<DivergenceEntry> paths_;
   // Only where something is watched:
   CtaCheck cta_check_ = {};
   std::vector<WarpCheck> warp_checks_;

@@ -24,7 +24,7 @@ bool pop_path(Warp& w) {
 }
 
 bool push_path(Warp& w, s32 pc, s32 reconverge, u32 mask) {
-  if (w.depth == kDivergenceDepth) {
+  if (w.depth == w.stack_room) {
     w.fault.kind = FaultKind::kTrap;
     w.fault.detail = "more nested divergent branches than the virtual GPU keeps";
     return false;

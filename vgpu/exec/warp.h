@@ -27,6 +27,7 @@ enum class FaultKind : u8 {
   kIllegalAddress,
   kMisaligned,
   kTrap,
+  kStack,
   kAssert,
   kBarrier,
   kDeadlock
@@ -38,8 +39,8 @@ struct Fault {
   const char* space = "";   // "global", "shared", "local"
   const char* detail = "";  // for the kinds without an address
   bool store = false;
-  u64 address = 0;
-  u32 bytes = 0;
+  u64 address = 0;  // of a stack overflow: the bytes that calls need
+  u32 bytes = 0;    // of a stack overflow: the calls
   int lane = 0;
 };
 
@@ -79,7 +80,7 @@ struct CtaCheck;
 struct BlockSample;
 class CheckRun;
 
-inline constexpr int kDivergenceDepth = 256;
+inline constexpr u32 kDivergenceDepth = 256;
 inline constexpr int kAllocationCache = 4;
 
 struct Warp {
@@ -115,7 +116,8 @@ struct Warp {
   BlockSample* sample;  // of the block, where its time is taken from it; or null
   WarpCheck* check;     // null when nothing is watched
   Fault fault;
-  DivergenceEntry stack[kDivergenceDepth];
+  DivergenceEntry* stack;
+  u32 stack_room;  // entries
 };
 
 struct Cta {
@@ -134,6 +136,8 @@ struct LaunchState {
   u32 grid[3];
   u32 block[3];
   u32 dynamic_shared;
+  u32 stack_bytes;  // that frames of calls may take of a thread
+  u32 local_bytes;  // of a thread, with room for calls
   const u8* params;
   u32 param_bytes;
   const AllocationIndex* allocations;
@@ -154,7 +158,7 @@ const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64
 // Makes room for one more pending copy (rare: the ring grows by doubling).
 void grow_copies(Warp& warp);
 
-// Sends the text of vprintf to stdout.
+// Enters the text of vprintf into the ring of what kernels print (core/print.h).
 void device_print(const Warp& warp, int lane, const char* format, const u8* arguments);
 
 }  // namespace vgpu

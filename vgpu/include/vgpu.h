@@ -46,6 +46,9 @@ typedef struct {
 /* 0, or the CUDA error number; the reason is in vgpu_last_error(). */
 int vgpu_set_option(const char* name, const char* value);
 
+/* The same for all settings of a text like BOLTGEN_VGPU's, of which none is set. */
+int vgpu_check_options(const char* text);
+
 /* The full message of the last failure, or "". Valid until the calling thread asks again. */
 const char* vgpu_last_error(void);
 

@@ -8,8 +8,6 @@
 namespace vgpu::ptx {
 namespace {
 
-// Of a thread, for frames and saved registers.
-constexpr u32 kStackBytes = 128 << 10;
 // Where inlining has made a program this long, calls are no longer inlined.
 constexpr size_t kLongestInlined = 100'000;
 
@@ -260,7 +258,7 @@ void Builder::lower_outlined() {
     if (p.callee) code_[p.draft].extra = static_cast<u32>(align_up(p.callee->bytes, 16));
   }
   program_->local_bytes = static_cast<u32>(align_up(kernel_space_.bytes, 16));
-  if (!outlined_.empty()) program_->local_bytes += kStackBytes;
+  program_->calls = !outlined_.empty();
 }
 
 // Slots that calls change and that are saved by none: constants, each of its own.
@@ -290,6 +288,7 @@ bool Builder::call_builtin(const std::string& name, const CallSite& site) {
     if (!site.results.empty()) emit(operation, {frame_slot(), value}).imm = site.results[0].place;
   };
   if (name == "vprintf") {
+    program_->prints = true;
     const int status = new_slot(Width::kWord);
     const int format = load(0, 'd');
     emit("vprintf", {status, format, load(1, 'd')});

@@ -50,14 +50,9 @@ void limits() {
   fits<<<1, 1>>>(out, 9 << 20);
   cudaDeviceGetLimit(&bytes, cudaLimitMallocHeapSize);
   std::printf("9 MiB: %d of %zu\n", read(0), bytes);
-  std::printf("%s\n", cudaGetErrorName(cudaDeviceSetLimit(static_cast<cudaLimit>(99), 1)));
-  std::printf("%s\n", cudaGetErrorName(cudaDeviceSetLimit(cudaLimitStackSize, 1 << 20)));
-  cudaDeviceSetLimit(cudaLimitStackSize, 512 << 10);
-  cudaDeviceSetLimit(cudaLimitPrintfFifoSize, 4096);
-  cudaDeviceGetLimit(&bytes, cudaLimitStackSize);
-  std::printf("%zu ", bytes);
-  cudaDeviceGetLimit(&bytes, cudaLimitPrintfFifoSize);
-  std::printf("%zu\n", bytes);
+  cudaDeviceReset();
+  cudaDeviceGetLimit(&bytes, cudaLimitMallocHeapSize);
+  std::printf("%zu after a reset\n", bytes);
 }
 
 int main(int, char** names) {
