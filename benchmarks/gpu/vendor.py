@@ -46,13 +46,13 @@ Capturing: TypeAlias = dict[str, Callable[[], Replay]]
 
 
 class Vendor:
-    """PyTorch on the process's GPU.
+    """PyTorch on the process's GPU; what it computes is the same on `device` "cpu", for tests.
 
     Raises:
         NoVendorError: it is not installed, or sees no GPU.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cuda") -> None:
         try:
             import torch  # noqa: PLC0415 (only where it is compared with)
         except ImportError as error:
@@ -60,15 +60,22 @@ class Vendor:
                 f"PyTorch cannot be imported ({error}); install a build for CUDA 13, or give "
                 "--no-vendor to measure without the vendor's columns"
             ) from error
+        self.torch: Any = torch
+        self.device = device
+        if device == "cuda":
+            self._begin(torch)
+
+    @staticmethod
+    def _begin(torch: Any) -> None:
         if not torch.cuda.is_available():
             raise NoVendorError(
                 f"PyTorch {torch.__version__} sees no GPU (built for CUDA "
                 f"{torch.version.cuda or 'none'}); install a build for CUDA 13, or give "
                 "--no-vendor to measure without the vendor's columns"
             )
-        self.torch: Any = torch
         torch.cuda.init()
         torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark_limit = 0  # every algorithm, not the first ten
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
@@ -108,7 +115,8 @@ class Vendor:
     def random(self, *shape: int, scale: float = 1.5) -> Any:
         """FP16, uniform in [-scale, scale)."""
         torch = self.torch
-        return torch.empty(shape, device="cuda", dtype=torch.float16).uniform_(-scale, scale)
+        tensor = torch.empty(shape, device=self.device, dtype=torch.float16)
+        return tensor.uniform_(-scale, scale)
 
     def sets(self, launches: int, tensors: Callable[[], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """As many copies of `tensors()` as a sample has launches, within the memory for them."""
@@ -160,9 +168,8 @@ class Vendor:
 
     def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
         """The product in each mode of the vendor's library, by name."""
-        sets = self.products(problem, launches)
         run = self.product(problem)
-        calls = [partial(run, a, b) for a, b in sets]
+        calls = [partial(run, a, b) for a, b in self.products(problem, launches)]
         if isinstance(problem, Conv2d):
             return {"cudnn": lambda: self.captured(calls)}
 
@@ -179,17 +186,19 @@ class Vendor:
         """The product with bias and activation: eager, and compiled."""
         sets = self.products(problem, launches)
         channels = problem.n if isinstance(problem, Gemm) else problem.k
-        bias = self.random(channels)
+        whole = self.with_epilogue(problem, self.random(channels), activation)
+
+        def of(function: Callable[[Any, Any], Any]) -> Replay:
+            return self.captured([partial(function, x, w) for x, w in sets])
+
+        return {"eager": lambda: of(whole), "compiled": lambda: of(self.compiled(whole))}
+
+    def with_epilogue(
+        self, problem: Gemm | Conv2d, bias: Any, activation: str
+    ) -> Callable[[Any, Any], Any]:
+        """The function of activations and weight: activation(product + bias)."""
         product, act = self.product(problem, bias), self.activation(activation)
-
-        def whole(x: Any, w: Any) -> Any:
-            return act(product(x, w))
-
-        compiled = self.compiled(whole)
-        return {
-            "eager": lambda: self.captured([partial(whole, x, w) for x, w in sets]),
-            "compiled": lambda: self.captured([partial(compiled, x, w) for x, w in sets]),
-        }
+        return lambda x, w: act(product(x, w))
 
     @contextmanager
     def blas(self, library: str, *, reduced: bool) -> Iterator[None]:
@@ -208,7 +217,12 @@ class Vendor:
             backend.matmul.allow_fp16_reduced_precision_reduction = before[1]
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`torch.compile` at its most thorough, without CUDA graphs of its own."""
+        """`torch.compile` at its most thorough, without CUDA graphs of its own.
+
+        What was compiled before is forgotten: after eight versions of one line of code, whatever
+        they close over, PyTorch would run it uncompiled, and say nothing.
+        """
+        self.torch.compiler.reset()
         found: Callable[..., Any] = self.torch.compile(
             function, mode="max-autotune-no-cudagraphs", dynamic=False
         )
@@ -240,4 +254,4 @@ class Vendor:
             "data": (address, False),
             "version": 3,
         }
-        return self.torch.as_tensor(view, device="cuda")
+        return self.torch.as_tensor(view, device=self.device)

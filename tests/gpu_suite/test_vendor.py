@@ -1,0 +1,145 @@
+"""What the vendor's columns compute, on the CPU: all of it but what only CUDA has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.gpu import shapes
+from benchmarks.gpu.vendor import Vendor
+from boltgen.ir import reference
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from tests.cases import EPILOGUES
+
+VENDOR = Vendor("cpu")
+CONV = Conv2d(
+    n=2, h=9, w=7, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 1), dilation=(1, 2)
+)
+PRODUCTS = {
+    "column": Gemm(m=17, n=24, k=40, b_layout=Layout.COLUMN),
+    "row": Gemm(m=17, n=24, k=40, b_layout=Layout.ROW),
+    "conv": CONV,
+}
+
+
+def as_ours(problem: Gemm | Conv2d, x: Any, w: Any) -> tuple[np.ndarray, np.ndarray]:
+    """PyTorch's operands as boltgen's kernels lie in memory, without a copy of any of them."""
+    if isinstance(problem, Conv2d):
+        return x.permute(0, 2, 3, 1).numpy(), w.permute(0, 2, 3, 1).numpy()
+    return x.numpy(), (w if problem.b_layout is Layout.COLUMN else w.t()).numpy()
+
+
+def from_theirs(problem: Gemm | Conv2d, output: Any) -> np.ndarray:
+    assert output.dtype is torch.float16
+    if isinstance(problem, Conv2d):
+        assert output.is_contiguous(memory_format=torch.channels_last)
+        output = output.permute(0, 2, 3, 1)
+    return output.float().numpy()
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
+    """Within a rounding to FP16 of the product, of the sum with a bias and of the activation."""
+    assert found.shape == expected.shape
+    assert np.linalg.norm(found - expected) <= 3 * 2.0**-11 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_vendors_product_is_ours(name: str):
+    problem = PRODUCTS[name]
+    sets = VENDOR.products(problem, launches=3)
+    assert len(sets) == 3
+    for x, w in sets:
+        a, b = as_ours(problem, x, w)
+        # NHWC and rows behind one another: what our kernels read, the vendor's read.
+        assert a.flags.c_contiguous
+        assert b.flags.c_contiguous
+        found = VENDOR.product(problem)(x, w)
+        assert_near(from_theirs(problem, found), reference.run(problem, Epilogue(), a, b, []))
+    assert not np.array_equal(sets[0][0].numpy(), sets[1][0].numpy())
+
+
+@pytest.mark.parametrize("activation", shapes.ACTIVATIONS)
+@pytest.mark.parametrize("name", ["column", "conv"])
+def test_the_vendors_epilogue_is_ours(name: str, activation: str):
+    problem = PRODUCTS[name]
+    ((x, w),) = VENDOR.products(problem, launches=1)
+    bias = VENDOR.random(24)
+    found = VENDOR.with_epilogue(problem, bias, activation)(x, w)
+    epilogue = shapes.bias_then(shapes.ACTIVATIONS[activation])
+    expected = reference.run(problem, epilogue, *as_ours(problem, x, w), [bias.numpy()])
+    assert_near(from_theirs(problem, found), expected)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *PRODUCTS.values(),
+        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW),
+        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.COLUMN, a_batched=False),
+        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW, b_batched=False),
+        Conv2d(n=1, h=5, w=6, c=8, k=8, r=3, s=2, padding=(2, 0, 1, 1)),
+    ],
+    ids=str,
+)
+def test_the_reference_in_fp32_is_the_oracle(problem):
+    """Uneven padding too, which the vendor's convolution does not take."""
+    rng = np.random.default_rng(3)
+    epilogue = EPILOGUES["residual_before"]
+    output = reference.output_shape(problem)
+    span = (*reference.input_shapes(problem), output[-1:], output)
+    arrays = [rng.uniform(-1.5, 1.5, shape).astype(np.float16) for shape in span]
+    tensors = [torch.from_numpy(array) for array in arrays]
+    found = VENDOR.reference(problem, epilogue, tensors).numpy()
+    a, b, *operands = arrays
+    expected = reference.run(problem, epilogue, a, b, operands)
+    assert np.linalg.norm(found - expected) <= 2.0**-18 * np.linalg.norm(expected)
+
+
+def test_uneven_padding_is_refused():
+    with pytest.raises(ValueError, match="PyTorch pads both sides alike"):
+        VENDOR.product(Conv2d(n=1, h=5, w=5, c=8, k=8, r=3, s=3, padding=(1, 1, 0, 0)))
+
+
+def test_modes_of_the_library_are_set_and_restored():
+    backend = torch.backends.cuda
+    before = backend.preferred_blas_library(), backend.matmul.allow_fp16_reduced_precision_reduction
+    with VENDOR.blas("cublas", reduced=False):
+        assert not backend.matmul.allow_fp16_reduced_precision_reduction
+    with VENDOR.blas("cublas", reduced=True):
+        assert backend.matmul.allow_fp16_reduced_precision_reduction
+    after = backend.preferred_blas_library(), backend.matmul.allow_fp16_reduced_precision_reduction
+    assert after == before
+
+
+def test_a_gemm_has_four_modes_and_a_convolution_one():
+    assert set(VENDOR.replays(PRODUCTS["column"], 1)) == {
+        *("cublas_fp16_sums", "cublas_fp32_sums", "cublaslt_fp16_sums", "cublaslt_fp32_sums"),
+    }
+    assert set(VENDOR.replays(CONV, 1)) == {"cudnn"}
+    assert set(VENDOR.fused(CONV, "relu", 1)) == {"eager", "compiled"}
+
+
+def test_many_functions_of_one_line_are_compiled():
+    """More than PyTorch keeps of one line of code; with its simplest backend, which is quick."""
+    compiled = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    x, count = torch.ones(2), torch._dynamo.config.recompile_limit + 2
+    for number in range(count):
+        VENDOR.compiled(lambda v, n=number: v + n)  # resets
+        torch.compile(lambda v, n=number: v + n, backend=backend, dynamic=False)(x)
+    assert len(compiled) == count
+
+
+def test_copies_of_operands_are_bounded_by_memory():
+    problem = Gemm(m=4096, n=8, k=4096, b_layout=Layout.COLUMN)
+    assert len(VENDOR.products(problem, launches=2)) == 2
+    assert len(VENDOR.sets(10**6, lambda: (torch.empty(64 << 20, dtype=torch.float16),))) == 4
