@@ -22,6 +22,8 @@ from boltgen.tune.exchange import write_records
 from boltgen.tune.records import from_line
 
 MOST_RECORD_BYTES = 5 << 20
+# What slices of one report have in common.
+_SAME = ("gpu", "driver", "commit", "toolchain", "vendor")
 
 
 class ReportError(BoltgenError):
@@ -66,24 +68,34 @@ def merged(folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, dict[str,
     """What the slices were measured on, and their items.
 
     Raises:
-        ReportError: there are none, or they are of several devices.
+        ReportError: there are none, or they are of several devices, commits or toolchains.
     """
     paths = [path for folder in folders for path in sorted(folder.glob("slice-*-of-*.json"))]
     if not paths:
         looked = ", ".join(map(str, folders))
         raise ReportError(f"no slices in {looked}: give folders that run_gpu_suite.py wrote")
-    abouts, items = {}, {}
+    abouts: dict[tuple[str, ...], dict[str, Any]] = {}
+    where: dict[tuple[str, ...], Path] = {}
+    items: dict[str, dict[str, Any]] = {}
     for path in paths:
         try:
             form = read_form(path)
         except ResultsError as error:
             raise ReportError(str(error)) from error
-        about = form["about"]
-        abouts[about["gpu"], about["driver"], about["toolchain"]] = about
+        key = tuple(str(form["about"].get(name)) for name in _SAME)
+        abouts[key] = form["about"]
+        where.setdefault(key, path)
         items.update(form["items"])
     if len(abouts) > 1:
-        found = "; ".join(" ".join(key) for key in abouts)
-        raise ReportError(f"slices of several devices or toolchains do not go together: {found}")
+        differing = [
+            f"{name} ({', '.join(f'{key[index]} in {where[key].name}' for key in abouts)})"
+            for index, name in enumerate(_SAME)
+            if len({key[index] for key in abouts}) > 1
+        ]
+        raise ReportError(
+            f"these slices do not go together; they differ in {'; '.join(differing)}: report on "
+            "each by itself"
+        )
     (about,) = abouts.values()
     return about, items
 

@@ -181,6 +181,10 @@ def _wait(process: subprocess.Popen[bytes], current: Path, deadline: float) -> i
             return process.wait(timeout=_POLL_SECONDS)
         except subprocess.TimeoutExpired:
             pass
+        except KeyboardInterrupt:
+            process.kill()
+            process.wait()
+            raise
         began = _began(current)
         is_late = time.monotonic() >= deadline
         if is_late or (began is not None and time.time() - began > ITEM_SECONDS):
@@ -255,6 +259,9 @@ def main() -> int:
     except SuiteError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"\nslice {options.slice} was interrupted; give the same command again to go on")
+        return 130
     if status == _UNUSABLE:
         return 2
     print(table(options.out, number, count))

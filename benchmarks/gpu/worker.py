@@ -54,6 +54,7 @@ from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
 from boltgen.measure.native import CudaError, Profiler, RefusedError
 from boltgen.measure.operands import BudgetError
+from boltgen.measure.worker import end_with_parent
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind
 
 # What run_gpu_suite.py makes of this process's status.
@@ -246,6 +247,7 @@ def main() -> int:
     parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--no-vendor", action="store_true")
     options = parser.parse_args()
+    end_with_parent()
     deadline = time.monotonic() + options.seconds
     manifest = json.loads((options.bundle / "manifest.json").read_text())
     try:
@@ -264,17 +266,34 @@ def main() -> int:
         kept.about = about(rig, manifest, options.virtual)
         kept.write()
         items = read_items(options.bundle / ITEMS.format(arch=rig.device.arch))
+        sections = _sections(options.sections, items)
         wanted = [
             item
             for item in slice_items(items, options.number, options.count)
-            if not options.sections or item.section in options.sections.split(",")
+            if item.section in sections
             if not options.only or key_of(item) in options.only.split(",")
             if rig.compiler or not _needs_compiler(item)
         ]
         return run_slice(rig, wanted, kept, deadline)
-    except ResultsError as error:
+    except (ResultsError, UnusableError) as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
+
+
+def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
+    """Those named in `wanted`, with commas between; all where none is.
+
+    Raises:
+        UnusableError: there is no such section.
+    """
+    known = {item.section for item in items}
+    named = set(wanted.split(",")) if wanted else known
+    if unknown := named - known:
+        raise UnusableError(
+            f"--sections: the bundle has no {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(known))}"
+        )
+    return named
 
 
 def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:

@@ -303,8 +303,12 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             return
 
 
-def _end_with(parent: int) -> None:
+def end_with_parent() -> None:
     """End this process when its parent has ended, even while a kernel hangs."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
     os._exit(1)
@@ -312,7 +316,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     """Speak on standard input and output; what libraries print goes to standard error."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin.buffer, answers)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +26,8 @@ from benchmarks.gpu.run_gpu_suite import (
     parse_slice,
 )
 from benchmarks.gpu.vendor import NoVendorError, Replay, Vendor
+from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.settings import settings_from
 from tests.gpu_suite.conftest import run_suite
 
 
@@ -52,6 +58,20 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SuiteError, match="has no numpy: install it"):
         check_python(vendor=True)
+
+
+def test_no_pytorch_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == "torch" else found(n))
+    with pytest.raises(SuiteError, match=r"has no torch: install it, or give --no-vendor"):
+        check_python(vendor=True)
+    check_python(vendor=False)
+
+
+def test_an_older_python_comes_as_far_as_to_be_refused():
+    """The entry is read by whatever Python there is."""
+    source = Path(run_gpu_suite.__file__).read_text()
+    assert ast.parse(source, feature_version=(3, 7))
 
 
 def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -145,6 +165,44 @@ def test_a_column_of_the_vendors_that_fails_leaves_the_others():
     samplers, errors = Rig.beside(rig, capturing)
     assert samplers == {"eager": (print, 3)}
     assert errors == {"compiled": "RuntimeError: no compiler"}
+
+
+def test_what_a_new_user_tries_is_answered(bundle: Path, tmp_path: Path):
+    told = run_suite(bundle, tmp_path, "--help")
+    assert told.returncode == 0
+    assert "--slice K/N" in told.stdout
+    assert "give the same command again" in told.stdout
+    wrong = run_suite(bundle, tmp_path, "--slice", "5/4")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: --slice '5/4' is not K/N")
+    unknown = run_suite(bundle, tmp_path, "--sections", "gemm,gem")
+    assert unknown.returncode == 2
+    assert "--sections: the bundle has no gem; it has b2b, check," in unknown.stderr
+
+
+def test_a_suite_that_is_killed_goes_on_where_it_was(bundle: Path, tmp_path: Path):
+    """Killed with no time for last words; its worker ends with it."""
+    settings = settings_from()
+    process = subprocess.Popen(
+        [sys.executable, "run_gpu_suite.py", "--virtual", "--out", str(tmp_path)],
+        cwd=bundle,
+        env=vgpu_environment(settings, vgpu_libraries(settings), {"device": "sm_80"}),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        first = next(line for line in process.stdout if ": done in" in line)
+        process.kill()
+        rest = process.stdout.read()  # ends when the worker has ended too
+    path = tmp_path / "slice-1-of-1.json"
+    before = json.loads(path.read_text())["items"]
+    assert first.partition(": ")[0] in before
+    assert "finished" not in rest
+    done = run_suite(bundle, tmp_path, "--sections", "check")
+    assert done.returncode == 0, done.stderr
+    after = json.loads(path.read_text())["items"]
+    assert {key: after[key] for key in before} == before
+    assert len(after) > len(before)
 
 
 def test_a_worker_that_dies_costs_one_item(bundle: Path, tmp_path: Path):

@@ -209,13 +209,15 @@ def test_the_command_line_reports(slices: Path, tmp_path: Path):
     assert "no slices in" in refused.output
 
 
-def test_slices_of_two_devices_do_not_go_together(slices: Path, tmp_path: Path):
+@pytest.mark.parametrize("what", ["gpu", "commit", "vendor"])
+def test_slices_that_differ_do_not_go_together(slices: Path, tmp_path: Path, what: str):
     shutil.copytree(slices, tmp_path / "other")
     path = tmp_path / "other" / "slice-2-of-2.json"
     form = json.loads(path.read_text())
-    form["about"]["gpu"] = "another"
+    form["about"][what] = "another"
     path.write_text(json.dumps(form))
-    with pytest.raises(ReportError, match="several devices"):
+    message = rf"they differ in {what} \(.* in slice-1-of-2.json, another in slice-2-of-2.json\)"
+    with pytest.raises(ReportError, match=message):
         make_report([tmp_path / "other"], tmp_path)
 
 

@@ -134,7 +134,7 @@ def test_many_functions_of_one_line_are_compiled():
 
     x, count = torch.ones(2), torch._dynamo.config.recompile_limit + 2
     for number in range(count):
-        VENDOR.compiled(lambda v, n=number: v + n)  # resets
+        VENDOR.compiled(lambda v, n=number: v + n)  # forgets what was compiled before
         torch.compile(lambda v, n=number: v + n, backend=backend, dynamic=False)(x)
     assert len(compiled) == count
 
