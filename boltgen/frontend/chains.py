@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.products import Product
+from boltgen.frontend.products import Product, alike
 from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cutter, chain_of
 from boltgen.ir.problem import Conv2d
 
@@ -48,7 +48,7 @@ def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]
 
 
 def _layers(graph: Graph, sequence: Sequence[Product]) -> tuple[ChainLayer, ...]:
-    return tuple(product.layer(graph) for product in sequence)
+    return tuple(product.layer(graph) for product in alike(sequence))
 
 
 def _cut(graph: Graph, sequence: Sequence[Product], cut: Cutter, stopped: str) -> list[Joined]:

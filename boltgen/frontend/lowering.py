@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from boltgen.frontend.anchor import ANCHORS, match_anchor
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.products import Product, find_products
+from boltgen.frontend.products import Product, alike, find_products
 from boltgen.ir.chain import chain_of
 from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region, Rejected
 
@@ -35,7 +35,7 @@ def lower_graph(
         matched = match_anchor(graph, index)
         if isinstance(matched, Rejected):
             return matched
-    products = find_products(graph)
+    products = alike(find_products(graph))
     name = " + ".join(label(graph, product.tail.members) for product in products)
     for before, product in itertools.pairwise(products):
         if product.anchor.a != before.tail.output:

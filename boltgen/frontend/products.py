@@ -6,7 +6,7 @@ IR-neutral. A region is one of them, or several that are a chain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
@@ -15,8 +15,9 @@ from boltgen.frontend.epilogue_walk import Tail, grow
 from boltgen.frontend.graph import Graph
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import LoadKind
 from boltgen.ir.move import ImageLayout
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.region import Rejected
 
 
@@ -75,6 +76,36 @@ def find_products(graph: Graph) -> list[Product]:
         found.append(Product(anchor=anchor, tail=tail))
     activations = Counter(product.anchor.a for product in found)
     return [_with_borders(graph, product, activations) for product in found]
+
+
+def alike(products: Sequence[Product]) -> tuple[Product, ...]:
+    """`products`, each of which multiplies the result of the one before, as layers of one chain.
+
+    Where some are batched, a plain one is as many products that share its B.
+    """
+    problems = [product.anchor.problem for product in products]
+    sizes = {(each.batch, each.m) for each in problems if isinstance(each, BatchedGemm)}
+    if len(sizes) != 1:
+        return tuple(products)
+    (size,) = sizes
+    return tuple(_batched(product, *size) for product in products)
+
+
+def _batched(product: Product, batch: int, m: int) -> Product:
+    problem, tail = product.anchor.problem, product.tail
+    if not isinstance(problem, Gemm) or problem.m != batch * m:
+        return product
+    loads = zip(tail.epilogue.loads, tail.operands, strict=True)
+    return replace(
+        product,
+        anchor=replace(product.anchor, problem=problem.batched(batch)),
+        tail=replace(
+            tail,
+            operands=tuple(
+                replace(each, batched=load.kind is not LoadKind.ROW) for load, each in loads
+            ),
+        ),
+    )
 
 
 def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]) -> Product:

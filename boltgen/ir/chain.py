@@ -7,7 +7,7 @@ stays on chip. Source: Xing et al., Bolt, MLSys 2022, section 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
@@ -180,6 +180,17 @@ def as_gemm_chain(chain: Conv2dChain) -> GemmChain:
             for layer in chain.layers
         )
     )
+
+
+def plain(layers: tuple[ChainLayer, ...]) -> tuple[ChainLayer, ...]:
+    """`layers` as they are without neighbours: no batch where all of it share every B."""
+    found = []
+    for layer in layers:
+        product = layer.problem.plain if isinstance(layer.problem, BatchedGemm) else None
+        if product is None:
+            return layers
+        found.append(replace(layer, problem=product))
+    return tuple(found)
 
 
 def execution_chain(chain: Chain) -> Chain:

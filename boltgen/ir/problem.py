@@ -5,7 +5,7 @@ Arrow: `frontend.lower` makes them, everything after reads them. D = epilogue(A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
@@ -76,6 +76,20 @@ class Gemm:
         """Floating-point operations of the product; a fused multiply-add counts as two."""
         return 2 * self.m * self.n * self.k
 
+    def batched(self, batch: int) -> BatchedGemm:
+        """The same as `batch` products, which divides M, of one B."""
+        return BatchedGemm(
+            batch=batch,
+            m=self.m // batch,
+            n=self.n,
+            k=self.k,
+            b_layout=self.b_layout,
+            b_batched=False,
+            in_dtype=self.in_dtype,
+            acc_dtype=self.acc_dtype,
+            out_dtype=self.out_dtype,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchedGemm:
@@ -108,6 +122,12 @@ class BatchedGemm:
             raise InvalidProblemError(
                 f"BatchedGemm: batch={self.batch} exceeds 65535, the grid's z dimension"
             )
+
+    @property
+    def plain(self) -> Gemm | None:
+        """The one product of more rows that it is where all of the batch share B."""
+        is_plain = self.a_batched and not self.b_batched
+        return replace(self.gemm, m=self.batch * self.m) if is_plain else None
 
     @property
     def gemm(self) -> Gemm:

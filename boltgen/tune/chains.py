@@ -23,6 +23,7 @@ from boltgen.ir.chain import (
     chain_of,
     execution_chain,
     intermediate_bytes,
+    plain,
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
@@ -87,7 +88,7 @@ def candidate_chains(
     summed = _summed(layers, accumulate)
     found = []
     for begin, end in itertools.combinations(range(len(summed) + 1), 2):
-        part = summed[begin:end]
+        part = plain(summed[begin:end])
         if len(part) == 1:
             continue
         predicted = predicted_us(part, arch)
@@ -170,7 +171,7 @@ def _parts(
 ) -> _Parts:
     spans = list(itertools.combinations(range(len(layers) + 1), 2))
     for known in measurements:
-        alone_us = [measured_us(known, (layer,)) for layer in layers]
+        alone_us = [measured_us(known, plain((layer,))) for layer in layers]
         timed_us = [time_us for time_us in alone_us if time_us is not None]
         if len(timed_us) == len(layers):
             return {span: _measured_part(layers, span, arch, known, timed_us) for span in spans}
@@ -178,7 +179,7 @@ def _parts(
 
 
 def _predicted_part(layers: tuple[ChainLayer, ...], span: tuple[int, int], arch: Arch) -> _Part:
-    predicted = predicted_us(layers[slice(*span)], arch)
+    predicted = predicted_us(plain(layers[slice(*span)]), arch)
     if isinstance(predicted, str):
         return _Part(begin=span[0], end=span[1], time_us=None, why_not=predicted)
     return _Part(begin=span[0], end=span[1], time_us=predicted, origin=MODEL_ORIGIN)
@@ -191,7 +192,7 @@ def _measured_part(
     known: Measurements,
     alone_us: Sequence[float],
 ) -> _Part:
-    (begin, end), inside = span, layers[slice(*span)]
+    (begin, end), inside = span, plain(layers[slice(*span)])
     apart_us = sum(alone_us[begin:end])
     timed = _Part(begin=begin, end=end, time_us=apart_us, origin=known.origin, is_measured=True)
     if not timed.is_fused:
@@ -253,7 +254,7 @@ def predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
 
 def _apart_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float:
     """The analytical model's time of `layers`, each a kernel of its own."""
-    alone = (predicted_us((layer,), arch) for layer in layers)
+    alone = (predicted_us(plain((layer,)), arch) for layer in layers)
     return sum(time_us for time_us in alone if isinstance(time_us, float))
 
 

@@ -12,24 +12,33 @@ import numpy as np
 
 from boltgen.ir.chain import ChainLayer, GemmChain
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import Agreement, compare, input_shapes
 from tests.conformance.cases import Builder, Case, Value
 
+# All weights differ in the batch; the first layer's are shared; all but the first's; the second's.
+SEEDS = (0, 1, 24, 32)
+
 _OPERATORS = {UnaryOp.RELU: "nn.relu", UnaryOp.SIGMOID: "sigmoid", UnaryOp.TANH: "tanh"}
 
 
-def _activation(op: UnaryOp) -> Epilogue:
+def _epilogue(op: UnaryOp, *, residual: bool) -> Epilogue:
     builder = EpilogueBuilder()
-    builder.unary(op, 0)
+    value = 0
+    if residual:
+        value = builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.TENSOR, DType.F16))
+    builder.unary(op, value)
     return builder.build()
 
 
 @dataclass(frozen=True)
 class BatchedChain:
-    """What is computed, with one activation behind each product, and what each input is called."""
+    """What is computed, with one activation behind each product, and what each input is called.
+
+    Where a layer's epilogue loads something, it is a residual with a slice for each product.
+    """
 
     chain: GemmChain
     operators: tuple[str, ...]
@@ -48,6 +57,9 @@ class BatchedChain:
                 weights = b.input(f"w{index}", *full, dtype="float16")
                 transposed = problem.b_layout is Layout.COLUMN
                 value = b.batch_matmul(value, weights, transpose_b=transposed)
+                if layer.epilogue.loads:
+                    shape = (problem.batch, problem.m, problem.n)
+                    value = b.op("add", value, b.input(f"r{index}", *shape, dtype="float16"))
                 value = b.op(self.operators[index], value)
             return value
 
@@ -61,6 +73,9 @@ class BatchedChain:
             shape = input_shapes(problem)[1]
             full = shape if problem.b_batched else (1, *shape)
             arrays[f"w{index}"] = rng.uniform(-1.5, 1.5, full) * 2 * problem.k**-0.5
+            if layer.epilogue.loads:
+                extents = (problem.batch, problem.m, problem.n)
+                arrays[f"r{index}"] = rng.uniform(-1.5, 1.5, extents)
         return {name: array.astype(np.float16) for name, array in arrays.items()}
 
     def judge(self, inputs: dict[str, np.ndarray], output: np.ndarray) -> Agreement:
@@ -68,7 +83,9 @@ class BatchedChain:
         layers = []
         for index, layer in enumerate(self.chain.layers):
             weights = inputs[f"w{index}"]
-            layers.append(LayerInputs(weights if layer.problem.b_batched else weights[0]))
+            residuals = [inputs[f"r{index}"]] if layer.epilogue.loads else []
+            b = weights if layer.problem.b_batched else weights[0]
+            layers.append(LayerInputs(b, tuple(residuals)))
         expected = enclose_chain(self.chain, inputs["x"], layers)
         return compare(output, expected.exact, expected.bound)
 
@@ -79,8 +96,9 @@ def batched_chain(seed: int) -> BatchedChain:
     batch, m = rng.randint(2, 4), rng.randint(1, 90)
     count = rng.choice((2, 2, 3))
     extents = [rng.choice((8, 12, 16, 24, 31, 32, 48)) for _ in range(count + 1)]
-    # A product whose weights all of the batch share is a plain one: no layer among batched ones.
-    b_batched = rng.random() < 0.7
+    # Weights that all of the batch share make a plain product, which its neighbours make a batch.
+    b_batched = [rng.random() < 0.6 for _ in range(count)]
+    b_batched[rng.randrange(count)] = True
     ops = [rng.choice(list(_OPERATORS)) for _ in range(count)]
     layers = tuple(
         ChainLayer(
@@ -90,9 +108,9 @@ def batched_chain(seed: int) -> BatchedChain:
                 n=extents[index + 1],
                 k=extents[index],
                 b_layout=rng.choice(list(Layout)),
-                b_batched=b_batched,
+                b_batched=b_batched[index],
             ),
-            epilogue=_activation(op),
+            epilogue=_epilogue(op, residual=rng.random() < 0.5),
         )
         for index, op in enumerate(ops)
     )

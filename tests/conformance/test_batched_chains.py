@@ -8,13 +8,13 @@ import pytest
 from boltgen.build.unit import DeviceCode
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate
-from tests.conformance.batched_chains import batched_chain
+from tests.conformance.batched_chains import SEEDS, batched_chain
 
 # What the virtual GPU runs; a third of the compile time.
 OPTIONS = PipelineOptions(device_code=DeviceCode.PTX)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_batched_chain_is_one_kernel_and_right(seed: int, rng: np.random.Generator) -> None:
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None

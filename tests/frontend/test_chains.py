@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltgen.frontend.chains import Joined, join
 from boltgen.frontend.graph import Expr, Graph
-from boltgen.frontend.products import find_products
+from boltgen.frontend.products import alike, find_products
 from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cut
 
 
@@ -86,6 +86,29 @@ def test_what_moves_the_result_is_named():
     net.value = net.add("matmul", (48, 16), net.value, weight)
     first, _ = net.joined()
     assert "permute_dims between moves the result to other threadblocks" in first.reason
+
+
+def test_a_plain_product_among_batched_ones_is_a_batch_that_shares_its_weight():
+    net = Net()
+    x = net.add("input", (3, 32, 64))
+    first = net.add("matmul", (3, 32, 48), x, net.add("constant", (64, 48)))
+    residual = net.add("input", (3, 32, 48))
+    first = net.add("add", (3, 32, 48), first, residual)
+    second = net.add("matmul", (3, 32, 16), first, net.add("constant", (3, 48, 16)))
+    net.value = net.add("matmul", (3, 32, 24), second, net.add("constant", (16, 24)))
+
+    def cut(layers: tuple[ChainLayer, ...]) -> Cut:
+        problems = [layer.problem for layer in layers]
+        assert [(each.batch, each.m) for each in problems] == [(3, 32)] * 3
+        assert [each.b_batched for each in problems] == [False, True, False]
+        assert all(each.a_batched for each in problems)
+        return as_one(layers)
+
+    (joined,) = net.joined(cut=cut)
+    assert len(joined.products) == 3
+    found = alike(joined.products)
+    assert [operand.batched for operand in found[0].tail.operands] == [True]
+    assert alike(joined.products[:1]) == joined.products[:1]
 
 
 def test_the_cutter_decides_and_its_reasons_go_to_the_layer_before_each_joint():

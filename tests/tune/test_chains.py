@@ -209,6 +209,22 @@ def test_what_was_measured_faster_as_one_kernel_is_one(database: Database) -> No
     assert (decision.time_us, decision.origin) == (109.0, HERE)
 
 
+def test_a_layer_whose_weight_a_batch_shares_is_timed_alone_as_a_plain_product(
+    database: Database,
+) -> None:
+    plain = dense(8 * 512, 64, 128)
+    shared = replace(plain, problem=Gemm.batched(plain.problem, 8))
+    full = replace(plain, problem=replace(shared.problem, n=32, k=64, b_batched=True))
+    layers = (shared, full)
+    database.add([alone(plain, 30.0), alone(full, 20.0), together(layers, 60.0)])
+    cut = cut_chain(layers, SM80, measurements=known(database))
+    assert cut.counts == (1, 1)
+    assert f"60.0 us against 50.0 us apart, {HERE}" in cut.reasons[0]
+    also_shared = replace(full, problem=replace(full.problem, b_batched=False))
+    (one,) = candidate_chains((shared, also_shared), SM80)
+    assert [type(layer.problem) for layer in one.layers] == [Gemm, Gemm]
+
+
 def test_what_was_measured_slower_as_one_kernel_is_cut(database: Database) -> None:
     layers = BOLT[2]
     assert cut_chain(layers, SM80).counts == (2,), "the model would fuse"
