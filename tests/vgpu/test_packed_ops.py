@@ -31,6 +31,14 @@ def _dot2(half: str, a_sign: bool, b_sign: bool) -> Callable[[int, int, int], in
     return dot
 
 
+def _dot4(a_sign: bool, b_sign: bool) -> Callable[[int, int, int], int]:
+    def dot(a: int, b: int, c: int) -> int:
+        pairs = zip(_parts(a, 8, a_sign), _parts(b, 8, b_sign), strict=True)
+        return (c + sum(x * y for x, y in pairs)) & WORD
+
+    return dot
+
+
 def _differences(bits: int, sign: bool) -> Callable[[int, int, int], int]:
     def total(a: int, b: int, c: int) -> int:
         pairs = zip(_parts(a, bits, sign), _parts(b, bits, sign), strict=True)
@@ -82,6 +90,11 @@ def _add(a: int, b: int) -> int:
 CASES: dict[str, tuple[int, Callable[..., int]]] = {
     f"dp2a.{half}.{a}.{b} %d, %a, %b, %c;": (3, _dot2(half, a == "s32", b == "s32"))
     for half in ("lo", "hi")
+    for a in ("u32", "s32")
+    for b in ("u32", "s32")
+}
+CASES |= {
+    f"dp4a.{a}.{b} %d, %a, %b, %c;": (3, _dot4(a == "s32", b == "s32"))
     for a in ("u32", "s32")
     for b in ("u32", "s32")
 }
