@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ _IMAGE_DIMENSIONS = 4
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
 _STATUS_OK = 0
+# What PyTorch may take to compile and tune a model: ours, TVM's and eager are measured still.
+_MOST_COMPILING_S = 300.0
 _SEED = 20
 
 Outputs = NDArray[np.float32]
@@ -139,6 +143,26 @@ def _replayed(rig: Rig, model: TvmModel, expected: Outputs) -> Launched:
     return graph
 
 
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Ends the `with` block after so long, by an exception. In the main thread only.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+
+    def end(signal_number: int, frame: object) -> None:
+        raise TimeoutError(f"it took over {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class TorchModel:
     """A model as PyTorch runs it on `device`, with our parameters."""
 
@@ -183,7 +207,8 @@ def _replays(model: TorchModel, vendor: Vendor, compiling_s: dict[str, float]) -
 
     def compiled() -> Replay:
         started = time.monotonic()
-        replay = captured(vendor.compiled(half))
+        with at_most(_MOST_COMPILING_S):
+            replay = captured(vendor.compiled(half))
         compiling_s["torch"] = round(time.monotonic() - started, 1)
         return replay
 

@@ -31,8 +31,6 @@ OLDEST_DRIVER = 13000  # as cuDriverGetVersion has it
 LEAST_FREE_BYTES = 200 << 20
 # What worker.py ends with.
 _FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
-# A worker that does not come back from an item: killed, and the item has failed.
-ITEM_SECONDS = 240.0
 _MOST_RESTARTS = 20
 _POLL_SECONDS = 0.2
 
@@ -185,30 +183,32 @@ def _wait(process: subprocess.Popen[bytes], current: Path, deadline: float) -> i
             process.kill()
             process.wait()
             raise
-        began = _began(current)
         is_late = time.monotonic() >= deadline
-        if is_late or (began is not None and time.time() - began > ITEM_SECONDS):
+        if is_late or time.time() > _latest(current):
             process.kill()
             process.wait()
             return _OUT_OF_TIME if is_late else -9
 
 
-def _began(current: Path) -> float | None:
+def _latest(current: Path) -> float:
+    """When the item at hand has to be done; without one, no time is too late."""
     try:
-        return float(json.loads(current.read_text())["began"])
+        form = json.loads(current.read_text())
+        return float(form["began"]) + float(form["most_s"])
     except (OSError, ValueError, KeyError):
-        return None
+        return float("inf")
 
 
 def _blame(out: Path, number: int, count: int, current: Path, status: int) -> bool:
     """Write the item that the worker died of into the results; whether there was one."""
     try:
-        key = json.loads(current.read_text())["key"]
+        item = json.loads(current.read_text())
+        key, most_s = item["key"], item["most_s"]
         path = out / f"slice-{number}-of-{count}.json"
         form = json.loads(path.read_text())
     except (OSError, ValueError, KeyError):
         return False
-    said = f"the worker died of it (status {status}; -9: it took over {ITEM_SECONDS:.0f} s)"
+    said = f"the worker died of it (status {status}; -9: it took over {most_s:.0f} s)"
     form["items"][key] = {"status": "failed", "error": said, "seconds": 0.0}
     staged = path.with_suffix(".tmp")
     staged.write_text(json.dumps(form, indent=1))

@@ -62,6 +62,10 @@ FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
 CURRENT = "current-{number}-of-{count}.json"
 # No item begins with less than this left, and PyTorch needs room beside our operands.
 _LEAST_LEFT_S = 10.0
+# A worker that does not come back from an item is killed, and the item has failed. PyTorch takes
+# minutes to compile a model.
+_MOST_ITEM_S = 240.0
+_MOST_S: dict[type[Any], float] = {WholeModel: 480.0}
 _SHARE_OF_FREE = 0.45
 
 METHOD = (
@@ -310,7 +314,8 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
         except OutOfShareError as error:
             print(f"{key}: {error}", flush=True)
             return OUT_OF_TIME
-        current.write_text(json.dumps({"key": key, "began": time.time()}))
+        most_s = _MOST_S.get(type(item), _MOST_ITEM_S)
+        current.write_text(json.dumps({"key": key, "began": time.time(), "most_s": most_s}))
         try:
             status, result = run_item(rig, item)
         except FatalError as error:
