@@ -256,10 +256,8 @@ def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Repor
     profiler = profiler_library(tools, cache, reporter)
     packer.write(LIBRARY, profiler.read_bytes())
     packer.write(tools.nvcc.runtime.name, tools.nvcc.runtime.read_bytes())
-    for name in LIBRARIES:
-        package = _package("tvm_ffi" if "ffi" in name else "tvm")
-        content = (package / "lib" / name).read_bytes()
-        packer.write(RUNTIME.format(name=name), lzma.compress(content))
+    for path in runtime_libraries():
+        packer.write(RUNTIME.format(name=path.name), lzma.compress(path.read_bytes()))
     packer.write(_ENTRY, (_SUITE / _ENTRY).read_bytes())
     packer.write("models/__init__.py", b"")
     packer.write("models/parameters.py", (_ROOT / "models" / "parameters.py").read_bytes())
@@ -271,6 +269,12 @@ def _write_rest(packer: _Packer, tools: Toolchain, cache: Cache, reporter: Repor
         packer.write_tree(_ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
     for name in _PACKAGES:
         packer.write_tree(_package(name), f"{PACKAGES}/{name}")
+
+
+def runtime_libraries() -> list[Path]:
+    """TVM's runtime as it is installed: what `tvm_runtime` loads, in its order."""
+    packages = {name: _package("tvm_ffi" if "ffi" in name else "tvm") for name in LIBRARIES}
+    return [folder / "lib" / name for name, folder in packages.items()]
 
 
 def _package(name: str) -> Path:

@@ -137,8 +137,9 @@ def _export_alone(
 def _default_pipeline(arch: Arch) -> tvm.transform.Pass:
     """TVM's own pipeline, but that convolutions do not try tensor cores.
 
-    With TVM 0.27 its rule for products fails to fit a convolution of more than 64 channels to
-    `wmma`; where it should then go on without, it renders the failure for minutes, and crashes.
+    In TVM 0.27 the rule for products fails to fit some convolutions to `wmma` (3x3, 192 to 192
+    channels, at 14x14); where it should then go on without, it renders the failure for minutes,
+    and crashes.
     """
     target = cuda_target(arch)
     *legalize, schedule = pipeline.legalize_passes(target)

@@ -7,9 +7,11 @@ bandwidth, and a launch. No vendor's kernel reaches it, so these ratios are on t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from benchmarks.gpu import shapes
+from benchmarks.gpu.model_tasks import kept_tasks
 from benchmarks.gpu.races import least_bytes
 from boltgen.arch import Arch
 from boltgen.ir.chain import execution_chain
@@ -21,7 +23,7 @@ from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config
 from boltgen.tune.model_constants import model_constants
 from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import ModelCosts
+from boltgen.tune.select import ChainTask, ModelCosts
 from tests.chain_cases import paper_chains
 
 _F16_BYTES = 2
@@ -50,6 +52,24 @@ def predicted_items(arch: Arch) -> dict[str, dict[str, Any]]:
         found[f"b2b/{name}"] = _result(fused.time_us, {"unfused": single_us})
     for name, problem in shapes.unaligned().items():
         found[f"padding/{name}"] = _padding(problem, arch)
+    return found | _models(arch)
+
+
+@cache
+def _models(arch: Arch) -> dict[str, dict[str, Any]]:
+    """Section models: the products alone, as if nothing else took time, ours and the vendor's."""
+    found = {}
+    for name, tasks in kept_tasks().get(arch.name, {}).items():
+        ours_us = vendor_us = 0.0
+        for task in tasks:
+            if isinstance(task, ChainTask):
+                once_us = best_chain_config(task.chain, arch)[1].time_us
+                layers = [layer.problem for layer in task.chain.layers]
+            else:
+                once_us, layers = _best_us(task.problem, task.epilogue, arch), [task.problem]
+            ours_us += task.occurrences * once_us
+            vendor_us += task.occurrences * sum(_roofline_us(layer, arch) for layer in layers)
+        found[f"models/{name}"] = _result(ours_us, {"vendor": vendor_us})
     return found
 
 

@@ -1,0 +1,79 @@
+"""What boltgen makes kernels of in each model of section models, kept for predictions.
+
+    python -m benchmarks.gpu.model_tasks
+
+writes `model_tasks.json`: importing the models takes minutes, predicting their times none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import models
+from benchmarks.gpu import shapes
+from boltgen.ir.chain import execution_chain
+from boltgen.ir.dtypes import DType
+from boltgen.ir.region import AnyRegion, ChainRegion
+from boltgen.partitioned import import_model, partition
+from boltgen.pipeline import PipelineOptions, tasks_of
+from boltgen.tune.json_form import decode, encode
+from boltgen.tune.select import AnyTask, ChainTask
+from boltgen.tune.session import distinct
+from models.parameters import PeriodicParameters
+
+FILE = Path(__file__).with_suffix(".json")
+ARCHES = ("sm_80", "sm_90")
+_SUM = DType.F32
+
+
+def model_tasks(shape: shapes.ModelShape) -> dict[str, tuple[AnyTask, ...]]:
+    """A model's kernels by arch: distinct tasks, each as often as the model runs it."""
+    parameters = PeriodicParameters()
+    model = models.build(shape.model, dtype="float16", parameters=parameters, **dict(shape.options))
+    options = PipelineOptions()
+    imported = import_model(model, {}, "relax", options)
+    found = {}
+    for arch in ARCHES:
+        partition(imported, arch, options)
+        found[arch] = _tasks(imported.regions)
+    return found
+
+
+def _tasks(regions: tuple[AnyRegion, ...]) -> tuple[AnyTask, ...]:
+    chains = [
+        ChainTask(chain=execution_chain(region.accumulating_in(_SUM).chain))
+        for region in regions
+        if isinstance(region, ChainRegion)
+    ]
+    return distinct((*tasks_of(regions, _SUM), *chains))
+
+
+@cache
+def kept_tasks() -> Mapping[str, Mapping[str, tuple[AnyTask, ...]]]:
+    """By arch and model, what `model_tasks` found when the file was written."""
+    form = json.loads(FILE.read_text())
+    return {
+        arch: {name: decode(tuple[AnyTask, ...], tasks) for name, tasks in by_model.items()}
+        for arch, by_model in form.items()
+    }
+
+
+def main() -> None:
+    by_model = {name: model_tasks(shape) for name, shape in shapes.models().items()}
+    blocks = []
+    for arch in ARCHES:
+        entries = []
+        for name, tasks in by_model.items():
+            rows = [
+                json.dumps(encode(AnyTask, task), separators=(",", ":")) for task in tasks[arch]
+            ]
+            entries.append(f'  "{name}": [\n    ' + ",\n    ".join(rows) + "\n  ]")
+        blocks.append(f' "{arch}": {{\n' + ",\n".join(entries) + "\n }")
+    FILE.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
