@@ -52,13 +52,15 @@ class Product:
 class Race:
     """A product against the vendor's library (sections gemm and conv).
 
-    `problem` is what the vendor's library is asked; a pointwise convolution runs as a product.
+    `problem` is what the vendor's library is asked; a pointwise convolution runs as a product. An
+    image's few channels are padded by `move`, in the same call.
     """
 
     section: str
     name: str
     problem: Problem
     product: Product
+    move: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

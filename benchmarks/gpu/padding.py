@@ -1,4 +1,4 @@
-"""Section padding: what it costs and gains to round a convolution's channels up to vectors.
+"""Padded channels: what they cost and gain (section padding), and images' in a race.
 
 As boltgen's padding does it: weights are padded beforehand; activations by a move in the call, or
 by the kernel before, which writes them so.
@@ -6,14 +6,18 @@ by the kernel before, which writes them so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from benchmarks.gpu.fusions import same_result, single
-from benchmarks.gpu.items import Padding
+from benchmarks.gpu.items import Padding, Race
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import compare
+from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import MoveArgs
@@ -49,7 +53,9 @@ def run_padding(rig: Rig, item: Padding) -> dict[str, Any]:
 
     unpadded, padded, producer, padded_producer = map(prepared, range(4))
     second, padded_second = _after(producer, prepared(0)), _after(padded_producer, prepared(1))
-    move = _moved(rig, (narrow, wide), item, (unpadded, padded))
+    pairs = zip(unpadded.arguments, padded.arguments, strict=False)
+    addresses = [(source.a, target.a) for source, target in pairs]
+    move = _moved(rig, item.move, (narrow, wide), addresses)
     _pad_operands(rig, narrow, wide, (unpadded, padded))
     writers = single(item.producer.problem), single(item.padded_producer.problem)
     _pad_operands(rig, *writers, (producer, padded_producer))
@@ -99,15 +105,38 @@ def _after(producer: Prepared, second: Prepared) -> Prepared:
     return second
 
 
-def _moved(rig: Rig, problems: tuple[Conv2d, Conv2d], item: Padding, steps: Pair) -> Step:
-    """The move of the first's activations to where the second reads them."""
+@contextmanager
+def padded_images(rig: Rig, item: Race, product: Prepared) -> Iterator[list[Step]]:
+    """The move that pads a race's activations, from images of its own; none where none is padded.
+
+    Afterwards the product's operands are made anew.
+    """
+    narrow, wide = item.problem, item.product.problem
+    if item.move is None or not isinstance(narrow, Conv2d) or not isinstance(wide, Conv2d):
+        yield []
+        return
+    count = prod(input_shapes(narrow)[0])
+    images = [rig.profiler.allocate(count * DType.F16.size_bytes) for _ in product.arguments]
+    try:
+        for image in images:
+            rig.profiler.fill(image, DType.F16, count, seed=7, low=-1.5, high=1.5)
+        targets = [args.a for args in product.arguments]
+        yield [_moved(rig, item.move, (narrow, wide), zip(images, targets, strict=True))]
+    finally:
+        for image in images:
+            rig.profiler.release(image)
+        rig.place().forget_operands()
+
+
+def _moved(
+    rig: Rig, symbol: str, problems: tuple[Conv2d, Conv2d], addresses: Iterable[tuple[int, int]]
+) -> Step:
+    """The move of activations as the first takes them to where the second reads them."""
     narrow, wide = problems
+    sizes = (narrow.n, narrow.h * narrow.w, narrow.c, wide.c)
     stream = rig.profiler.device.stream
-    arguments = [
-        MoveArgs(narrow.n, narrow.h * narrow.w, narrow.c, wide.c, source.a, target.a, stream)
-        for source, target in zip(steps[0].arguments, steps[1].arguments, strict=False)
-    ]
-    return Step(rig.entry(item.move), arguments)
+    arguments = [MoveArgs(*sizes, source, target, stream) for source, target in addresses]
+    return Step(rig.entry(symbol), arguments)
 
 
 def _pad_operands(rig: Rig, problem: Problem, padded: Problem, steps: Pair) -> None:

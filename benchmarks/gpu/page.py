@@ -196,6 +196,8 @@ def _rows(section: str, key: str, item: Mapping[str, Any]) -> Iterable[Sequence[
     for label, ratio in ratios.items():
         interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}" if "low" in ratio else ""
         yield name, shown, others, f"{label} {ratio['ratio']:.3f}x", interval, ratio["verdict"]
+    for label, share in item.get("shares", {}).items():
+        yield name, shown, others, f"{label} {100 * share:.1f} %", "", "share of the time"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,10 +11,15 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
+from matplotlib.patches import Patch
 
 from boltgen.arch import ARCHES
 
 _COLOURS = {"gemm": "tab:blue", "conv": "tab:orange"}
+_NAMES = {
+    "gemm": "GEMM, MxNxK, against cuBLAS",
+    "conv": "convolution, HxW-C-K-filter-stride, against cuDNN",
+}
 _MARKERS = {"done": "o", "predicted": "x"}
 _DPI = 120
 
@@ -52,16 +57,20 @@ def _draw_roofline(
     peak = row.tensor_f32_acc_tflops
     axes.plot(points, [min(peak, x * row.dram_gb_per_s / 1e3) for x in points], "k-", lw=1.2)
     axes.text(span[1], peak * 1.04, f"{peak:.0f} TFLOP/s", ha="right", va="bottom", fontsize=8)
+    # To the left of the slope, half way up.
+    middle = (span[0] * peak * 1e3 / row.dram_gb_per_s) ** 0.5
     axes.text(
-        span[0] * 1.1,
-        span[0] * 1.1 * row.dram_gb_per_s / 1e3 * 2.2,
+        middle * 0.9,
+        middle * row.dram_gb_per_s / 1e3,
         f"{row.dram_gb_per_s:.0f} GB/s",
+        ha="right",
+        va="bottom",
         fontsize=8,
     )
     if row.mma_sync_fraction < 1.0:
         ceiling = peak * row.mma_sync_fraction
         axes.axhline(ceiling, color="gray", ls="--", lw=1)
-        label = f"mma.sync: {ceiling:.0f}"
+        label = f"mma.sync: {ceiling:.0f} TFLOP/s"
         axes.text(span[1], ceiling / 1.04, label, ha="right", va="top", fontsize=8, color="gray")
     for section, colour in _COLOURS.items():
         for status, marker in _MARKERS.items():
@@ -112,7 +121,13 @@ def _draw_ratios(path: Path, about: Mapping[str, Any], items: Mapping[str, dict[
     axes.axvline(1.0, color="k", lw=1)
     axes.set_yticks(range(len(keys)), [key.partition("/")[2] for key in keys], fontsize=7)
     axes.set(ylim=(-0.7, len(keys) - 0.3), xlabel="ours over the vendor's speed; pale: predicted")
-    axes.set_title(_title(about))
+    axes.set_title(f"boltgen and the vendor's library: {_title(about)}")
+    sections = {key.partition("/")[0] for key in keys}
+    axes.legend(
+        handles=[Patch(color=_COLOURS[name], label=_NAMES[name]) for name in sorted(sections)],
+        loc="lower right",
+        fontsize=8,
+    )
     axes.grid(True, axis="x", lw=0.3)
     figure.savefig(path, dpi=_DPI)
     pyplot.close(figure)

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from benchmarks.gpu.items import Product, Race, Space
+from benchmarks.gpu.padding import padded_images
 from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.timing import compare
 from boltgen.ir.dtypes import DType
@@ -26,10 +27,13 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
     """Ours, the best of the bundle's configurations, and the vendor's modes, in turn."""
     problem = item.problem
     choice, once = rig.best(item.product)
-    ours = rig.in_turn([rig.prepared(item.product, choice)], once.median_us)
-    has_vendor = rig.vendor and not isinstance(problem, BatchedGemm)
-    theirs, errors = rig.beside(rig.vendor.replays(problem, ours.launches) if has_vendor else {})
-    timed = rig.timed({"boltgen": ours, **theirs})
+    product = rig.prepared(item.product, choice)
+    with padded_images(rig, item, product) as moves:
+        ours = rig.in_turn([*moves, product], once.median_us)
+        has_vendor = rig.vendor and not isinstance(problem, BatchedGemm)
+        replays = rig.vendor.replays(problem, ours.launches) if has_vendor else {}
+        theirs, errors = rig.beside(replays)
+        timed = rig.timed({"boltgen": ours, **theirs})
     others = [name for name in timed["columns"] if name != "boltgen"]
     best = min(others, key=lambda name: timed["columns"][name]["median_us"], default=None)
     return {

@@ -22,6 +22,7 @@ _LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 1433
 _PRIME = 2039
 
 BATCH = 32
+_IMAGE_CHANNELS = 4
 # Height, input and output channels, filter, stride; with the padding that keeps the extent.
 _RESNET50 = (
     (224, 3, 64, 7, 2),
@@ -181,6 +182,13 @@ def unaligned() -> dict[str, Conv2d]:
 def producer(problem: Conv2d) -> Conv2d:
     """A pointwise convolution of 64 channels that writes the input of `problem`."""
     return Conv2d(n=problem.n, h=problem.h, w=problem.w, c=64, k=problem.c, r=1, s=1)
+
+
+def padded_image(problem: Gemm | Conv2d) -> Gemm | Conv2d:
+    """What boltgen runs in place of a convolution of an image: a pixel is half a vector then."""
+    if isinstance(problem, Conv2d) and problem.c < _IMAGE_CHANNELS:
+        return aligned(problem, _IMAGE_CHANNELS)
+    return problem
 
 
 def aligned(problem: Conv2d, multiple: int = 8) -> Conv2d:

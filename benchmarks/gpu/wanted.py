@@ -57,6 +57,7 @@ _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _SANITIZED_EVERY = 12
+PAD = Move(source=NHWC_F16, target=NHWC_F16)
 _FIRST_ARCHES = ("sm_75", "sm_80")
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
 # For people: these programs' tiles are in their sources.
@@ -232,8 +233,14 @@ def _kernel_config(config: Cutlass2Config) -> Cutlass2Config:
 def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
     """Sections gemm and conv."""
     for name, problem in problems.items():
-        product = wanted.product(problem)
-        yield Race(section=section, name=name, problem=problem, product=product)
+        padded = shapes.padded_image(problem)
+        yield Race(
+            section=section,
+            name=name,
+            problem=problem,
+            product=wanted.product(padded),
+            move=None if padded is problem else wanted.move(PAD),
+        )
 
 
 def spaces(wanted: Wanted, problems: Mapping[str, Problem], part: int = _PART) -> list[Space]:
@@ -305,7 +312,7 @@ def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
             name=name,
             unpadded=wanted.product(problem),
             padded=wanted.product(padded),
-            move=wanted.move(Move(source=NHWC_F16, target=NHWC_F16)),
+            move=wanted.move(PAD),
             producer=wanted.product(shapes.producer(problem), most=wanted.likeliest),
             padded_producer=wanted.product(shapes.producer(padded), most=wanted.likeliest),
         )
@@ -419,9 +426,9 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
         *copies(wanted, shapes.MOVED),
-        *spaces(wanted, problems),
         *models(wanted, shapes.models()),
         *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
+        *spaces(wanted, problems),  # last: they take longer than all else
     )
 
 
@@ -441,6 +448,7 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *suspicions(wanted),
         *sanitized(checked, _SANITIZED_EVERY),
         Race(section="gemm", name="128x128x64", problem=problem, product=product),
+        *races(wanted, "conv", {"image": Conv2d(n=1, h=9, w=8, c=3, k=32, r=3, s=3)}),
         *spaces(wanted, {"128x128x64": problem}),
         next(fusions(wanted, {"gemm": shapes.gemm(128, 128, 64)})),
         *back_to_back(wanted, {"gemm": chains[0].chain}),
