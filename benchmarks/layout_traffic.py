@@ -1,5 +1,5 @@
-"""ResNet-50, batch 32: an inference's launches and the bytes that they read and write, before and
-after padding and layout went into the generated code.
+"""ResNet-50 and RepVGG-A0, batch 32: an inference's launches and the bytes that they read and
+write, before and after padding and layout went into the generated code.
 
 `python -m benchmarks.layout_traffic COMMIT` compares with the sources of COMMIT. Nothing is
 executed and no kernel compiled: launches are those of the module that TVM has legalised and fused,
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.record import ROOT, write
 
-ARCH = "sm_80"
+MODELS = ("resnet50", "repvgg_a0")
 
 _COUNT = """
 import inspect, json, math, sys
@@ -35,7 +35,7 @@ options = pipeline.PipelineOptions()
 cut = pipeline.cutter("sm_80", options)
 has_padding = hasattr(pipeline, "padding_costs")
 more = {"padding": pipeline.padding_costs("sm_80", options)} if has_padding else {}
-module = frontend.import_model(models.build("resnet50", batch=32)).module
+module = frontend.import_model(models.build(sys.argv[1], batch=32)).module
 annotated = annotate(module, cut=cut, **more)
 plan = pipeline.plan_regions(frontend.regions(annotated), "sm_80")
 calls = {launch.region.symbol: launch.memory for launch in plan.launches} if more else {}
@@ -84,10 +84,10 @@ print(json.dumps({"launches": launches, "bytes": moved,
 """
 
 
-def count(sources: Path) -> dict[str, Any]:
-    """What an inference launches and moves, by the boltgen in `sources`."""
+def count(model: str, sources: Path) -> dict[str, Any]:
+    """What an inference of `model` launches and moves, by the boltgen in `sources`."""
     done = subprocess.run(
-        [sys.executable, "-c", _COUNT],
+        [sys.executable, "-c", _COUNT, model],
         capture_output=True,
         text=True,
         check=False,
@@ -107,7 +107,10 @@ def main(commit: str) -> None:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--detach", str(before), commit], check=True)
         try:
-            figures = {"before": count(before), "after": count(ROOT)}
+            figures = {
+                model: {"before": count(model, before), "after": count(model, ROOT)}
+                for model in MODELS
+            }
         finally:
             subprocess.run([*git, "remove", "--force", str(before)], check=True)
     write("layout_traffic", figures, "no layout transform or cast before the first layer")

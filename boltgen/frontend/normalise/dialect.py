@@ -66,6 +66,9 @@ class Dialect(Protocol):
     def reduce(self, name: str, x: IRExpr, axes: Sequence[int], *, keepdims: bool) -> IRExpr:
         """A reduction over `axes`."""
 
+    def image_mean(self, x: IRExpr, *, keepdims: bool) -> IRExpr:
+        """The means of an NHWC image's channels, where `x` is a cast that nothing else reads."""
+
     def softmax(self, name: str, x: IRExpr, axis: int) -> IRExpr:
         """A softmax or its logarithm."""
 

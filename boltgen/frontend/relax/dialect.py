@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tvm import ir, relax
 
 from boltgen.frontend.normalise.dialect import Array, Attributes
+from boltgen.frontend.relax.translate import static_shape
 
 
 class RelaxDialect:
@@ -93,6 +94,12 @@ class RelaxDialect:
     def reduce(self, name: str, x: ir.Expr, axes: Sequence[int], *, keepdims: bool) -> ir.Expr:
         """A reduction over `axes`."""
         return self.emit(getattr(relax.op, name)(x, list(axes), keepdims=keepdims))
+
+    def image_mean(self, x: ir.Expr, *, keepdims: bool) -> ir.Expr:
+        """A sum and a division: TVM fuses casts into sums, and none into means."""
+        _, h, w, _ = static_shape(x.ty)
+        total = self.reduce("sum", x, [1, 2], keepdims=keepdims)
+        return self.emit(relax.op.divide(total, relax.const(float(h * w), self.dtype(x))))
 
     def softmax(self, name: str, x: ir.Expr, axis: int) -> ir.Expr:
         """A softmax or its logarithm."""

@@ -158,6 +158,10 @@ class RelayDialect:
         made = getattr(relay, name)(x, axis=list(axes), keepdims=keepdims)
         return self.know(made, self.dtype(x))
 
+    def image_mean(self, x: relay.Expr, *, keepdims: bool) -> relay.Expr:
+        """A mean: TVM fuses casts into it."""
+        return self.reduce("mean", x, [1, 2], keepdims=keepdims)
+
     def softmax(self, name: str, x: relay.Expr, axis: int) -> relay.Expr:
         """A softmax or its logarithm."""
         made = getattr(relay.nn, name.removeprefix("nn."))(x, axis=axis)

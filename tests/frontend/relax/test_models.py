@@ -67,7 +67,7 @@ def test_resnet50_has_no_conversion_in_the_middle() -> None:
     assert len(regions(annotated)) == _products(source)
     assert operators(annotated) == [
         "max_pool2d",
-        *("astype", "mean", "reshape", "astype"),  # the pool that sums in FP32
+        *("astype", "sum", "divide", "reshape", "astype"),  # the pool that sums in FP32
     ]
     first, *rest = regions(annotated)
     nchw_f32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
