@@ -74,8 +74,9 @@ class TrainedParameters:
         return values
 
 
-# A prime: whatever extents a tensor has, and however it is transposed, rows of it differ.
-PERIOD = 8191
+# A prime, so that neighbouring rows differ whatever a tensor's extents, and however it is
+# transposed; small, for each layer's scale makes other numbers of it, which a file has to hold.
+PERIOD = 1021
 
 
 @cache

@@ -39,7 +39,7 @@ from models.parameters import Distribution, Normal, PeriodicParameters
 
 _KIND, _OURS, _ALONE, _RECIPE = "suite_model", "ours.so.xz", "alone.so.xz", "recipe.json"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx")
-# The weights repeat themselves every 16 KiB: a thorough search for matches would find no more.
+# The weights repeat themselves every 2 KiB: a thorough search for matches would find no more.
 _FILTERS: Sequence[dict[str, Any]] = (
     {"id": lzma.FILTER_LZMA2, "preset": 6, "mf": lzma.MF_HC4, "nice_len": 64},
 )
