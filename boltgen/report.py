@@ -49,8 +49,8 @@ def kernels(metadata: Metadata) -> Table:
 
 
 def padding(metadata: Metadata) -> Table:
-    """Each product whose tensors have more channels than the model says, and what that costs."""
-    table = Table("padded to whole vectors")
+    """Each product whose tensors could have more channels than the model says; what was chosen."""
+    table = Table("channels that are no multiple of 8: what was chosen, and why")
     for line in metadata.padding:
         table.add_row(Text(line, overflow="fold"))
     return table

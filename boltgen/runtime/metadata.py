@@ -80,8 +80,8 @@ class Metadata:
     """A compiled model's inputs, outputs, kernels, and what they were made with.
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
-    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says which products
-    have tensors of more channels than the model says, and at what cost.
+    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
+    whose tensors could have more channels than the model says what was chosen, and why.
     """
 
     model: str

@@ -55,7 +55,7 @@ class Model(ABC):
 
     @property
     def padding(self) -> tuple[str, ...]:
-        """What of the model is padded, a line for each product."""
+        """What of the model could be padded and what is, a line for each product."""
         attrs = self._module.attrs
         text = str(attrs[PADDING]) if attrs and PADDING in attrs.keys() else ""  # noqa: SIM118
         return tuple(filter(None, text.split("\n")))

@@ -135,6 +135,19 @@ def _arguments(launch: AdapterLaunch, rng: np.random.Generator) -> list[np.ndarr
     return [inputs.b, inputs.a, bias, residual, output]
 
 
+def stored_arguments(launch: AdapterLaunch, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+    """The same, A and D as TVM has them."""
+    arrays = _arguments(launch, rng)
+    for index, stored in ((1, launch.region.a_stored), (4, launch.region.d_stored)):
+        if stored is not None:
+            *rows, _ = arrays[index].shape
+            shape = (*rows, stored.channels)
+            if stored.form == NCHW_F32:
+                shape = (rows[0], stored.channels, *rows[1:])
+            arrays[index] = rng.uniform(-1, 1, shape).astype(stored.form.dtype.value)
+    return arrays
+
+
 @pytest.mark.parametrize("name", ["pointwise", "split", "batched", "dense"])
 def test_region_agrees_with_the_oracle(
     name: str, regions: Regions, rng: np.random.Generator
@@ -192,10 +205,8 @@ def _shape(name: str, array: np.ndarray[Any, Any]) -> tuple[int, ...]:
 def test_a_call_allocates_nothing(
     name: str, regions: Regions, cuda: Cuda, rng: np.random.Generator
 ) -> None:
-    tensors = [regions.tensor(array, regions.gpu) for array in _arguments(LAUNCHES[name], rng)]
-    if name == "moved":
-        tensors[1] = regions.tensor(np.zeros((1, 70, 9, 7), np.float32), regions.gpu)
-        tensors[4] = regions.tensor(np.zeros((1, 131, 9, 7), np.float32), regions.gpu)
+    arrays = stored_arguments(LAUNCHES[name], rng)
+    tensors = [regions.tensor(array, regions.gpu) for array in arrays]
     size = LAUNCHES[name].memory.workspace_bytes
     before = regions.tensor(np.zeros(size, np.uint8), regions.gpu)
     for _ in range(3):
@@ -241,12 +252,7 @@ def test_a_slice_that_begins_at_a_vector_is_read_from_there(
 def test_what_is_moved_may_begin_at_a_vector_and_nowhere_else(
     name: str, offset: int, index: int, regions: Regions, rng: np.random.Generator
 ) -> None:
-    arrays = _arguments(LAUNCHES[name], rng)
-    for at, move in zip((1, 4), LAUNCHES[name].memory.moves, strict=True):
-        channels = move.source_channels if at == 1 else move.target_channels
-        shape = (1, channels, 9, 7) if name == "moved" else (70, channels)
-        dtype = np.float32 if name == "moved" else np.float16
-        arrays[at] = rng.uniform(-1, 1, shape).astype(dtype)
+    arrays = stored_arguments(LAUNCHES[name], rng)
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
     regions(name, *tensors)
     expected = tensors[4].numpy()

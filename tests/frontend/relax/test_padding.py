@@ -127,6 +127,16 @@ def test_padding_stays_finite(function: Callable[..., torch.Tensor], padded: boo
     assert (first.problem.k == 8) is padded, first.epilogue.describe()
 
 
+@pytest.mark.parametrize("function", [torch.exp, torch.sigmoid, lambda y: 1.0 / (y + 4.0)])
+def test_what_is_no_zero_in_padded_channels_changes_no_result(
+    function: Callable[..., torch.Tensor],
+) -> None:
+    """A sum over all channels would see it, did the weights there not make it zero."""
+    net = Net(lambda s, x: s.b(function(s.a(x))), a=nn.Conv2d(8, 5, 3), b=nn.Conv2d(5, 8, 1))
+    model = _check(net, 1, 8, 6, 5)
+    assert _alignments(model) == [(8, 8), (8, 8)]
+
+
 def test_a_join_and_a_result_have_the_models_channels() -> None:
     def forward(s: Net, x: torch.Tensor) -> torch.Tensor:
         y = torch.cat([torch.relu(s.a(x)), torch.relu(s.b(x))], 1)
