@@ -138,8 +138,8 @@ def _default_pipeline(arch: Arch) -> tvm.transform.Pass:
     """TVM's own pipeline, but that convolutions do not try tensor cores.
 
     In TVM 0.27 the rule for products fails to fit some convolutions to `wmma` (3x3, 192 to 192
-    channels, at 14x14); where it should then go on without, it renders the failure for minutes,
-    and crashes.
+    channels, at 14x14). It should then go on without, but writes the function as JSON into the
+    failure's message, and crashes of it, as `tvm.ir.save_json` does of any TensorIR function.
     """
     target = cuda_target(arch)
     *legalize, schedule = pipeline.legalize_passes(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import signal
 import time
@@ -20,6 +21,7 @@ from benchmarks.gpu.rig import PACKED, Launched, Rig, UnusableError
 from benchmarks.gpu.timing import compare
 from benchmarks.gpu.tvm_runtime import LIBRARIES, TvmModel, TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Replay, Vendor
+from boltgen.measure.native import CudaError
 from models.parameters import FloatArray, Normal, periodic
 
 # Where a bundle has a library of `tvm_runtime`.
@@ -30,6 +32,7 @@ _IMAGE_DIMENSIONS = 4
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
 _STATUS_OK = 0
+_NO_METASCHEDULE = "no tuned log is recorded"
 # What PyTorch may take to compile and tune a model: ours, TVM's and eager are measured still.
 _MOST_COMPILING_S = 300.0
 _SEED = 20
@@ -41,14 +44,18 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
     """Ours from a CUDA graph, and launched; TVM's; PyTorch eager and compiled.
 
     Raises:
-        UnusableError: an output is wrong.
+        UnusableError: an output is wrong, or there is no PyTorch to tell.
         TvmError: a library cannot be loaded or run.
     """
     recipe = json.loads((rig.bundle / item.recipe).read_text())
     x = np.random.default_rng(_SEED).standard_normal(item.input_shape).astype(np.float16)
     ours, alone = (_loaded(rig, rig.library(name), x) for name in (item.ours, item.alone))
-    found, beside = _outputs(rig, ours), _outputs(rig, alone)
+    for model in (ours, alone):
+        model.run()
+    found, beside = _output(rig, ours), _output(rig, alone)
     bound = _ERROR_OF_PRODUCT * sum(len(shape) > 1 for shape, _, _ in recipe["parameters"].values())
+    if importlib.util.find_spec("torch") is None:
+        raise UnusableError("a model is compared with PyTorch's: install it, for the CPU at least")
     torch = TorchModel(item.model, parameters(recipe), x, "cuda" if rig.vendor else "cpu")
     reference = torch.reference()
     errors = {"boltgen": _difference(found, reference), "tvm": _difference(beside, reference)}
@@ -76,7 +83,7 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
         "clocks_mhz": timed["clocks_mhz"],
         "errors": errors,
         "error_bound": bound,
-        "vendor_errors": vendor_errors,
+        "vendor_errors": {**vendor_errors, "tvm_metaschedule": _NO_METASCHEDULE},
         "compile_s": {**recipe["compile_s"], **compiling_s},
         "ratios": {
             label: compare(timed, "boltgen", name, rig.turns) for label, name in others.items()
@@ -101,13 +108,18 @@ def _loaded(rig: Rig, library: str, x: NDArray[np.float16]) -> TvmModel:
         rig.tvm.use_stream(rig.profiler.device.stream)
     model = TvmModel(rig.tvm, Path(library))
     model.set_inputs([x])
+    # TVM copied weights and inputs on another stream than the one that the model is run on.
+    if code := rig.runtime.cudaDeviceSynchronize():
+        raise CudaError(code, "copying a model to the device failed")
     return model
 
 
-def _outputs(rig: Rig, model: TvmModel, *, run: bool = True) -> Outputs:
-    """The model's one output, of a new run or the last one."""
-    if run:
-        model.run()
+def _output(rig: Rig, model: TvmModel) -> Outputs:
+    """The model's one output, once what was launched is done.
+
+    Raises:
+        UnusableError: it is not finite.
+    """
     (output,) = model.outputs()
     array = np.empty(output.shape, output.dtype)
     rig.profiler.copy(array.ctypes.data, output.address, output.size_bytes)
@@ -137,8 +149,10 @@ def _replayed(rig: Rig, model: TvmModel, expected: Outputs) -> Launched:
     """
     model.run()
     graph = _launches(rig, model, captured=True)
+    (output,) = model.outputs()
+    rig.profiler.poison(output.address, output.size_bytes)
     graph.sample_us(1)
-    if not np.array_equal(_outputs(rig, model, run=False), expected):
+    if not np.array_equal(_output(rig, model), expected):
         raise UnusableError("a CUDA graph of the model gives other results than its launches")
     return graph
 
