@@ -149,7 +149,7 @@ def _bert_base(p: _Parameters) -> nn.Module:
 
 def _numbered(p: _Parameters, form: str, tensor: str, first: int = 0) -> list[str]:
     """`form` with each number from `first` on for which there is that tensor."""
-    names = []
+    names: list[str] = []
     while f"{(name := form.format(first + len(names)))}.{tensor}" in p:
         names.append(name)
     return names
