@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.elementwise import ElementwiseArgs
 from benchmarks.gpu.items import BackToBack, Copy, Fusion
 from benchmarks.gpu.rig import Rig, Step, UnusableError
-from benchmarks.gpu.timing import compare
+from benchmarks.gpu.timing import compare, operand_copies
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
@@ -23,7 +23,6 @@ from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.
 _MOST_DIFFERENCE = 2.0**-10
-_MOST_SETS, _MOST_BYTES = 32, 512 << 20
 
 
 def single(problem: AnyProblem) -> Gemm | Conv2d:
@@ -153,7 +152,7 @@ def run_copy(rig: Rig, item: Copy) -> dict[str, Any]:
     """A move, checked on its first image, against a copy by the driver with as much traffic."""
     sizes = _sizes(item)
     room = sizes.source + sizes.target
-    sets = 1 if rig.turns.modelled else max(1, min(_MOST_SETS, _MOST_BYTES // room))
+    sets = 1 if rig.turns.modelled else operand_copies(room)
     allocated = [
         tuple(rig.profiler.allocate(size) for size in (sizes.source, sizes.target, sizes.copied))
         for _ in range(sets)

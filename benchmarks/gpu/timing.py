@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
 
+from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import summarise
+from boltgen.measure.timing import warm_up
+from boltgen.measure.worker import MOST_SETS_BYTES
 
 
 class Sampler(Protocol):
@@ -48,6 +51,11 @@ class Turns:
     noise: float = 0.01
 
 
+def operand_copies(size_bytes: int, most: int = Policy().most_sets) -> int:
+    """How many copies of operands of that size a sample's launches have, as in all measuring."""
+    return max(1, min(most, Policy().most_sets, MOST_SETS_BYTES // max(size_bytes, 1)))
+
+
 def time_in_turn(
     samplers: Mapping[str, Sampler], turns: Turns, clock_mhz: Callable[[], float | None]
 ) -> dict[str, Any]:
@@ -60,9 +68,7 @@ def time_in_turn(
         taken = {name: [sampler.sample_us(1)] for name, sampler in samplers.items()}
         return _form(taken, [])
     for sampler in samplers.values():
-        warm = 0.0
-        while warm < turns.warm_up_us:
-            warm += sampler.launches * sum(sampler.sample_us(1))
+        warm_up(sampler.sample_us, sampler.launches, turns.warm_up_us)
     taken = {name: [] for name in samplers}
     clocks: list[float] = []
     started = time.monotonic()

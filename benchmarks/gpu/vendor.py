@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from benchmarks.gpu.timing import operand_copies
 from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
-_MOST_SETS, _MOST_BYTES = 32, 512 << 20
 _WARM_UPS = 3
 _ACTIVATIONS = {
     "relu": lambda f: f.relu,
@@ -122,8 +122,7 @@ class Vendor:
         """As many copies of `tensors()` as a sample has launches, within the memory for them."""
         first = tensors()
         size = sum(t.numel() * t.element_size() for t in first)
-        count = max(1, min(launches, _MOST_SETS, _MOST_BYTES // max(size, 1)))
-        return [first, *(tensors() for _ in range(count - 1))]
+        return [first, *(tensors() for _ in range(operand_copies(size, launches) - 1))]
 
     def products(self, problem: Gemm | Conv2d, launches: int) -> list[tuple[Any, Any]]:
         """Operands of a product as PyTorch takes them: activations and weight."""

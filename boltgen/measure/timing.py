@@ -13,6 +13,13 @@ from boltgen.tune.outcome import Timing
 _BATCH = 10
 
 
+def warm_up(sample_us: Callable[[int], list[float]], launches: int, least_us: float) -> None:
+    """Keep the device busy for so long: samples of `launches` launches, which nobody looks at."""
+    warm = 0.0
+    while warm < least_us:
+        warm += launches * sum(sample_us(1))
+
+
 def take_samples(
     sample_us: Callable[[int], list[float]],
     clock_mhz: Callable[[], float | None],
@@ -25,9 +32,7 @@ def take_samples(
 
     `sample_us(n)` takes n samples of `launches` launches each, and gives the time of one launch.
     """
-    warm = 0.0
-    while warm < warm_up_us:
-        warm += launches * sum(sample_us(1))
+    warm_up(sample_us, launches, warm_up_us)
     samples: list[float] = []
     clocks: list[float] = []
     started = time.monotonic()

@@ -47,7 +47,7 @@ _FIRST_FATAL, _LAST_FATAL = 700, 720
 # Several times the cache, so that whatever its replacement policy nothing stays.
 _SCRATCH_PER_L2 = 2
 _LEAST_SCRATCH_BYTES = 64 << 20
-_MOST_SETS_BYTES = 512 << 20
+MOST_SETS_BYTES = 512 << 20
 _SHARE_OF_FREE = 0.9
 
 _PARENT_POLL_SECONDS = 0.5
@@ -187,7 +187,7 @@ class Workplace:
             epilogue,
             budget_bytes=self.budget_bytes,
             most_sets=1 if self.setup.policy.modelled else self.setup.policy.most_sets,
-            most_sets_bytes=_MOST_SETS_BYTES,
+            most_sets_bytes=MOST_SETS_BYTES,
         )
         return self._operands
 
