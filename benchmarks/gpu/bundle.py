@@ -7,7 +7,6 @@ compressed. There it takes Python, numpy, PyTorch and a driver.
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
 import importlib.util
 import io
@@ -32,7 +31,7 @@ from benchmarks.gpu.kernels import (
     link_sources,
 )
 from benchmarks.gpu.models_run import RUNTIME
-from benchmarks.gpu.results import read_form
+from benchmarks.gpu.results import read_form, unpacked
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
 from benchmarks.gpu.tvm_runtime import LIBRARIES
@@ -246,7 +245,7 @@ def _record_outputs(packer: _Packer, arch: Arch, settings: Settings, vgpu: Path)
         if not item.get("verdict", WRONG).startswith(WRONG):
             if "output" in item:
                 name = f"{OUTPUTS.format(arch=arch.name)}/{key.partition('/')[2]}.xz"
-                packer.write(name, base64.b85decode(item["output"]))
+                packer.write(name, lzma.compress(unpacked(item["output"])))
         else:
             said = item.get("verdict") or item["error"]
             raise BundleError(f"on the virtual GPU {key} is {said}\n{done.stderr[-2000:]}")

@@ -7,7 +7,6 @@ Each kernel meets an enclosure in FP64 that says where every element of a right 
 
 from __future__ import annotations
 
-import base64
 import lzma
 import os
 import shutil
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.items import Check, Sanitized, Suspicion
+from benchmarks.gpu.results import packed
 from benchmarks.gpu.rig import Rig, UnusableError
 from boltgen.ir.chain import ChainLayer, layers_of
 from boltgen.ir.dtypes import DType
@@ -59,7 +59,7 @@ def run_check(rig: Rig, item: Check) -> dict[str, Any]:
     result: dict[str, Any] = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
     result["bits"] = _bits(rig, item, output)
     if rig.turns.modelled:
-        result["output"] = base64.b85encode(lzma.compress(output.tobytes())).decode()
+        result["output"] = packed(output.tobytes())
     error = _fresh_error(rig, layers, prepared)
     rig.place().forget_operands()  # they are no longer those that the envelope is of
     limit = sum(_limit(layer.problem) for layer in layers)

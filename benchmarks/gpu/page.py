@@ -10,6 +10,8 @@ from typing import Any
 from benchmarks.gpu.paper import FIGURES
 from boltgen.arch import ARCHES
 
+# The section that has records and no columns.
+_RECORDED = "tune"
 Items = Mapping[str, dict[str, Any]]
 # The tuner's item, and what is aimed at: its time, and how often two sessions find the same winner
 # or one within 2 % of it.
@@ -88,11 +90,26 @@ def page(about: Mapping[str, Any], items: Items, plots: Sequence[str]) -> str:
         _table(("item", "against", "Bolt", "ours", "kind", "source"), _paper_rows(items)),
         *(f"![{name}]({name})" for name in plots),
     ]
-    for section in sorted({key.partition("/")[0] for key in items}):
+    for section in sorted({key.partition("/")[0] for key in items} - {_RECORDED}):
         rows = [row for key, item in sorted(items.items()) for row in _rows(section, key, item)]
         header = ("item", "boltgen, us", "others, us", "ratio", "interval", "verdict")
         blocks += [f"## {section}", _table(header, rows)]
+    parts = [item for key, item in items.items() if key.startswith(f"{_RECORDED}/")]
+    if parts:
+        blocks += [f"## {_RECORDED}", _recorded(parts)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _recorded(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Section tune in a sentence: its records are a file of their own."""
+    recorded, failed = (sum(part.get(name, 0) for part in parts) for name in ("recorded", "failed"))
+    broken = sum(len(part.get("not_compiled", ())) for part in parts)
+    lost = [part["error"] for part in parts if part["status"] == "failed"]
+    said = (
+        f"{recorded} configurations were tried in {len(parts)} parts: {failed} failed; {broken} "
+        "more did not compile."
+    )
+    return "\n".join([said, *(f"- a part was lost: {error}" for error in lost)])
 
 
 def _provenance(about: Mapping[str, Any], items: Items) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.gpu.items import Product, Race, Space
 from benchmarks.gpu.padding import padded_images
+from benchmarks.gpu.results import packed
 from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.timing import compare
 from boltgen.ir.dtypes import DType
@@ -72,4 +73,9 @@ def run_space(rig: Rig, item: Space) -> dict[str, Any]:
                 )
             )
         )
-    return {"records": lines, "failed": failed, "not_compiled": errors}
+    return {
+        "records": packed("\n".join(lines).encode()),
+        "recorded": len(lines),
+        "failed": failed,
+        "not_compiled": errors,
+    }

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.gpu.page import page
 from benchmarks.gpu.plots import draw
 from benchmarks.gpu.predicted import predicted_items
-from benchmarks.gpu.results import ResultsError, read_form
+from benchmarks.gpu.results import ResultsError, read_form, unpacked
 from boltgen.arch import ARCHES
 from boltgen.errors import BoltgenError
 from boltgen.tune.exchange import write_records
@@ -115,7 +115,11 @@ def _take_records(
     items: dict[str, dict[str, Any]], folder: Path, about: dict[str, Any]
 ) -> Path | None:
     """Move the records out of the items, into a file of their own."""
-    lines = [line for item in items.values() for line in item.pop("records", ())]
+    try:
+        texts = [unpacked(item.pop("records")) for item in items.values() if "records" in item]
+    except ResultsError as error:
+        raise ReportError(str(error)) from error
+    lines = [line for text in texts for line in text.decode().splitlines()]
     if not lines:
         return None
     folder.mkdir(parents=True, exist_ok=True)

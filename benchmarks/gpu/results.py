@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import lzma
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 DONE, FAILED = "done", "failed"
 
 
@@ -59,6 +61,23 @@ class Slice:
                 f"{self.path} cannot be written ({error.strerror or error}); what was measured "
                 "before is kept there: free some space, or give another --out"
             ) from error
+
+
+def packed(content: bytes) -> str:
+    """Bytes as a result's text has them: compressed, in base 85."""
+    return base64.b85encode(lzma.compress(content)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """What `packed` made `text` of.
+
+    Raises:
+        ResultsError: nothing is that.
+    """
+    try:
+        return lzma.decompress(base64.b85decode(text))
+    except (ValueError, lzma.LZMAError) as error:
+        raise ResultsError(f"{text[:40]!r} is nothing that the suite packed: {error}") from error
 
 
 def open_slice(out: Path, number: int, count: int) -> Slice:

@@ -32,6 +32,8 @@ LEAST_FREE_BYTES = 200 << 20
 # What worker.py ends with.
 _FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
 _MOST_RESTARTS = 20
+# Sections with hundreds of items.
+_COUNTED = ("check", "tune")
 _POLL_SECONDS = 0.2
 
 
@@ -218,13 +220,19 @@ def _blame(out: Path, number: int, count: int, current: Path, status: int) -> bo
 
 
 def table(out: Path, number: int, count: int) -> str:
-    """The slice's results, a line each."""
+    """The slice's results: a line each, but of what is many and as it should be the number."""
     path = out / f"slice-{number}-of-{count}.json"
-    if not path.is_file():
-        return "nothing was measured"
-    items = json.loads(path.read_text())["items"]
+    items = json.loads(path.read_text())["items"] if path.is_file() else {}
     lines = [] if items else ["nothing was measured"]
+    for section in _COUNTED:
+        found = [item for key, item in items.items() if key.startswith(f"{section}/")]
+        if found:
+            lines.append(
+                f"{section:44} {sum(map(_is_fine, found))} of {len(found)} as they should be"
+            )
     for key, item in sorted(items.items()):
+        if key.partition("/")[0] in _COUNTED and _is_fine(item):
+            continue
         ours = (item.get("columns") or {}).get("boltgen", {}).get("median_us")
         shown = f"{ours:10.2f} us" if ours else " " * 13
         for label, one in (item.get("ratios") or {}).items():
@@ -234,6 +242,11 @@ def table(out: Path, number: int, count: int) -> str:
             shown += f"  {item['error'][:60]}"
         lines.append(f"{key:44} {item['status']:6} {shown}")
     return "\n".join(lines)
+
+
+def _is_fine(item: dict[str, Any]) -> bool:
+    """Whether a line of its own would say nothing."""
+    return item["status"] == "done" and item.get("verdict", "right") == "right"
 
 
 def main() -> int:

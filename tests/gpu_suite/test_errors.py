@@ -223,3 +223,18 @@ def test_a_worker_that_dies_costs_one_item(bundle: Path, tmp_path: Path):
     by_section = {key.partition("/")[0]: item["status"] for key, item in items.items()}
     assert by_section == {"gemm": "failed", "tune": "done"}
     assert "the worker died of it (status -6" in items["gemm/128x128x64"]["error"]
+
+
+def test_the_table_has_a_line_for_what_wants_to_be_looked_at(tmp_path: Path):
+    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1)
+    kept.record("check/one", "done", {"verdict": "right"})
+    kept.record("check/two", "done", {"verdict": "wrong: off by 0.1 of its norm"})
+    kept.record("tune/1x2x3-1", "done", {"records": ""})
+    kept.record("gemm/1x2x3", "done", {"columns": {"boltgen": {"median_us": 12.5}}})
+    lines = [line.split() for line in run_gpu_suite.table(tmp_path, 1, 1).splitlines()]
+    assert lines == [
+        ["check", "1", "of", "2", "as", "they", "should", "be"],
+        ["tune", "1", "of", "1", "as", "they", "should", "be"],
+        ["check/two", "done", "wrong:", "off", "by", "0.1", "of", "its", "norm"],
+        ["gemm/1x2x3", "done", "12.50", "us"],
+    ]
