@@ -1,12 +1,16 @@
-"""Section models: what ends what takes too long."""
+"""Section models: PyTorch's columns, and what ends what takes too long."""
 
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
-from benchmarks.gpu.models_run import at_most
+from benchmarks.gpu.models_run import TorchModel, at_most, replays
+from benchmarks.gpu.vendor import Replay
 
 
 def test_what_takes_too_long_is_ended():
@@ -20,3 +24,31 @@ def test_what_is_done_in_time_is_left_alone():
         done = True
     time.sleep(0.1)
     assert done
+
+
+def test_pytorchs_columns_are_eager_and_compiled():
+    """With a stand-in for what captures and compiles on a GPU."""
+    outputs = {}
+
+    def captured(calls) -> Replay:
+        outputs[len(outputs)] = calls[0]()
+        return Replay(print, len(calls))
+
+    vendor = SimpleNamespace(torch=torch, captured=captured, compiled=lambda function: function)
+    shapes = {
+        "stage0.0.conv.weight": (16, 3, 3, 3),
+        "stage0.0.conv.bias": (16,),
+        "linear.weight": (10, 16),
+        "linear.bias": (10,),
+    }
+    rng = np.random.default_rng(3)
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    x = rng.standard_normal((2, 3, 8, 8), np.float32).astype(np.float16)
+    compiling_s: dict[str, float] = {}
+    columns = replays(TorchModel("repvgg_a0", arrays, x, "cpu"), vendor, compiling_s)
+    found = {name: capture().launches for name, capture in columns.items()}
+    assert found == {"eager": 1, "compiled": 1}
+    assert compiling_s.keys() == {"torch"}
+    assert torch.equal(outputs[0], outputs[1])
+    assert outputs[0].shape == (2, 10)
+    assert outputs[0].dtype is torch.float16
