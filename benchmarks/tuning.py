@@ -26,8 +26,8 @@ from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
 from boltgen.tune.records import Record, kernel_key
-from boltgen.tune.select import ModelCosts, select
-from boltgen.tune.session import Session, SessionOptions, distinct
+from boltgen.tune.select import ModelCosts, distinct, select
+from boltgen.tune.session import Session, SessionOptions
 from tests.tune.resnet50_layers import resnet50_tasks
 
 REPEATS = 5

@@ -34,6 +34,11 @@ PADDING = "boltgen_padding"
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
 _HALF_VECTOR = 4
 
+# Stands for the time where there is no kernel: more than any, and yet it can be taken away again.
+_NO_KERNEL_US = 1e9
+# Less than this is rounding.
+_LEAST_GAIN_US = 1e-6
+
 # Those of `tensors` that are written padded, by the index of the result.
 _Written = frozenset[int]
 
@@ -170,7 +175,8 @@ class _Group:
             found = costs.kernels_us(launches)
             self._origin = found.origin
             keys = ((product.anchor.index, *size) for product, size in sizes)
-            self._times_us.update(zip(keys, found.times_us, strict=True))
+            times_us = (min(time_us, _NO_KERNEL_US) for time_us in found.times_us)
+            self._times_us.update(zip(keys, times_us, strict=True))
 
     def plan(self) -> list[Padding]:
         """What is best for the products that could be padded."""
@@ -207,18 +213,39 @@ class _Group:
 
     def _descend(self, written: _Written) -> _Written:
         while True:
-            changed = min(
-                (written ^ one for one in self._classes), key=self._total_us, default=None
-            )
-            if changed is None or self._total_us(changed) >= self._total_us(written):
+            changes = [
+                (self._change_us(written, one), index) for index, one in enumerate(self._classes)
+            ]
+            change_us, index = min(changes, default=(0.0, 0))
+            if change_us >= -_LEAST_GAIN_US:
                 return written
-            written = changed
+            written ^= self._classes[index]
+
+    def _change_us(self, written: _Written, one: frozenset[int]) -> float:
+        """What it costs to write the tensors of a class the other way."""
+        other = written ^ one
+        touched = [p for p in self._products if self._touched(p) & one]
+        return sum(
+            sign
+            * (
+                sum(self._call(product, state).time_us for product in touched)
+                + self._views_us(state & one)
+            )
+            for sign, state in ((1.0, other), (-1.0, written))
+        )
+
+    def _touched(self, product: Product) -> set[int]:
+        """The tensors that a product's call depends on."""
+        return {self._source.get(product.anchor.a, -1), product.tail.output}
 
     def _total_us(self, written: _Written) -> float:
         """All calls, and what TVM's operators have to move more."""
         calls = sum(self._call(product, written).time_us for product in self._products)
-        views = sum(_view_bytes_more(self._graph, self._tensors[index]) for index in written)
-        return calls + self._costs.move_us(views, 0)
+        return calls + self._views_us(written)
+
+    def _views_us(self, written: _Written) -> float:
+        more = sum(_view_bytes_more(self._graph, self._tensors[index]) for index in written)
+        return self._costs.move_us(more, 0)
 
     def _call(self, product: Product, written: _Written) -> _Call:
         """The fastest call, of those that there are where so much is written padded."""

@@ -14,14 +14,15 @@ from boltgen.ir.epilogue import Epilogue
 class TaskState:
     """How far a task has come.
 
-    `weight` is how often the model runs it, `expected_us` the analytical model's time of it.
+    `weight` is how often the model runs it, or what stands for that where it does not,
+    `expected_us` the analytical model's time of it.
     `history_us` has its best time before each batch of its trials and now, None before the first
     success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
     """
 
     problem: AnyProblem
     epilogue: Epilogue
-    weight: int
+    weight: float
     expected_us: float
     trials: int
     history_us: tuple[float | None, ...]

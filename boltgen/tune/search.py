@@ -25,13 +25,16 @@ class Search(Generic[C]):
         strategy: Strategy[C],
         violations: Callable[[C], tuple[Violation, ...]],
         known: dict[C, Outcome],
+        *,
         expected_us: float,
+        weight: float,
     ) -> None:
         self._task = task
         self._violations = violations
         self._strategy = strategy
         self._known = known
         self._expected_us = expected_us
+        self._weight = weight
         self._pending: set[C] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
@@ -79,7 +82,7 @@ class Search(Generic[C]):
         return TaskState(
             problem=self._task.problem,
             epilogue=self._task.epilogue,
-            weight=self._task.occurrences,
+            weight=self._weight,
             expected_us=self._expected_us,
             trials=self._granted,
             history_us=(*self._history_us, best_us(self._known)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,28 @@ class ChainTask:
 
 
 AnyTask: TypeAlias = Task | ChainTask
+_Task = TypeVar("_Task", bound=AnyTask)
+
+
+def is_run(task: AnyTask) -> bool:
+    """Whether a task is a product that the model runs by itself, as it is now."""
+    return isinstance(task, Task) and not task.is_alternative
+
+
+def distinct(tasks: Sequence[_Task]) -> tuple[_Task, ...]:
+    """The distinct tasks, each as often as all that equal it together.
+
+    What the model runs is no alternative to anything.
+    """
+    merged: dict[tuple[AnyProblem, Epilogue], _Task] = {}
+    for task in sorted(tasks, key=lambda task: isinstance(task, Task) and task.is_alternative):
+        key = (task.problem, task.epilogue)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = task
+        elif not is_run(known) or is_run(task):
+            merged[key] = replace(known, occurrences=known.occurrences + task.occurrences)
+    return tuple(merged.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

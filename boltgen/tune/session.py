@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from boltgen.arch import arch_named
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
 from boltgen.space.knobs import ConfigSpace
 from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
@@ -47,7 +47,7 @@ from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
 from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tune.search import Search, times_us
-from boltgen.tune.select import AnyTask, ChainTask, Task
+from boltgen.tune.select import AnyTask, ChainTask, Task, distinct, is_run
 from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
 from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFactory
 
@@ -115,27 +115,6 @@ class SessionReport:
         products = [each.total_us for each in self.results if is_run(each.task)]
         totals = [total_us for total_us in products if total_us is not None]
         return sum(totals) if len(totals) == len(products) else None
-
-
-def is_run(task: AnyTask) -> bool:
-    """Whether a task is a product that the model runs by itself, as it is now."""
-    return isinstance(task, Task) and not task.is_alternative
-
-
-def distinct(tasks: Sequence[AnyTask]) -> tuple[AnyTask, ...]:
-    """The distinct tasks, each as often as all that equal it together.
-
-    What the model runs is no alternative to anything.
-    """
-    merged: dict[tuple[AnyProblem, Epilogue], AnyTask] = {}
-    for task in sorted(tasks, key=lambda task: isinstance(task, Task) and task.is_alternative):
-        key = (task.problem, task.epilogue)
-        known = merged.get(key)
-        if known is None:
-            merged[key] = task
-        elif not is_run(known) or is_run(task):
-            merged[key] = replace(known, occurrences=known.occurrences + task.occurrences)
-    return tuple(merged.values())
 
 
 class Session:
@@ -274,12 +253,10 @@ class Session:
 
     def _field_searches(self) -> list[Search[Any]]:
         """Round one: a search for every distinct problem, with the plain epilogue."""
-        weights: dict[Problem, int] = {}
-        for task in self._products:
-            weights[task.problem] = weights.get(task.problem, 0) + task.occurrences
+        plain = [replace(task, epilogue=Epilogue()) for task in self._products]
         searches = []
-        for number, (problem, weight) in enumerate(weights.items()):
-            task = Task(problem=problem, epilogue=Epilogue(), occurrences=weight)
+        for number, task in enumerate(distinct(plain)):
+            problem = task.problem
             candidates = self._fields[problem].field()
             searched = SearchProblem(
                 problem=problem,
@@ -305,13 +282,33 @@ class Session:
         self, task: AnyTask, candidates: Sequence[Any], strategy: Strategy[Any]
     ) -> Search[Any]:
         launches = self._launches[task.problem]
+        expected_us = launches.predicted_us(candidates[0], task.epilogue)
         return Search(
             task,
             strategy,
             launches.violations,
             self._outcomes(task.problem, task.epilogue),
-            launches.predicted_us(candidates[0], task.epilogue),
+            expected_us=expected_us,
+            weight=self._weight(task, expected_us),
         )
+
+    def _weight(self, task: AnyTask, expected_us: float) -> float:
+        """How much a task counts for each microsecond that it takes.
+
+        An alternative has the share of a product of average time, however slow it is itself.
+        """
+        is_alternative = isinstance(task, Task) and task.is_alternative
+        return self._mean_share_us / expected_us if is_alternative else task.occurrences
+
+    @cached_property
+    def _mean_share_us(self) -> float:
+        """The predicted time of a product of the model, as often as it runs, on average."""
+        shares_us = [
+            task.occurrences * launches.predicted_us(launches.field()[0], task.epilogue)
+            for task in self._run_products
+            for launches in (self._fields[task.problem],)
+        ]
+        return sum(shares_us) / len(shares_us) if shares_us else 1.0
 
     def _round(self, searches: list[Search[Any]], share: float) -> Iterator[tuple[Trial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""

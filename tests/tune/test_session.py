@@ -27,8 +27,8 @@ from boltgen.tune.device_lock import device_lock
 from boltgen.tune.field import FINAL_TRIALS, FINALISTS, kernel_of
 from boltgen.tune.outcome import Failure, Fault, Timing, Trial
 from boltgen.tune.progress import Quiet
-from boltgen.tune.select import ChainTask, Task
-from boltgen.tune.session import Session, SessionOptions, SessionReport, distinct
+from boltgen.tune.select import ChainTask, Task, distinct
+from boltgen.tune.session import Session, SessionOptions, SessionReport
 from boltgen.tune.strategies.random_search import random_search
 from tests.tune.fakes import FakeBench, failing, formula_us
 from tests.tune.resnet50_layers import biased
@@ -186,6 +186,27 @@ def test_trials_go_where_the_time_is(database: Database) -> None:
     session(bench, database, Budget(trials=40), tasks=[rare, often]).run()
     asked = Counter(trial.problem.m for trial in bench.trials)
     assert asked[4096] > 2 * asked[256] > 0
+
+
+def test_an_alternative_is_timed_and_is_no_part_of_the_model(database: Database) -> None:
+    slow = Gemm(m=4096, n=4096, k=4096)
+    alternative = Task(problem=slow, epilogue=Epilogue(), is_alternative=True)
+    bench = FakeBench()
+    report = session(bench, database, Budget(trials=60), tasks=[*TASKS, alternative]).run()
+    asked = Counter(trial.problem for trial in bench.trials)
+    assert 0 < asked[slow] <= 60 / 3, "however slow it is, the share of an average product"
+    *run, other = report.results
+    assert all(result.best for result in report.results)
+    assert other.task.is_alternative
+    assert report.model_us == sum(result.total_us for result in run)
+    shown = [result.task.occurrences for result in run]
+    assert shown == [1, 3, 1]
+
+
+def test_what_the_model_runs_is_no_alternative() -> None:
+    alternative = replace(PLAIN, is_alternative=True)
+    assert distinct([alternative, PLAIN, alternative]) == (PLAIN,)
+    assert distinct([alternative, alternative]) == (replace(alternative, occurrences=2),)
 
 
 def test_equal_tasks_are_one() -> None:
