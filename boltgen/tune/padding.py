@@ -45,7 +45,7 @@ class PaddingTimes:
         return MODEL_ORIGIN
 
     def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
-        """The best configurations' times; infinite where none is legal."""
+        """The best configurations' times; infinite where none is legal, or none works."""
         layers = [
             ChainLayer(
                 problem=replace(problem, acc_dtype=self.accumulate),
@@ -55,11 +55,11 @@ class PaddingTimes:
         ]
         with self.measurements() as measurements:
             for known in measurements:
-                measured = [measured_us(known, (layer,)) for layer in layers]
+                measured = [_measured_us(known, layer) for layer in layers]
                 timed = [time_us for time_us in measured if time_us is not None]
                 if len(timed) == len(layers):
                     return KernelTimes(times_us=tuple(timed), origin=known.origin)
-        predicted = tuple(predicted_or_infinite_us(layer, self.arch) for layer in layers)
+        predicted = tuple(_predicted_us(layer, self.arch) for layer in layers)
         return KernelTimes(times_us=predicted, origin=MODEL_ORIGIN)
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
@@ -69,7 +69,14 @@ class PaddingTimes:
         return launches * constants.launch_us + bytes_moved / bytes_per_us
 
 
-def predicted_or_infinite_us(layer: ChainLayer, arch: Arch) -> float:
+def _measured_us(known: Measurements, layer: ChainLayer) -> float | None:
+    """The least time that a device has; infinite where all that it tried failed."""
+    time_us = measured_us(known, (layer,))
+    tried = time_us is None and known.outcomes(execution_problem(layer.problem), layer.epilogue)
+    return math.inf if tried else time_us
+
+
+def _predicted_us(layer: ChainLayer, arch: Arch) -> float:
     """The analytical model's time of the best configuration; infinite where none is legal."""
     try:
         predicted = predicted_us((layer,), arch)
