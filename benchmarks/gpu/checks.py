@@ -42,6 +42,8 @@ OUTPUTS = "outputs-{arch}"
 # which grow like a random walk.
 _OUTPUT_ULP, _SUMS = 2.0**-10, 2.0**-13
 _HALF_ULP = 2.0**-11
+# Operands are about 1, and so are outputs; but of a few elements all may be near 0, or be 0.
+_LEAST_NORM = 0.5
 _SANITIZER_S = 200.0
 # Longer than a sample is meant to be, so that one launch is one.
 _ONE_LAUNCH_US = 1e9
@@ -137,10 +139,14 @@ def _fresh_error(rig: Rig, layers: Sequence[ChainLayer], prepared: Prepared) -> 
             high=tensor.high,
         )
     output = _launch(rig, prepared, layers[-1].problem).astype(np.float64)
+    return relative_error(output, _expected(rig, layers, placed))
+
+
+def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    """The norm of the error over that of what is expected, infinite where it is not finite."""
     if not np.isfinite(output).all():
         return float("inf")
-    expected = _expected(rig, layers, placed)
-    return float(np.linalg.norm(output - expected) / np.linalg.norm(expected))
+    return float(np.linalg.norm(output - expected) / max(np.linalg.norm(expected), _LEAST_NORM))
 
 
 def _tensors(layers: Sequence[ChainLayer], args: Any) -> list[list[_Placed]]:
