@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.gpu.fusions import same_result, single
 from benchmarks.gpu.items import Padding, Race
 from benchmarks.gpu.rig import Rig, Step, UnusableError
-from benchmarks.gpu.timing import compare
+from benchmarks.gpu.timing import Turns, compare
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.reference import input_shapes, output_shape
@@ -46,52 +46,57 @@ def run_padding(rig: Rig, item: Padding) -> dict[str, Any]:
         raise UnusableError("only convolutions are padded here")
     products = (item.unpadded, item.padded, item.producer, item.padded_producer)
     chosen = [rig.best(product, place=place) for place, product in enumerate(products)]
-    once_us = sum(timing.median_us for _, timing in chosen)
 
     def prepared(place: int) -> Prepared:
         return rig.prepared(products[place], chosen[place][0], place=place)
 
     unpadded, padded, producer, padded_producer = map(prepared, range(4))
-    second, padded_second = _after(producer, prepared(0)), _after(padded_producer, prepared(1))
-    pairs = zip(unpadded.arguments, padded.arguments, strict=False)
-    addresses = [(source.a, target.a) for source, target in pairs]
-    move = _moved(rig, item.move, (narrow, wide), addresses)
     _pad_operands(rig, narrow, wide, (unpadded, padded))
     writers = single(item.producer.problem), single(item.padded_producer.problem)
     _pad_operands(rig, *writers, (producer, padded_producer))
+    pairs = zip(unpadded.arguments, padded.arguments, strict=False)
+    move = _moved(rig, item.move, (narrow, wide), ((one.a, other.a) for one, other in pairs))
     steps: dict[str, list[Step | Prepared]] = {
         "boltgen": [move, padded],
         "unpadded": [unpadded],
         "padded_kernel": [padded],
-        "padded_pair": [padded_producer, padded_second],
-        "unpadded_pair": [producer, second],
+        "padded_pair": [padded_producer, _after(padded_producer, prepared(1))],
+        "unpadded_pair": [producer, _after(producer, prepared(0))],
         "padded_producer": [padded_producer],
         "unpadded_producer": [producer],
     }
+    once_us = sum(timing.median_us for _, timing in chosen)
     samplers = {name: rig.in_turn(kernels, once_us) for name, kernels in steps.items()}
-    shape = output_shape(narrow)
-    for padded_name, name in (("boltgen", "unpadded"), ("padded_pair", "unpadded_pair")):
-        for each in (padded_name, name):
-            samplers[each].sample_us(1)
-        same_result(rig, shape, padded, unpadded)
+    for one, other in (("boltgen", "unpadded"), ("padded_pair", "unpadded_pair")):
+        samplers[one].sample_us(1)
+        samplers[other].sample_us(1)
+        same_result(rig, output_shape(narrow), padded, unpadded)
     launches = samplers["boltgen"].launches
     theirs, errors = rig.beside(rig.vendor.replays(narrow, launches) if rig.vendor else {})
     timed = rig.timed(samplers | theirs)
     for place in range(len(products)):  # what they are filled with now is not what they should be
         rig.place(place).forget_operands()
-    columns = timed["columns"]
-    us = {name: column["median_us"] for name, column in columns.items()}
     return {
         "vendor_errors": errors,
+        "config": str(chosen[1][0].config),
+        **_compared(timed, rig.turns),
+    }
+
+
+def _compared(timed: dict[str, Any], turns: Turns) -> dict[str, Any]:
+    """The columns with their ratios, and what padding takes of the time."""
+    columns = timed["columns"]
+    us = {name: column["median_us"] for name, column in columns.items()}
+    wider_us = us["padded_producer"] - us["unpadded_producer"]
+    return {
         "columns": columns,
         "clocks_mhz": timed["clocks_mhz"],
-        "config": str(chosen[1][0].config),
         "shares": {
             "move": 1.0 - us["padded_kernel"] / us["boltgen"],
-            "wider_producer": (us["padded_producer"] - us["unpadded_producer"]) / us["padded_pair"],
+            "wider_producer": wider_us / us["padded_pair"],
         },
         "ratios": {
-            label: compare(timed, one, other, rig.turns)
+            label: compare(timed, one, other, turns)
             for label, (one, other) in _RATIOS.items()
             if other in columns
         },

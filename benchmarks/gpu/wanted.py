@@ -15,7 +15,6 @@ from benchmarks.gpu import shapes
 from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
     BackToBack,
-    Check,
     Choice,
     Copy,
     Fusion,
@@ -23,24 +22,28 @@ from benchmarks.gpu.items import (
     Padding,
     Product,
     Race,
-    Sanitized,
     Space,
-    Suspicion,
-    key_of,
 )
 from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.wanted_checks import (
+    cases_for,
+    chain_cases_for,
+    chain_checks,
+    checks,
+    sanitized,
+    suspicions,
+)
 from benchmarks.gpu.wanted_models import models, tunings
 from boltgen.arch import Arch
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
 from boltgen.ir.chain import Chain, execution_chain
-from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
-from boltgen.space.config import Cutlass2Config, Residence, Shape
+from boltgen.space.config import Cutlass2Config, Residence
 from boltgen.space.enumerate import enumerate_configs, kernel_configs, legal_kernels
 from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
 from boltgen.space.legality import KernelTraits, extent_violations, kernel_traits
@@ -48,22 +51,16 @@ from boltgen.space.library import Level, level_configs
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
 from boltgen.tune.select import Task
-from tests.cases import KernelCase, all_cases, split_k_cases
-from tests.chain_cases import ChainCase, all_chain_cases, paper_chains
+from tests.cases import split_k_cases
+from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tune.resnet50_layers import resnet50_tasks
 
 # Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
-_SANITIZED_EVERY = 12
 PAD = Move(source=NHWC_F16, target=NHWC_F16)
-_FIRST_ARCHES = ("sm_75", "sm_80")
 _SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
-# For people: these programs' tiles are in their sources.
-_ANY_CONFIG = Cutlass2Config(
-    threadblock=Shape(128, 128, 32), warp=Shape(32, 128, 32), instruction=Shape(16, 8, 16), stages=3
-)
 
 
 @dataclass(slots=True)
@@ -294,15 +291,6 @@ def back_to_back(wanted: Wanted, chains: Mapping[str, Chain]) -> Iterator[Item]:
         )
 
 
-def chain_checks(wanted: Wanted, cases: Iterable[ChainCase]) -> Iterator[Item]:
-    """Section check: back-to-back kernels of the test suite, for `wanted.arch`."""
-    for case in cases:
-        spec = replace(case.spec, arch=wanted.arch.name)
-        choice = Choice(config=spec.config, kernel=wanted.want(spec), predicted_us=0.0)
-        product = Product(problem=case.chain, epilogue=Epilogue(), choices=(choice,))
-        yield Check(section="check", name=f"b2b-{case.name}", product=product)
-
-
 def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
     """Section padding."""
     for name, problem in problems.items():
@@ -333,79 +321,6 @@ def copies(wanted: Wanted, sizes: Sequence[tuple[int, int, int, int]]) -> Iterat
         )
 
 
-def checks(wanted: Wanted, cases: Iterable[KernelCase]) -> Iterator[Item]:
-    """Section check: kernels of the test suite, for `wanted.arch`."""
-    for case in cases:
-        spec = replace(case.spec, arch=wanted.arch.name)
-        config = replace(spec.config, split_k=case.split_k)
-        choice = Choice(config=config, kernel=wanted.want(spec), predicted_us=0.0)
-        product = Product(problem=case.problem, epilogue=spec.epilogue, choices=(choice,))
-        yield Check(section="check", name=case.name, product=product)
-
-
-def suspicions(wanted: Wanted) -> Iterator[Item]:
-    """Programs of CUTLASS's own that were seen to be wrong where C++ or PTX was executed."""
-    relu = shapes.relu()
-    wide, deep = shapes.gemm(256, 256, 64), shapes.gemm(256, 128, 256)
-    half = replace(shapes.gemm(128, 64, 64), acc_dtype=DType.F16)
-    wide_warp = "FP32 accumulators, FP16 output, warp tiles of 128 columns: wrong results"
-    split_k = "serial split-K with LinearCombinationRelu: NaN"
-    b2b = "example 13 with more columns than its tile: runs, and is wrong"
-    table = (
-        ("wide_warp", "wide_warp", wide_warp, False, wide, Epilogue(), 1),
-        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, Epilogue(), 1),
-        ("split_k_relu", "split_k_relu", split_k, False, deep, relu, 4),
-        ("split_k_relu", "split_k_relu", "the same without split-K", True, deep, relu, 1),
-        ("b2b", "b2b", b2b, False, replace(half, n=128), relu, 1),
-        ("b2b", "b2b_unasked", f"{b2b}, unasked", False, replace(half, n=128), relu, 1),
-        ("b2b", "b2b", "the same within its tile", True, half, relu, 1),
-    )
-    for source, entry, text, is_control, problem, epilogue, slices in table:
-        config = replace(_ANY_CONFIG, split_k=slices)
-        symbol = wanted.program(f"{source}.cu", f"suspicion_{entry}")
-        choice = Choice(config=config, kernel=symbol, predicted_us=0.0)
-        yield Suspicion(
-            section="check",
-            name=f"cutlass-{entry}{'-control' if is_control else ''}",
-            suspicion=text,
-            is_control=is_control,
-            product=Product(problem=problem, epilogue=epilogue, choices=(choice,)),
-        )
-
-
-def sanitized(found: Sequence[Item], every: int) -> Iterator[Item]:
-    """A sample of the checks under each tool."""
-    keys = tuple(key_of(item) for item in found if isinstance(item, Check))[::every]
-    for tool in ("memcheck", "racecheck"):
-        yield Sanitized(section="check", name=tool, tool=tool, keys=keys)
-
-
-def cases_for(arch: Arch) -> list[KernelCase]:
-    """The test suite's kernels that run on `arch`, each once with each problem."""
-    unique = {
-        (replace(case.spec, arch=arch.name), case.problem, case.split_k): case
-        for case in all_cases()
-        if _runs_on(case.spec, arch)
-    }
-    return list(unique.values())
-
-
-def chain_cases_for(arch: Arch) -> list[ChainCase]:
-    """The test suite's back-to-back kernels that run on `arch`, each once with each chain."""
-    unique = {
-        (replace(case.spec, arch=arch.name), case.chain): case
-        for case in all_chain_cases()
-        if _runs_on(case.spec, arch)
-    }
-    return list(unique.values())
-
-
-def _runs_on(spec: AnyKernelSpec, arch: Arch) -> bool:
-    """Cases are of the first arch of a generation, but for those that try a later one."""
-    same_generation = spec.config.instruction == Shape(*arch.mma_shapes[0])
-    return same_generation and spec.arch in (arch.name, *_FIRST_ARCHES)
-
-
 def full_items(wanted: Wanted) -> tuple[Item, ...]:
     """Everything that the suite measures."""
     raced = [
@@ -420,7 +335,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
     return (
         *checked,
         *suspicions(wanted),
-        *sanitized(checked, _SANITIZED_EVERY),
+        *sanitized(checked),
         *raced,
         *fusions(wanted, shapes.fused()),
         *back_to_back(wanted, paper_chains()),
@@ -446,7 +361,7 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
     return (
         *checked,
         *suspicions(wanted),
-        *sanitized(checked, _SANITIZED_EVERY),
+        *sanitized(checked),
         Race(section="gemm", name="128x128x64", problem=problem, product=product),
         *races(wanted, "conv", {"image": Conv2d(n=1, h=9, w=8, c=3, k=32, r=3, s=3)}),
         *spaces(wanted, {"128x128x64": problem}),
