@@ -14,6 +14,10 @@ import inspect
 # source lines of all frames, in every module that is loaded: a minute. It uses none of them.
 inspect.stack = functools.partial(inspect.stack, 0)
 inspect.getsourcefile = inspect.getfile
+import importlib.metadata
+# With a newer one TVM ends the process where a schedule is tensorised.
+installed = importlib.metadata.version("apache-tvm-ffi")
+assert installed == "0.1.14.post0", f"{installed} is not what pyproject.toml pins: run `make`"
 import ml_dtypes
 import numpy as np
 import tvm_ffi

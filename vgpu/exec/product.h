@@ -175,10 +175,14 @@ class Multiplier {
         step(std::integral_constant<int, 3>());
       }
       // The total is NaN where one of them is; and for infinities of both signs, which does no
-      // harm.
-      Vector total = sum[0][0][0];
+      // harm. It is taken in parts, as a chain of additions would have to be waited for.
+      Vector part[kAtOnce];
       each<kCount, 2, kAtOnce>([&](int n, int c, int v) {
-        if (n + c + v) total = sum_of(total, sum[n][c][v]);
+        part[v] = n + c ? sum_of(part[v], sum[n][c][v]) : sum[n][c][v];
+      });
+      Vector total = part[0];
+      each<1, 1, kAtOnce>([&](int, int, int v) {
+        if (v) total = sum_of(total, part[v]);
       });
       if (__builtin_expect(any_nan(total), 0)) {
         each<kCount, 2, kAtOnce>(
