@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.vgpu.cuda_programs import link, run
 from tests.vgpu.driver import Array, CudaError, Driver, entry
 from tests.vgpu.fragments import words_of
 
@@ -261,3 +263,16 @@ def test_what_is_not_there_is_refused_by_name(driver: Driver, change: dict[str, 
     registers = ".reg .b32 %a<8>, %b<8>, %c<8>, %o<8>; .reg .b64 %d0;"
     with pytest.raises(CudaError, match=name.replace(".", r"\.")):
         driver.run(entry(["u64"], registers, text), [0, 0])
+
+
+def test_wmma_of_cuda(library_folder: Path, tmp_path: Path) -> None:
+    """nvcuda::wmma, as nvcc compiles it: all types and shapes of sm_80, exact on whole numbers."""
+    program = link("wmma", library_folder / "libcudart.so.13", tmp_path, arch="sm_80")
+    out, err = run(program, library_folder, check="initcheck,racecheck,synccheck,deadlock")
+    shapes = [f"{shape}: 4" for shape in ("16x16x16", "32x8x16", "8x32x16")]
+    names = ("half, float", "half, half", "bfloat, float", "s8, int", "u8, int")
+    wanted = [f"{name} {shape}" for name in names for shape in shapes]
+    wanted += ["tf32, float 16x16x8: 4", "double, double 8x8x4: 4"]
+    wanted += ["s4, int 8x8x32: 1", "u4, int 8x8x32: 1", "b1, int 8x8x128: 1"]
+    assert out.splitlines() == wanted
+    assert not err
