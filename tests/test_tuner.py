@@ -29,7 +29,7 @@ from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
-from boltgen.tune.outcome import DeviceKind, Failure, Fault, Trial
+from boltgen.tune.outcome import DeviceKind, Failure, Fault, Outcome, Trial
 from boltgen.tune.select import ChainTask, Task
 from boltgen.tune.session import Session, SessionReport
 from tests.tune.fakes import FakeBench, formula_us
@@ -350,13 +350,18 @@ def odd_model() -> object:
 def tune_odd(
     monkeypatch: pytest.MonkeyPatch, padded_us: float, budget: str = "5000trials", **more: object
 ) -> SessionReport:
-    """Tune on a made-up A100 that takes so long with the tensor between padded, and 50 us else."""
+    """Tune on a made-up A100 that takes so long with the tensor between padded, and 50 us else.
+
+    In no time no kernel works.
+    """
     tools = toolchain_text(find_toolchain(settings_from()))
 
-    def answer(trial: Trial) -> float:
+    def answer(trial: Trial) -> Outcome | float:
         if not isinstance(trial.problem, Gemm):
             return 1000.0  # chains
-        return padded_us if 48 in {trial.problem.n, trial.problem.k} else 50.0
+        if 48 not in {trial.problem.n, trial.problem.k}:
+            return 50.0
+        return padded_us or Failure(fault=Fault.WRONG_RESULT, reason="all elements differ")
 
     bench = FakeBench(answer, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
@@ -407,6 +412,13 @@ def test_what_was_measured_decides_what_is_padded(
     assert said[0].endswith(f", {measured}" if padded_us < 50.0 else f", {moved}")
     assert padded(device=A100)[1][1].endswith(f"measured on {A100.name}, this device")
     assert padded(pad=False) == ([(60, 44), (44, 64)], ())
+
+
+def test_a_padding_whose_kernels_fail_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    tune_odd(monkeypatch, 0.0)
+    found, said = padded()
+    assert found == [(60, 44), (44, 64)]
+    assert "; 50.0 us against no kernel padded, " in said[1]
 
 
 def test_what_was_not_timed_both_ways_is_left_to_the_model(

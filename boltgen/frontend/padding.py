@@ -70,7 +70,7 @@ class Padding:
         """For people."""
         channels, filters = extents(self.product.anchor.problem)
         name = graph[self.product.anchor.index].op.removeprefix("nn.")
-        times = f"{self.call_us:.1f} us against {self.otherwise_us:.1f} us"
+        times = f"{_shown(self.call_us)} against {_shown(self.otherwise_us)}"
         if not self.is_padded:
             return (
                 f"{name}: reads {channels} channels and writes {filters}, as the model says; "
@@ -84,6 +84,10 @@ class Padding:
             said.append(f"writes {filters} channels as {self.filters}")
         said.append(f"{self.bytes} bytes more")
         return f"{name}: {'; '.join(said)}; {times} unpadded, {self.origin}"
+
+
+def _shown(time_us: float) -> str:
+    return f"{time_us:.1f} us" if time_us < _NO_KERNEL_US else "no kernel"
 
 
 def plan_padding(graph: Graph, costs: PaddingCosts) -> tuple[Padding, ...]:
@@ -223,16 +227,13 @@ class _Group:
 
     def _change_us(self, written: _Written, one: frozenset[int]) -> float:
         """What it costs to write the tensors of a class the other way."""
-        other = written ^ one
-        touched = [p for p in self._products if self._touched(p) & one]
-        return sum(
-            sign
-            * (
-                sum(self._call(product, state).time_us for product in touched)
-                + self._views_us(state & one)
-            )
-            for sign, state in ((1.0, other), (-1.0, written))
-        )
+        touched = [product for product in self._products if self._touched(product) & one]
+
+        def time_us(state: _Written) -> float:
+            calls = sum(self._call(product, state).time_us for product in touched)
+            return calls + self._views_us(state & one)
+
+        return time_us(written ^ one) - time_us(written)
 
     def _touched(self, product: Product) -> set[int]:
         """The tensors that a product's call depends on."""
