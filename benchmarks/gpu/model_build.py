@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tvm
 from onnx import ModelProto
-from tvm.relax.backend.cuda import pipeline
+from tvm.relax.backend.cuda import get_default_pipeline
+from tvm.s_tir.dlight.gpu.matmul import MatmulTensorization
 
 import boltgen
 import models
@@ -128,42 +130,25 @@ def _export_alone(
     tools: Toolchain,
     cache: Cache,
 ) -> Path:
-    """What TVM makes of the model in FP16 and NHWC by its default schedules."""
+    """What TVM makes of the model in FP16 and NHWC."""
     module = normalise(relax.import_model(model).module)
-    executable, _ = build_library(module, arch, tools, cache, _default_pipeline(arch))
+    executable, _ = build_alone(module, arch, tools, cache)
     return export_library(executable, output, tools)
 
 
-def _default_pipeline(arch: Arch) -> tvm.transform.Pass:
-    """TVM's own pipeline, but that convolutions do not try tensor cores.
+def build_alone(
+    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
+) -> tuple[tvm.runtime.Executable, list[Path]]:
+    """`link.build_library` by TVM's own pipeline and schedules, but for tensor cores.
 
-    In TVM 0.27 the rule for products fails to fit some convolutions to `wmma` (3x3, 192 to 192
-    channels, at 14x14). It should then go on without, but writes the function as JSON into the
-    failure's message, and crashes of it, as `tvm.ir.save_json` does of any TensorIR function.
+    With TVM 0.27's wheel `Schedule.tensorize`, which its rule for them calls, ends the process: it
+    writes functions as JSON, as `tvm.ir.save_json` does, which crashes of any TensorIR function.
+    So that rule fits nothing here.
+
+    Raises:
+        CompileError: nvcc refuses what TVM generated.
     """
-    target = cuda_target(arch)
-    *legalize, schedule = pipeline.legalize_passes(target)
-    return tvm.transform.Sequential(
-        [
-            *pipeline.library_dispatch_passes(target),
-            *legalize,
-            _without_wmma(),
-            schedule,
-            *pipeline.dataflow_lower_passes(target),
-            *pipeline.finalize_passes(target),
-        ]
-    )
-
-
-def _without_wmma() -> tvm.transform.Pass:
-    """Marks convolutions, as TVM's rules know to leave them."""
-
-    @tvm.transform.module_pass(opt_level=0, name="WithoutWmma")
-    def mark(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        for variable, function in module.functions.items():
-            if isinstance(function, tvm.tirx.PrimFunc) and "conv2d" in variable.name_hint:
-                module[variable] = function.with_attr("dlight.do_not_tensorize", 1)
-        return module
-
-    found: tvm.transform.Pass = mark
-    return found
+    fits_nothing = mock.patch.object(MatmulTensorization, "apply", lambda *_: None)
+    with fits_nothing:
+        own = get_default_pipeline(cuda_target(arch))
+        return build_library(module, arch, tools, cache, own)
