@@ -435,6 +435,7 @@ def golden_specs() -> dict[str, KernelSpec]:
     """Kernels whose text is recorded in `tests/golden`: every arch and template, by file name."""
     gemm = Gemm(m=150, n=136, k=104, b_layout=Layout.COLUMN)
     conv = Conv2d(n=2, h=9, w=11, c=40, k=136, r=3, s=3, padding=(1, 1, 1, 1))
+    image = replace(conv, c=4, r=7, s=7, stride=(2, 2), padding=(3, 3, 3, 3))
     table = {
         "gemm_sm75": ("sm_75", gemm, "sm75_square", "bias_gelu_erf"),
         "gemm_sm80": ("sm_80", gemm, "sm80_square", "two_tensors"),
@@ -442,6 +443,7 @@ def golden_specs() -> dict[str, KernelSpec]:
         "conv2d_sm80": ("sm_80", conv, "sm80_square", "residual_before"),
         "conv2d_sm86": ("sm_86", conv, "sm80_small", "per_channel"),
         "conv2d_sm89": ("sm_89", conv, "sm80_deep", "residual_after"),
+        "conv2d_image_sm80": ("sm_80", image, "sm80_small", "bias_relu"),
     }
     return {
         name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
