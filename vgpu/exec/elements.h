@@ -34,13 +34,19 @@ struct Tf32 {
   }
 };
 
-// The registers of one mma with sums in f32.
+// The registers of one mma with sums in f32. Those of the factors are told by their offsets into
+// the warp's registers, as the instruction has them: most are only compared.
 template <int kSteps>
 struct Operands {
-  u32* d[4];
-  const u32* a[2 * kSteps];
-  const u32* b[kSteps];
+  const u8* registers;
+  const u32* a;  // 2 * kSteps
+  const u32* b;  // kSteps
   const u32* c[4];
+  u32* d[4];
 };
+
+VGPU_INLINE const u32* words_at(const u8* registers, u32 offset) {
+  return reinterpret_cast<const u32*>(registers + offset);
+}
 
 }  // namespace vgpu::VGPU_ISA

@@ -17,12 +17,14 @@ namespace {
 // One instruction: d, A, B, c. Sums in f16 are pairs of columns, and are read later.
 template <int kSteps, int kSums>
 VGPU_INLINE void read_operands(Warp& w, const Ins& i, Operands<kSteps>& o) {
-  int n = kSums;
-  for (const u32*& a : o.a) a = words(w, i, n++);
-  for (const u32*& b : o.b) b = words(w, i, n++);
+  o.registers = w.registers;
+  o.a = i.ops + kSums;
+  o.b = o.a + 2 * kSteps;
   if constexpr (kSums == 4) {
-    for (u32*& d : o.d) d = words(w, i, static_cast<int>(&d - o.d));
-    for (const u32*& c : o.c) c = words(w, i, n++);
+    for (int n = 0; n < 4; ++n) {
+      o.d[n] = words(w, i, n);
+      o.c[n] = words(w, i, kSums + 3 * kSteps + n);
+    }
   }
 }
 

@@ -34,11 +34,11 @@ template <class Unpacked, int kRegisters, int kCapacity>
 class Unpackings {
  public:
   template <class Unpack>
-  VGPU_INLINE const Unpacked& get(const u32* const registers[kRegisters], Unpack unpack) {
+  VGPU_INLINE const Unpacked& get(const u8* registers, const u32* offsets, Unpack unpack) {
     for (int n = 0; n < used_; ++n) {
-      if (registers_[n][0] != registers[0]) continue;
+      if (offsets_[n][0] != offsets[0]) continue;
       bool same = true;
-      for (int r = 1; r < kRegisters; ++r) same &= registers_[n][r] == registers[r];
+      for (int r = 1; r < kRegisters; ++r) same &= offsets_[n][r] == offsets[r];
       if (!same) continue;
       if (n == next_) next_ = (n + 1) % kCapacity;  // two are in use at once
       return unpacked_[n];
@@ -46,15 +46,15 @@ class Unpackings {
     const int n = next_;
     next_ = (n + 1) % kCapacity;
     if (n == used_) ++used_;
-    for (int r = 0; r < kRegisters; ++r) registers_[n][r] = registers[r];
-    unpack(registers, unpacked_[n]);
+    for (int r = 0; r < kRegisters; ++r) offsets_[n][r] = offsets[r];
+    unpack(registers, offsets, unpacked_[n]);
     return unpacked_[n];
   }
 
  private:
   int used_ = 0;
   int next_ = 0;
-  const u32* registers_[kCapacity][kRegisters];
+  u32 offsets_[kCapacity][kRegisters];
   Unpacked unpacked_[kCapacity];
 };
 
@@ -63,14 +63,11 @@ class Multiplier {
  public:
   using One = Operands<kSteps>;
 
-  VGPU_INLINE void run(const One& one) {
-    multiply<1>(lefts_.get(one.a, unpack_left), {&one}, {&rights_.get(one.b, unpack_right)});
-  }
+  VGPU_INLINE void run(const One& one) { multiply<1>(left_of(one), {&one}, {&right_of(one)}); }
   // Both have the same A.
   VGPU_INLINE void run(const One& one, const One& other) {
-    const Right& right = rights_.get(one.b, unpack_right);
-    multiply<2>(lefts_.get(one.a, unpack_left), {&one, &other},
-                {&right, &rights_.get(other.b, unpack_right)});
+    const Right& right = right_of(one);
+    multiply<2>(left_of(one), {&one, &other}, {&right, &right_of(other)});
   }
 
  private:
@@ -84,11 +81,18 @@ class Multiplier {
     alignas(64) float at[kDepth][2][4];
   };
 
+  VGPU_INLINE const Left& left_of(const One& one) {
+    return lefts_.get(one.registers, one.a, unpack_left);
+  }
+  VGPU_INLINE const Right& right_of(const One& one) {
+    return rights_.get(one.registers, one.b, unpack_right);
+  }
+
   // A fragment register, read as elements, is a row-major tile of 8 rows: only the width changes.
-  static void unpack_left(const u32* const a[2 * kSteps], Left& left) {
+  static void unpack_left(const u8* registers, const u32* a, Left& left) {
     alignas(64) float tile[8 * kStepDepth];
     for (int n = 0; n < 2 * kSteps; ++n) {  // register 2h + r
-      widen_all(E(), a[n], tile);
+      widen_all(E(), words_at(registers, a[n]), tile);
       for (int k = 0; k < kStepDepth; k += 4) {
         for (int v = 0; v < kVectors / 2; ++v) {
           store(left.at[(n / 2 * kStepDepth + k) / 4][n % 2 * (kVectors / 2) + v],
@@ -99,10 +103,10 @@ class Multiplier {
   }
 
   // The same tile has B's columns in its rows: a transposition, even columns before odd ones.
-  static void unpack_right(const u32* const b[kSteps], Right& right) {
+  static void unpack_right(const u8* registers, const u32* b, Right& right) {
     alignas(64) float tile[8 * kStepDepth];
     for (int h = 0; h < kSteps; ++h) {
-      widen_all(E(), b[h], tile);
+      widen_all(E(), words_at(registers, b[h]), tile);
       for (int k = 0; k < kStepDepth; k += 4) {
         __m256 pair[4];  // columns 2t and 2t + 1
         for (int t = 0; t < 4; ++t) {

@@ -26,9 +26,9 @@ class Multiplier {
       for (int h = 0; h < kSteps; ++h) {
         for (int e = 0; e < kPer; ++e) {
           const int k = kPer * (4 * h + t) + e;
-          left[g][k] = E::at(one.a[2 * h][l], e);
-          left[g + 8][k] = E::at(one.a[2 * h + 1][l], e);
-          right[k][g] = E::at(one.b[h][l], e);
+          left[g][k] = E::at(words_at(one.registers, one.a[2 * h])[l], e);
+          left[g + 8][k] = E::at(words_at(one.registers, one.a[2 * h + 1])[l], e);
+          right[k][g] = E::at(words_at(one.registers, one.b[h])[l], e);
         }
       }
       for (int r = 0; r < 4; ++r) {
