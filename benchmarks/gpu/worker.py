@@ -29,6 +29,7 @@ from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
+    SOURCE_HEADERS,
     BackToBack,
     Check,
     Copy,
@@ -204,14 +205,17 @@ def about(rig: Rig, manifest: dict[str, Any], virtual: bool) -> dict[str, Any]:
     }
 
 
-def _compiler(options: argparse.Namespace, arch: str) -> SourceCompiler | None:
-    """nvcc, for what only it makes measurable; None, and a line that says so, without one."""
+def _compiler(options: argparse.Namespace, arch: str, headers: str) -> SourceCompiler | None:
+    """nvcc, for what only it makes measurable; None, and a line that says so, without one.
+
+    Its folder has the digest of `headers` in its name: another bundle's kernels are others.
+    """
     try:
         nvcc = find_nvcc()
     except NoCompilerError as error:
         print(f"{error}: kernels that the bundle has no machine code of are left out", flush=True)
         return None
-    folder = options.out.resolve() / f"kernels-{arch}"
+    folder = options.out.resolve() / f"kernels-{arch}-{headers[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     return SourceCompiler(
         bundle=options.bundle,
@@ -227,11 +231,21 @@ def _needs_compiler(item: Item) -> bool:
 
 
 def _compile(rig: Rig, item: Item, deadline: float) -> None:
-    """Raises OutOfShareError where an item's kernels cannot be compiled in time."""
+    """Compile what an item needs.
+
+    Raises:
+        OutOfShareError: there is not enough time.
+        ResultsError: the disk is full, or the folder of results cannot be written.
+    """
     if rig.compiler and isinstance(item, Space) and item.is_beyond:
         left_s = deadline - time.monotonic() - _LEAST_LEFT_S
         rig.compiler.left_s = min(rig.compiler.left_s, left_s)
-        rig.compiler.compile(rig.kernels[choice.kernel] for choice in item.product.choices)
+        try:
+            rig.compiler.compile(rig.kernels[choice.kernel] for choice in item.product.choices)
+        except OSError as error:
+            raise ResultsError(
+                f"kernels cannot be compiled in {rig.compiler.folder}: {error.strerror or error}"
+            ) from error
 
 
 def slice_items(items: tuple[Item, ...], number: int, count: int) -> list[Item]:
@@ -265,7 +279,8 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
     try:
-        rig.compiler = _compiler(options, rig.device.arch)
+        headers = manifest["files"][SOURCE_HEADERS]
+        rig.compiler = _compiler(options, rig.device.arch, headers)
         kept = open_slice(options.out, options.number, options.count)
         kept.about = about(rig, manifest, options.virtual)
         kept.write()
