@@ -12,6 +12,7 @@ import json
 import lzma
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ def build_model(
                 name: [shape, *_moments(distribution)]
                 for name, (shape, distribution) in parameters.recipe.items()
             },
+            "tvm_tensor_cores": can_tensorise(),
             "compile_s": {name: round(value, 1) for name, value in seconds.items()},
         }
         (folder / _RECIPE).write_text(json.dumps(form, separators=(",", ":")))
@@ -132,23 +134,30 @@ def _export_alone(
 ) -> Path:
     """What TVM makes of the model in FP16 and NHWC."""
     module = normalise(relax.import_model(model).module)
-    executable, _ = build_alone(module, arch, tools, cache)
+    executable, _ = build_alone(module, arch, tools, cache, tensor_cores=can_tensorise())
     return export_library(executable, output, tools)
 
 
-def build_alone(
-    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
-) -> tuple[tvm.runtime.Executable, list[Path]]:
-    """`link.build_library` by TVM's own pipeline and schedules, but for tensor cores.
+def can_tensorise() -> bool:
+    """Whether this TVM's schedules can use tensor cores.
 
-    With TVM 0.27's wheel `Schedule.tensorize`, which its rule for them calls, ends the process: it
-    writes functions as JSON, as `tvm.ir.save_json` does, which crashes of any TensorIR function.
-    So that rule fits nothing here.
+    With an FFI newer than the one that its wheel was compiled against, `Schedule.tensorize` ends
+    the process.
+    """
+    return importlib.metadata.version("apache-tvm-ffi").startswith("0.1.14")
+
+
+def build_alone(
+    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache, *, tensor_cores: bool
+) -> tuple[tvm.runtime.Executable, list[Path]]:
+    """`link.build_library` by TVM's own pipeline and schedules.
+
+    Without `tensor_cores` its rule for them fits nothing.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
     """
     fits_nothing = mock.patch.object(MatmulTensorization, "apply", lambda *_: None)
-    with fits_nothing:
+    with nullcontext() if tensor_cores else fits_nothing:
         own = get_default_pipeline(cuda_target(arch))
         return build_library(module, arch, tools, cache, own)

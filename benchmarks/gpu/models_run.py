@@ -33,6 +33,7 @@ _IMAGE_DIMENSIONS = 4
 _ERROR_OF_PRODUCT = 2.0**-10
 _STATUS_OK = 0
 _NO_METASCHEDULE = "no tuned log is recorded"
+_NO_TENSOR_CORES = "this TVM's schedules cannot use them, with the FFI that it was installed with"
 # What PyTorch may take to compile and tune a model: ours, TVM's and eager are measured still.
 _MOST_COMPILING_S = 300.0
 _SEED = 20
@@ -67,6 +68,8 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
         "boltgen_launched": _launches(rig, ours, captured=False),
     }
     missing = {"tvm_metaschedule": _NO_METASCHEDULE}
+    if not recipe["tvm_tensor_cores"]:
+        missing["tvm_tensor_cores"] = _NO_TENSOR_CORES
     try:
         alone = _loaded(rig, rig.library(item.alone), x)
         beside = _output(rig, alone)
