@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import importlib.util
 import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -180,43 +182,55 @@ def test_what_a_new_user_tries_is_answered(bundle: Path, tmp_path: Path):
     assert "--sections: the bundle has no gem; it has b2b, check," in unknown.stderr
 
 
+def with_races(bundle: Path, folder: Path, statement: str) -> Path:
+    """A copy of `bundle` whose races begin with `statement`."""
+    copy = folder / "copy"
+    shutil.copytree(bundle, copy)
+    races = copy / "benchmarks" / "gpu" / "races.py"
+    first = "    problem = item.problem\n"
+    races.write_text(races.read_text().replace(first, f"    {statement}\n{first}", 1))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"].pop("benchmarks/gpu/races.py")
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    return copy
+
+
 def test_a_suite_that_is_killed_goes_on_where_it_was(bundle: Path, tmp_path: Path):
-    """Killed with no time for last words; its worker ends with it."""
-    settings = settings_from()
+    """Killed in a race, with no time for last words; its worker ends with it."""
+    settings, out = settings_from(), tmp_path / "out"
+    sections = ("--sections", "check,gemm")
     process = subprocess.Popen(
-        [sys.executable, "run_gpu_suite.py", "--virtual", "--out", str(tmp_path)],
-        cwd=bundle,
+        [sys.executable, "run_gpu_suite.py", "--virtual", "--out", str(out), *sections],
+        cwd=with_races(bundle, tmp_path, "__import__('time').sleep(120)"),
         env=vgpu_environment(settings, vgpu_libraries(settings), {"device": "sm_80"}),
         stdout=subprocess.PIPE,
         text=True,
     )
+    current = out / "current-1-of-1.json"
     with process:
-        first = next(line for line in process.stdout if ": done in" in line)
+        at_hand = ""
+        while "gemm/" not in at_hand:
+            assert process.poll() is None
+            time.sleep(0.05)
+            with contextlib.suppress(FileNotFoundError):  # between two items
+                at_hand = current.read_text()
         process.kill()
-        rest = process.stdout.read()  # ends when the worker has ended too
-    path = tmp_path / "slice-1-of-1.json"
+        said = process.stdout.read()  # ends when the worker has ended too
+    path = out / "slice-1-of-1.json"
     before = json.loads(path.read_text())["items"]
-    assert first.partition(": ")[0] in before
-    assert "finished" not in rest
-    done = run_suite(bundle, tmp_path, "--sections", "check")
+    assert {key.partition("/")[0] for key in before} == {"check"}
+    assert "finished" not in said
+    assert "gemm/" not in said
+    done = run_suite(bundle, out, *sections)
     assert done.returncode == 0, done.stderr
     after = json.loads(path.read_text())["items"]
+    assert after.keys() - before.keys() == {"gemm/128x128x64"}
     assert {key: after[key] for key in before} == before
-    assert len(after) > len(before)
 
 
 def test_a_worker_that_dies_costs_one_item(bundle: Path, tmp_path: Path):
     """In a bundle whose races abort the process, as a driver's assertion would."""
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle, copy)
-    worker = copy / "benchmarks" / "gpu" / "races.py"
-    text = worker.read_text().replace(
-        "    problem = item.problem\n", "    __import__('os').abort()\n", 1
-    )
-    worker.write_text(text)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["files"].pop("benchmarks/gpu/races.py")
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    copy = with_races(bundle, tmp_path, "__import__('os').abort()")
     done = run_suite(copy, tmp_path / "out", "--sections", "gemm,tune")
     assert done.returncode == 0, done.stderr
     items = json.loads((tmp_path / "out" / "slice-1-of-1.json").read_text())["items"]
