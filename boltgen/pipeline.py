@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from boltgen.arch import arch_named
+from boltgen.arch import Arch, arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
@@ -34,8 +35,8 @@ from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import ChainTask, CostSource, Decision, Measurements, Task, select
+from boltgen.tune.padding import OpenMeasurements, PaddingTimes
+from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
 
 
 @dataclass(slots=True)
@@ -224,10 +225,10 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
     row = arch_named(arch)
     if not options.fuse:
         return separate
-    tools = options.toolchain or own_compilers(options.settings)
+    measurements = _measurements(row, options)
 
     def cut(layers: tuple[ChainLayer, ...]) -> Cut:
-        with stored_measurements(row, tools, options.settings, options.device) as known:
+        with measurements() as known:
             return cut_chain(layers, row, options.accumulate, known)
 
     return cut
@@ -265,12 +266,13 @@ def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
     row = arch_named(arch)
     if not options.pad:
         return None
+    return PaddingTimes(row, options.accumulate, _measurements(row, options))
+
+
+def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:
+    """Opens what was measured with the compilers that `options` mean."""
     tools = options.toolchain or own_compilers(options.settings)
-
-    def measurements() -> AbstractContextManager[Sequence[Measurements]]:
-        return stored_measurements(row, tools, options.settings, options.device)
-
-    return PaddingTimes(row, options.accumulate, measurements)
+    return partial(stored_measurements, arch, tools, options.settings, options.device)
 
 
 def build_regions(

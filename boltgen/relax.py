@@ -1,7 +1,7 @@
 """boltgen for users of Relax: `mod = boltgen.relax.partition(mod)`, then `tvm.compile` as usual.
 
-With `relax_pipeline=boltgen.relax.pipeline(target)` its part is scheduled as by `boltgen.compile`:
-a thread for each result of pools and depthwise convolutions.
+With `relax_pipeline=boltgen.relax.pipeline(target)`, what TVM computes is scheduled as it is by
+`boltgen.compile`: pools and depthwise convolutions have a thread for each result.
 """
 
 from __future__ import annotations

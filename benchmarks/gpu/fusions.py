@@ -71,10 +71,7 @@ def run_back_to_back(rig: Rig, item: BackToBack) -> dict[str, Any]:
     for number, layer in enumerate(item.layers, 1):
         single, single_once = rig.best(layer, place=number)
         step = rig.prepared(layer, single, place=number)
-        if steps:
-            for before, args in zip(steps[-1].arguments, step.arguments, strict=False):
-                args.a = before.d
-        steps.append(step)
+        steps.append(reading(steps[-1], step) if steps else step)
         once_us = max(once_us, single_once.median_us)
     fused = rig.prepared(item.fused, choice, place=0)
     timed = rig.timed(
@@ -89,6 +86,13 @@ def run_back_to_back(rig: Rig, item: BackToBack) -> dict[str, Any]:
         "predicted_us": item.fused.predicted_us,
         "ratios": _ratios(timed, rig),
     }
+
+
+def reading(producer: Prepared, second: Prepared) -> Prepared:
+    """`second`, which from now on reads what `producer` writes."""
+    for before, args in zip(producer.arguments, second.arguments, strict=False):
+        args.a = before.d
+    return second
 
 
 def _ratios(timed: dict[str, Any], rig: Rig) -> dict[str, Any]:

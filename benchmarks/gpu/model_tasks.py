@@ -20,8 +20,7 @@ from boltgen.ir.region import AnyRegion, ChainRegion
 from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions, tasks_of
 from boltgen.tune.json_form import decode, encode
-from boltgen.tune.select import AnyTask, ChainTask
-from boltgen.tune.session import distinct
+from boltgen.tune.select import AnyTask, ChainTask, distinct
 from models.parameters import PeriodicParameters
 
 FILE = Path(__file__).with_suffix(".json")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks.gpu.fusions import same_result, single
+from benchmarks.gpu.fusions import reading, same_result, single
 from benchmarks.gpu.items import Padding, Race
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import Turns, compare
@@ -60,8 +60,8 @@ def run_padding(rig: Rig, item: Padding) -> dict[str, Any]:
         "boltgen": [move, padded],
         "unpadded": [unpadded],
         "padded_kernel": [padded],
-        "padded_pair": [padded_producer, _after(padded_producer, prepared(1))],
-        "unpadded_pair": [producer, _after(producer, prepared(0))],
+        "padded_pair": [padded_producer, reading(padded_producer, prepared(1))],
+        "unpadded_pair": [producer, reading(producer, prepared(0))],
         "padded_producer": [padded_producer],
         "unpadded_producer": [producer],
     }
@@ -101,13 +101,6 @@ def _compared(timed: dict[str, Any], turns: Turns) -> dict[str, Any]:
             if other in columns
         },
     }
-
-
-def _after(producer: Prepared, second: Prepared) -> Prepared:
-    """`second`, which reads what `producer` writes."""
-    for before, args in zip(producer.arguments, second.arguments, strict=False):
-        args.a = before.d
-    return second
 
 
 @contextmanager

@@ -41,11 +41,6 @@ extern "C" size_t {workspace_symbol}(
 """
 
 
-def unswizzled(spec: KernelSpec) -> KernelSpec:
-    """The kernel that also serves `spec`."""
-    return with_swizzle(spec, 1)
-
-
 def with_swizzle(spec: KernelSpec, swizzle: int) -> KernelSpec:
     """The same kernel with another swizzle."""
     return replace(spec, config=replace(spec.config, swizzle=swizzle))

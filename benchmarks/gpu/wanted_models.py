@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gpu.items import RECIPE, Item, Tuning, WholeModel
 from benchmarks.gpu.shapes import ModelShape
-from boltgen.tune.select import Task
-from boltgen.tune.session import distinct
+from boltgen.tune.select import Task, distinct
 
 if TYPE_CHECKING:
     from benchmarks.gpu.wanted import Wanted

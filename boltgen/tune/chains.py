@@ -27,6 +27,7 @@ from boltgen.ir.chain import (
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig, B2bConfig
 from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config
@@ -88,7 +89,7 @@ def candidate_chains(
     summed = _summed(layers, accumulate)
     found = []
     for begin, end in itertools.combinations(range(len(summed) + 1), 2):
-        part = plain(summed[begin:end])
+        part = summed[begin:end]
         if len(part) == 1:
             continue
         predicted = predicted_us(part, arch)
@@ -171,7 +172,7 @@ def _parts(
 ) -> _Parts:
     spans = list(itertools.combinations(range(len(layers) + 1), 2))
     for known in measurements:
-        alone_us = [measured_us(known, plain((layer,))) for layer in layers]
+        alone_us = [measured_us(known, (layer,)) for layer in layers]
         timed_us = [time_us for time_us in alone_us if time_us is not None]
         if len(timed_us) == len(layers):
             return {span: _measured_part(layers, span, arch, known, timed_us) for span in spans}
@@ -179,7 +180,7 @@ def _parts(
 
 
 def _predicted_part(layers: tuple[ChainLayer, ...], span: tuple[int, int], arch: Arch) -> _Part:
-    predicted = predicted_us(plain(layers[slice(*span)]), arch)
+    predicted = predicted_us(layers[slice(*span)], arch)
     if isinstance(predicted, str):
         return _Part(begin=span[0], end=span[1], time_us=None, why_not=predicted)
     return _Part(begin=span[0], end=span[1], time_us=predicted, origin=MODEL_ORIGIN)
@@ -192,7 +193,7 @@ def _measured_part(
     known: Measurements,
     alone_us: Sequence[float],
 ) -> _Part:
-    (begin, end), inside = span, plain(layers[slice(*span)])
+    (begin, end), inside = span, layers[slice(*span)]
     apart_us = sum(alone_us[begin:end])
     timed = _Part(begin=begin, end=end, time_us=apart_us, origin=known.origin, is_measured=True)
     if not timed.is_fused:
@@ -221,7 +222,7 @@ def _measured_part(
 
 def measured_us(known: Measurements, layers: tuple[ChainLayer, ...]) -> float | None:
     """The least time that a device has of `layers` as one kernel, or of the single one."""
-    problem: AnyProblem = execution_problem(layers[0].problem)
+    problem: AnyProblem = _alone(layers[0])
     epilogue = layers[0].epilogue
     if len(layers) > 1:
         problem, epilogue = _executed(layers), Epilogue()
@@ -243,7 +244,7 @@ def predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
         NoLegalConfigError: a single layer has no legal configuration.
     """
     if len(layers) == 1:
-        problem = execution_problem(layers[0].problem)
+        problem = _alone(layers[0])
         costs = ModelCosts(arch).costs(problem, layers[0].epilogue).by_config
         return min(cost for cost in costs.values() if isinstance(cost, float))
     try:
@@ -254,7 +255,7 @@ def predicted_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float | str:
 
 def _apart_us(layers: tuple[ChainLayer, ...], arch: Arch) -> float:
     """The analytical model's time of `layers`, each a kernel of its own."""
-    alone = (predicted_us(plain((layer,)), arch) for layer in layers)
+    alone = (predicted_us((layer,), arch) for layer in layers)
     return sum(time_us for time_us in alone if isinstance(time_us, float))
 
 
@@ -265,7 +266,13 @@ def _summed(layers: tuple[ChainLayer, ...], accumulate: DType) -> tuple[ChainLay
 
 
 def _executed(layers: tuple[ChainLayer, ...]) -> Chain:
-    return execution_chain(chain_of(layers))
+    return execution_chain(chain_of(plain(layers)))
+
+
+def _alone(layer: ChainLayer) -> Problem:
+    """What really runs for a layer that is a kernel of its own."""
+    (alone,) = plain((layer,))
+    return execution_problem(alone.problem)
 
 
 def _reasons(layers: tuple[ChainLayer, ...], parts: _Parts, chosen: list[_Part]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cutlass_examples import EXAMPLES, build, fault_of, verify
+from benchmarks.cutlass_examples import EXAMPLES, Example, Verdict, build, fault_of, verify
 
 # What compiles in seconds and runs in one; `make vgpu-examples` runs all.
 QUICK_EXAMPLES = (
@@ -19,20 +19,25 @@ QUICK_EXAMPLES = (
 )
 
 
-@pytest.mark.parametrize("name", QUICK_EXAMPLES)
-def test_an_example_of_cutlass(library_folder: Path, tmp_path: Path, name: str) -> None:
-    (example,) = (e for e in EXAMPLES if e.name == name)
+def verified(example: Example, libraries: Path, folder: Path, checks: str) -> Verdict:
+    """What an example says of itself, under `checks`."""
     (program,) = build([example], jobs=1)
-    # The batched one has no options for its size, and would take ten seconds under the checks.
-    checks = "none" if name == "batched_gemm" else "initcheck,racecheck,synccheck,deadlock"
-    verdict = verify(
+    return verify(
         example,
         program,
-        libraries=library_folder,
-        folder=tmp_path,
+        libraries=libraries,
+        folder=folder,
         timeout_s=120,
         options={"check": checks},
     )
+
+
+@pytest.mark.parametrize("name", QUICK_EXAMPLES)
+def test_an_example_of_cutlass(library_folder: Path, tmp_path: Path, name: str) -> None:
+    (example,) = (e for e in EXAMPLES if e.name == name)
+    # The batched one has no options for its size, and would take ten seconds under the checks.
+    checks = "none" if name == "batched_gemm" else "initcheck,racecheck,synccheck,deadlock"
+    verdict = verified(example, library_folder, tmp_path, checks)
     assert not verdict.fault, verdict.output
 
 
@@ -54,15 +59,7 @@ def test_a_mistake_in_an_example_of_cutlass(
     (example,) = (e for e in EXAMPLES if e.name == name)
     if name.startswith("fused"):
         example = replace(example, arguments=("--problems=1", "--m=128", "--k=64"))
-    (program,) = build([example], jobs=1)
-    verdict = verify(
-        example,
-        program,
-        libraries=library_folder,
-        folder=tmp_path,
-        timeout_s=120,
-        options={"check": check},
-    )
+    verdict = verified(example, library_folder, tmp_path, check)
     assert finding in verdict.output
     assert verdict.output.count("vgpu: ") == 1, verdict.output
     assert verdict.fault == "the virtual GPU complains"

@@ -7,6 +7,7 @@
 
 using namespace vgpu;
 using vgpu::driver::find_function;
+using vgpu::driver::refuse_null;
 using vgpu::driver::result;
 
 // Parameters of nodes as CUDA 12 and 13 lay them out (cuda.h).
@@ -83,10 +84,6 @@ static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 40 && sizeof(CUgraphNodeParams)
 namespace {
 
 enum MemoryType { kHost = 1, kDevice = 2, kArray = 3, kUnified = 4 };  // CUmemorytype
-
-CUresult refuse_null(const char* call) {
-  return result(fail(Code::kInvalidValue, std::string(call) + ": a pointer is null"));
-}
 
 Code work_of(const CUDA_KERNEL_NODE_PARAMS& p, Work* work) {
   Kernel* kernel = nullptr;

@@ -83,9 +83,16 @@ def _pool(*, wide: bool) -> Rule:
     return rule
 
 
-def _is_to_be_widened(x: Value, order: Order) -> bool:
-    """Whether FP32 of a value, in `order`, takes a cast that nobody has asked for so far."""
-    return x.stored == "float16" and (order, "float32") not in x.forms
+def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> IRExpr:
+    """The means of an image's channels, in FP32, where `order` makes it NHWC.
+
+    A cast that nobody has asked for so far is read by nothing else.
+    """
+    is_cast = x.stored == "float16" and (order, "float32") not in x.forms
+    wide = call.store.get(x, order, "float32")
+    if is_cast:
+        return call.dialect.image_mean(wide, keepdims=keepdims)
+    return call.dialect.reduce("mean", wide, [1, 2], keepdims=keepdims)
 
 
 def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
@@ -95,16 +102,10 @@ def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
     if order is None or attrs["out_layout"] not in {"", attrs["layout"]} or not x.is_float:
         return None
-    is_widened = _is_to_be_widened(x, order)
-    wide = call.store.get(x, order, "float32")
     if permuted(call.shape, order)[1:3] == (1, 1):
-        expr = (
-            call.dialect.image_mean(wide, keepdims=True)
-            if is_widened
-            else call.dialect.reduce("mean", wide, [1, 2], keepdims=True)
-        )
+        expr = _image_mean(call, x, order, keepdims=True)
     else:
-        expr = call.dialect.adaptive_avg_pool2d(wide, attrs)
+        expr = call.dialect.adaptive_avg_pool2d(call.store.get(x, order, "float32"), attrs)
     return call.result(expr, order, wide=x.keep_wide)
 
 
@@ -168,15 +169,14 @@ def _reduction(*, wide: bool) -> Rule:
         axis, keepdims = call.attrs["axis"], bool(call.attrs["keepdims"])
         axes = range(rank) if axis is None else [int(each) % rank for each in axis]
         stored_axes = sorted(x.order.index(each) for each in axes)
-        is_widened = wide and _is_to_be_widened(x, x.order)
-        expr = call.store.get(x, x.order, "float32" if wide else None)
         order = x.order
         if not keepdims:
             kept = [each for each in range(rank) if each not in axes]
             order = tuple(kept.index(each) for each in x.order if each in kept)
-        if call.name == "mean" and is_widened and (rank, stored_axes) == (4, [1, 2]):
-            reduced = call.dialect.image_mean(expr, keepdims=keepdims)
+        if call.name == "mean" and (rank, stored_axes) == (4, [1, 2]):
+            reduced = _image_mean(call, x, x.order, keepdims=keepdims)
         else:
+            expr = call.store.get(x, x.order, "float32" if wide else None)
             reduced = call.dialect.reduce(call.name, expr, stored_axes, keepdims=keepdims)
         return call.result(reduced, order, wide=x.keep_wide)
 
