@@ -52,6 +52,7 @@ struct profiler_plan {
   int launch_all(profiler_status* status) const {
     for (int i = 0; i < launches.count; ++i) {
       boltgen_status said;
+      said.message[0] = '\0';  // a launch that fails may say nothing
       if (launches.kernel(launches.arguments[i], &said) != BOLTGEN_OK) {
         return refuse(status, "%s", said.message);
       }

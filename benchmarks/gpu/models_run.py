@@ -8,7 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,11 @@ _ERROR_OF_PRODUCT = 2.0**-10
 _STATUS_OK = 0
 _NO_METASCHEDULE = "no tuned log is recorded"
 _NO_TENSOR_CORES = "this TVM's schedules cannot use them, with the FFI that it was installed with"
-# What PyTorch may take to compile and tune a model: ours, TVM's and eager are measured still.
-_MOST_COMPILING_S = 300.0
+# What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it:
+# whatever else an item has is measured still.
+_MOST_CHOOSING_S, _MOST_COMPILING_S = 90.0, 300.0
+# Code that takes any failure for one of what it tries would go on: it is told again.
+_TOLD_AGAIN_S = 5.0
 _SEED = 20
 
 Outputs = NDArray[np.float32]
@@ -53,7 +56,8 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
         raise UnusableError("a model is compared with PyTorch's: install it, for the CPU at least")
     torch = TorchModel(item.model, parameters(recipe), x, "cuda" if rig.vendor else "cpu")
-    reference = torch.reference()
+    with rig.vendor.untuned() if rig.vendor else nullcontext():
+        reference = torch.reference()
     bound = _ERROR_OF_PRODUCT * sum(len(shape) > 1 for shape, _, _ in recipe["parameters"].values())
     ours = _loaded(rig, rig.library(item.ours), x)
     found = _output(rig, ours)
@@ -167,6 +171,10 @@ def _replayed(rig: Rig, model: TvmModel, expected: Outputs) -> Launched:
     return graph
 
 
+class _OverdueError(BaseException):
+    """Ends what takes too long. No `Exception`, which PyTorch's autotuner takes as a choice's."""
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Ends the `with` block after so long, by an exception. In the main thread only.
@@ -175,14 +183,20 @@ def at_most(seconds: float) -> Iterator[None]:
         TimeoutError: it took longer.
     """
 
+    is_over = False
+
     def end(signal_number: int, frame: object) -> None:
-        raise TimeoutError(f"it took over {seconds:.0f} s")
+        if not is_over:
+            raise _OverdueError
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _TOLD_AGAIN_S)
     try:
         yield
+    except _OverdueError as error:
+        raise TimeoutError(f"it took over {seconds:.0f} s") from error
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
@@ -225,15 +239,14 @@ def replays(model: TorchModel, vendor: Vendor, compiling_s: dict[str, float]) ->
     """FP16, channels last: eager, and compiled; how long that took goes to `compiling_s`."""
     half = model.half()
 
-    def captured(call: Callable[[Any], Any]) -> Replay:
-        with vendor.torch.inference_mode():
+    def captured(call: Callable[[Any], Any], most_s: float) -> Replay:
+        with at_most(most_s), vendor.torch.inference_mode():
             return vendor.captured([partial(call, model.x)])
 
     def compiled() -> Replay:
         started = time.monotonic()
-        with at_most(_MOST_COMPILING_S):
-            replay = captured(vendor.compiled(half))
+        replay = captured(vendor.compiled(half), _MOST_COMPILING_S)
         compiling_s["torch"] = round(time.monotonic() - started, 1)
         return replay
 
-    return {"eager": partial(captured, half), "compiled": compiled}
+    return {"eager": partial(captured, half, _MOST_CHOOSING_S), "compiled": compiled}

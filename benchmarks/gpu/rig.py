@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gpu.capture import uncollected
 from benchmarks.gpu.compiling import SourceCompiler
 from benchmarks.gpu.items import SOURCE, Choice, Product
 from benchmarks.gpu.timing import Turns, time_in_turn
@@ -55,7 +56,8 @@ class Launched:
     """Launches of anything that enqueues work on the profiler's stream, as one sample.
 
     `enqueue(index, status)` enqueues launch number `index`, and returns a `boltgen_status` code.
-    Where they are `captured` it is called once for each, and then a CUDA graph is replayed.
+    Where they are `captured` the first is launched, then it is called once for each, and then a
+    CUDA graph is replayed.
     """
 
     def __init__(
@@ -77,27 +79,48 @@ class Launched:
                 self._raised = error
                 return _STATUS_FAILED
 
-        self._entry = _ENTRY(entry)
+        self._entry: object = None
+        called = _ENTRY(entry)
         self._indices = [ctypes.c_int64(index) for index in range(launches)]
-        address = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        # A cast would make `called` refer to itself, so that only a collection would free it.
+        address = ctypes.c_void_p.from_buffer(called).value or 0
         try:
-            self._plan: Plan = rig.profiler.plan(
-                address, self._indices, in_graph=captured, scratch=rig.scratch
-            )
+            if captured:
+                _launch_once(rig.profiler, address, self._indices[:1])
+            with uncollected():
+                self._plan: Plan = rig.profiler.plan(
+                    address, self._indices, in_graph=captured, scratch=rig.scratch
+                )
         except Exception as error:
-            raise self._raised or error from error
+            raise self._cause(error) from error
+        self._entry = called
+
+    def _cause(self, error: Exception) -> BaseException:
+        """What `enqueue` raised, where that is why."""
+        raised, self._raised = self._raised, None
+        return raised or error
 
     def sample_us(self, samples: int) -> list[float]:
         """Times of one launch, in microseconds."""
         try:
             taken = self._plan.sample_us(samples)
         except Exception as error:
-            raise self._raised or error from error
+            raise self._cause(error) from error
         return [sample / self._per_call for sample in taken]
 
     def close(self) -> None:
-        """Free the events and the graph."""
+        """Free the events and the graph, and what `enqueue` holds: memory of the device, too."""
         self._plan.close()
+        self._entry = None
+
+
+def _launch_once(profiler: Profiler, address: int, indices: Sequence[ctypes.c_int64]) -> None:
+    """Let the driver load a kernel, which it does at the first launch: not while capturing."""
+    plan = profiler.plan(address, indices, in_graph=False, scratch=(0, 0))
+    try:
+        plan.sample_us(1)
+    finally:
+        plan.close()
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
+from benchmarks.gpu.capture import uncollected
 from benchmarks.gpu.timing import operand_copies
 from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
@@ -41,8 +42,18 @@ class Replay:
     launches: int
 
 
-# Captured when they are called for: one that fails leaves the others as they are.
+# Captured, and given operands, when they are called for: one that fails leaves the others as they
+# are.
 Capturing: TypeAlias = dict[str, Callable[[], Replay]]
+
+
+def _replaying(graph: Any, kept: object) -> Callable[[], None]:
+    """What replays `graph`, with `kept` for company."""
+
+    def replay(kept: object = kept) -> None:
+        graph.replay()
+
+    return replay
 
 
 class Vendor:
@@ -55,10 +66,10 @@ class Vendor:
     def __init__(self, device: str = "cuda") -> None:
         try:
             import torch  # noqa: PLC0415 (only where it is compared with)
-        except ImportError as error:
+        except Exception as error:  # a library that is missing or of another release: of any kind
             raise NoVendorError(
-                f"PyTorch cannot be imported ({error}); install a build for CUDA 13, or give "
-                "--no-vendor to measure without the vendor's columns"
+                f"PyTorch cannot be imported ({type(error).__name__}: {error}); install a build "
+                "for CUDA 13, or give --no-vendor to measure without the vendor's columns"
             ) from error
         self.torch: Any = torch
         self.device = device
@@ -100,17 +111,17 @@ class Vendor:
             for call in calls:
                 call()
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        kept = []
-        with torch.cuda.graph(graph):
-            for call in calls:
-                kept.append(call())
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with uncollected(), torch.cuda.graph(graph):
+                outputs = [call() for call in calls]
+        finally:
+            # Where capturing fails, PyTorch goes on with the stream that it captured on: whatever
+            # is replayed then would run beside the events that time it.
+            torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
-
-        def replay(graph: Any = graph, kept: Any = kept) -> None:
-            graph.replay()
-
-        return Replay(replay, len(calls))
+        # A graph has addresses: what the calls read must live as long as it does, too.
+        return Replay(_replaying(graph, (list(calls), outputs)), len(calls))
 
     def random(self, *shape: int, scale: float = 1.5) -> Any:
         """FP16, uniform in [-scale, scale)."""
@@ -168,13 +179,17 @@ class Vendor:
     def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
         """The product in each mode of the vendor's library, by name."""
         run = self.product(problem)
-        calls = [partial(run, a, b) for a, b in self.products(problem, launches)]
+
+        @cache
+        def calls() -> list[Callable[[], object]]:
+            return [partial(run, a, b) for a, b in self.products(problem, launches)]
+
         if isinstance(problem, Conv2d):
-            return {"cudnn": lambda: self.captured(calls)}
+            return {"cudnn": lambda: self.captured(calls())}
 
         def in_mode(library: str, reduced: bool) -> Replay:
             with self.blas(library, reduced=reduced):
-                return self.captured(calls)
+                return self.captured(calls())
 
         return {
             f"{library}_{'fp16' if reduced else 'fp32'}_sums": partial(in_mode, library, reduced)
@@ -183,14 +198,19 @@ class Vendor:
 
     def fused(self, problem: Gemm | Conv2d, activation: str, launches: int) -> Capturing:
         """The product with bias and activation: eager, and compiled."""
-        sets = self.products(problem, launches)
         channels = problem.n if isinstance(problem, Gemm) else problem.k
-        whole = self.with_epilogue(problem, self.random(channels), activation)
 
-        def of(function: Callable[[Any, Any], Any]) -> Replay:
+        @cache
+        def operands() -> tuple[list[tuple[Any, Any]], Callable[[Any, Any], Any]]:
+            whole = self.with_epilogue(problem, self.random(channels), activation)
+            return self.products(problem, launches), whole
+
+        def of(form: Callable[[Any], Callable[[Any, Any], Any]]) -> Replay:
+            sets, whole = operands()
+            function = form(whole)
             return self.captured([partial(function, x, w) for x, w in sets])
 
-        return {"eager": lambda: of(whole), "compiled": lambda: of(self.compiled(whole))}
+        return {"eager": lambda: of(lambda whole: whole), "compiled": lambda: of(self.compiled)}
 
     def with_epilogue(
         self, problem: Gemm | Conv2d, bias: Any, activation: str
@@ -229,6 +249,21 @@ class Vendor:
 
     def reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
         """The output in FP32; `tensors` are A, B and the epilogue's operands."""
+        with self.untuned():
+            return self._reference(problem, epilogue, tensors)
+
+    @contextmanager
+    def untuned(self) -> Iterator[None]:
+        """cuDNN takes its likeliest algorithm meanwhile: what runs once is not worth trying all."""
+        cudnn = self.torch.backends.cudnn
+        before = cudnn.benchmark
+        cudnn.benchmark = False
+        try:
+            yield
+        finally:
+            cudnn.benchmark = before
+
+    def _reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
         a, b, *operands = (tensor.float() for tensor in tensors)
         functional = self.torch.nn.functional
         if isinstance(problem, Conv2d):
