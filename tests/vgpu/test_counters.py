@@ -10,6 +10,7 @@ import pytest
 
 from boltgen.errors import VgpuError
 from tests.vgpu.driver import Driver, entry
+from tests.vgpu.test_times import CHAIN
 
 REGISTERS = """
 .reg .pred %p; .reg .b32 %r<12>; .reg .f32 %f<4>; .reg .b64 %d<6>;
@@ -180,5 +181,52 @@ def test_nothing_is_counted_unless_asked_for(driver: Driver) -> None:
     driver.run(entry(["u64"], REGISTERS, START + "ret;"), [driver.buffer(np.zeros(4, np.uint8))])
     assert driver.vgpu.counters() == []
     assert len(driver.vgpu.launches()) == 1
-    with pytest.raises(VgpuError, match="counters=maybe: know on and off"):
+    with pytest.raises(VgpuError, match="counters=maybe: know on, off and sampled"):
         driver.vgpu.set_option("counters", "maybe")
+
+
+# Every thread of block b stores b + 1, at a place of its own.
+NUMBERS = """
+mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0; add.u32 %r1, %r1, 1;
+mad.wide.u32 %d1, %r3, 4, %d0; st.global.u32 [%d1], %r1;
+"""
+
+
+def numbered(driver: Driver, counters: str, blocks: int) -> tuple[list[int], dict[str, Any]]:
+    """What the blocks stored, one number of each, and what was counted."""
+    driver.vgpu.set_option("counters", counters)
+    data = driver.buffer(np.zeros(blocks * 64, np.uint32))
+    ptx = entry(["u64"], REGISTERS, START + NUMBERS + "ret;")
+    driver.run(ptx, [data], grid=(blocks, 1, 1), block=(64, 1, 1))
+    counted = driver.vgpu.counters()[-1]
+    del counted["host_cycles"]
+    return [int(number) for number in driver.read(data)[::64]], counted
+
+
+@pytest.mark.parametrize("blocks", [3, 4, 5, 1000])
+def test_sampled_blocks_stand_for_the_grid(counting: Driver, blocks: int) -> None:
+    numbers, wanted = numbered(counting, "on", blocks)
+    assert numbers == [block + 1 for block in range(blocks)]
+    numbers, counted = numbered(counting, "sampled", blocks)
+    assert counted == wanted
+    assert counting.vgpu.launches()[-1].warp_instructions == sum(wanted["instructions"].values())
+    run = [number - 1 for number in numbers if number]
+    assert run == [k * (blocks - 1) // (min(blocks, 4) - 1) for k in range(min(blocks, 4))]
+
+
+def test_blocks_that_sampled_ones_wait_for_are_run(counting: Driver) -> None:
+    counting.vgpu.set_option("counters", "sampled")
+    data = counting.buffer(np.zeros(1, np.uint32))
+    counting.run(CHAIN, [data], grid=(50, 1, 1), block=(1, 1, 1))
+    assert counting.read(data)[0] == 50
+    assert counting.vgpu.counters()[-1]["global_store"]["requests"] == 50
+
+
+def test_sampling_and_checks_refuse_each_other(counting: Driver) -> None:
+    counting.vgpu.set_option("check", "memcheck")
+    with pytest.raises(VgpuError, match="counters=sampled and check: .*take counters=on"):
+        counting.vgpu.set_option("counters", "sampled")
+    counting.vgpu.set_option("check", "none")
+    counting.vgpu.set_option("counters", "sampled")
+    with pytest.raises(VgpuError, match="counters=sampled and check: .*take counters=on"):
+        counting.vgpu.set_option("check", "all")

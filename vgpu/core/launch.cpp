@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <mutex>
 
 #include "core/launch_report.h"
 #include "core/limits.h"
@@ -134,6 +135,16 @@ void describe(Kernel& kernel, const LaunchShape& shape, const Counters& counters
                    static_cast<double>(options().device->threads_per_sm);
 }
 
+void warn_of_samples() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    std::fprintf(stderr,
+                 "vgpu: counters=sampled: of each grid only %u blocks run, to be counted; what "
+                 "kernels compute is WRONG\n",
+                 kSampledBlocks);
+  });
+}
+
 // Where tensors start: the parameters that are addresses of device memory.
 std::vector<u64> pointers_among(const u8* params, u32 bytes, const AllocationIndex& index) {
   std::vector<u64> found;
@@ -175,7 +186,9 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.allocations = index.get();
   state.counting = o.counting;
   const bool modelled = o.model_times && (o.counting || times_are_wanted());
-  state.samples = modelled ? kSampledBlocks : 0;
+  state.samples = modelled || o.only_samples ? kSampledBlocks : 0;
+  state.only_samples = o.only_samples;
+  if (o.only_samples) warn_of_samples();
   state.late_copies = o.late_copies;
   static std::atomic<u32> grids{0};
   const u32 grid_id = ++grids;

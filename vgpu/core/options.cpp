@@ -25,6 +25,13 @@ constexpr CheckName kCheckNames[] = {{"memcheck", kMemcheck},
                                      {"all", kAllChecks},
                                      {"none", 0}};
 
+Code refuse_checks() {
+  return fail(
+      Code::kInvalidValue,
+      "vgpu options counters=sampled and check: what few blocks compute of a grid is wrong, "
+      "and so would be what checks find; take counters=on");
+}
+
 Code apply_checks(Options& o, const std::string& value) {
   u32 checks = 0;
   std::istringstream names(value);
@@ -39,6 +46,7 @@ Code apply_checks(Options& o, const std::string& value) {
     }
     checks |= it->bits;
   }
+  if (checks && o.only_samples) return refuse_checks();
   o.checks = checks;
   return Code::kSuccess;
 }
@@ -90,10 +98,13 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     }
     o.late_copies = value == "late";
   } else if (name == "counters") {
-    if (value != "on" && value != "off") {
-      return fail(Code::kInvalidValue, "vgpu option counters=" + value + ": know on and off");
+    if (value != "on" && value != "off" && value != "sampled") {
+      return fail(Code::kInvalidValue,
+                  "vgpu option counters=" + value + ": know on, off and sampled");
     }
-    o.counting = value == "on";
+    if (value == "sampled" && o.checks) return refuse_checks();
+    o.counting = value != "off";
+    o.only_samples = value == "sampled";
   } else if (name == "times") {
     if (value != "model" && value != "host") {
       return fail(Code::kInvalidValue, "vgpu option times=" + value + ": know model and host");

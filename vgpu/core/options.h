@@ -19,16 +19,17 @@ struct Options {
   u64 seed;          // of a random order of blocks and warps; 0: in order
   int timeout_s;     // of a launch; 0: none
   bool counting = false;
-  bool model_times = true;  // of events; else the host's
-  u64 slack_bytes = 0;      // that allocations are longer than was asked for
+  bool only_samples = false;  // counting, of a few blocks, the only ones that are run
+  bool model_times = true;    // of events; else the host's
+  u64 slack_bytes = 0;        // that allocations are longer than was asked for
 };
 
 // The settings in force. The first call reads the environment.
 const Options& options();
 
 // Names: device, threads, isa (auto, avx512, avx2, generic), check (memcheck, initcheck, racecheck,
-// synccheck, deadlock, all, none), copies (late, eager), counters (on, off), fresh (nan, zero),
-// times (model, host), seed, timeout, slack.
+// synccheck, deadlock, all, none), copies (late, eager), counters (on, off, sampled), fresh (nan,
+// zero), times (model, host), seed, timeout, slack.
 Code set_option(const std::string& name, const std::string& value);
 // Whether all settings of a text like BOLTGEN_VGPU's hold. Sets none.
 Code check_options(const std::string& text);

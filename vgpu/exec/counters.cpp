@@ -200,27 +200,35 @@ CountInfo count_info(const std::string& name) {
   return info;
 }
 
-void Counters::add(const Counters& other) {
+namespace {
+
+// Does something with every count of `to` and the same one of `from`.
+template <class Do>
+void with_each(Counters& to, const Counters& from, Do change) {
   for (int k = 0; k < static_cast<int>(Category::kCount); ++k) {
-    instructions[k] += other.instructions[k];
-    host_cycles[k] += other.host_cycles[k];
+    change(to.instructions[k], from.instructions[k]);
+    change(to.host_cycles[k], from.host_cycles[k]);
   }
-  const auto merge = [](Traffic& to, const Traffic& from) {
-    to.requests += from.requests;
-    to.bytes += from.bytes;
-    to.sectors += from.sectors;
-  };
-  merge(loads, other.loads);
-  merge(stores, other.stores);
-  merge(atomics, other.atomics);
-  predicated_off += other.predicated_off;
-  thread_instructions += other.thread_instructions;
-  mma_operations += other.mma_operations;
-  mma_cost += other.mma_cost;
-  shared_requests += other.shared_requests;
-  shared_bytes += other.shared_bytes;
-  shared_wavefronts += other.shared_wavefronts;
-  bank_conflicts += other.bank_conflicts;
+  for (Traffic Counters::* traffic : {&Counters::loads, &Counters::stores, &Counters::atomics}) {
+    for (u64 Traffic::* count : {&Traffic::requests, &Traffic::bytes, &Traffic::sectors})
+      change((to.*traffic).*count, (from.*traffic).*count);
+  }
+  for (u64 Counters::* count :
+       {&Counters::predicated_off, &Counters::thread_instructions, &Counters::mma_operations,
+        &Counters::mma_cost, &Counters::shared_requests, &Counters::shared_bytes,
+        &Counters::shared_wavefronts, &Counters::bank_conflicts})
+    change(to.*count, from.*count);
+}
+
+}  // namespace
+
+void Counters::add(const Counters& other) {
+  with_each(*this, other, [](u64& to, u64 from) { to += from; });
+}
+
+void Counters::scale(u64 by, u64 of) {
+  with_each(*this, *this,
+            [&](u64& count, u64) { count = static_cast<u64>(static_cast<u128>(count) * by / of); });
 }
 
 void count(Warp& w, const Ins& i, u32 mask) {

@@ -74,6 +74,8 @@ struct Counters {
   u64 shared_wavefronts = 0;
   u64 bank_conflicts = 0;  // wavefronts beyond those that the width of the access needs
   void add(const Counters& other);
+  // Every count becomes by / of times what it is.
+  void scale(u64 by, u64 of);
 };
 
 // `mask` are the lanes that take part; the instruction has not run yet.

@@ -55,6 +55,7 @@ class Grid {
     const u64 samples = std::min<u64>(launch.samples, total_);
     for (u64 k = 0; k < samples; ++k)
       sampled_.push_back(k * (total_ - 1) / std::max<u64>(samples - 1, 1));
+    limit_ = launch.only_samples ? samples : total_;
   }
 
   // What one host thread does until no CTA is left.
@@ -78,6 +79,10 @@ class Grid {
               [](const BlockSample& a, const BlockSample& b) { return a.block < b.block; });
     r.samples = std::move(samples_);
     if (stop_) r.fault = report_;
+    if (limit_ < total_) {
+      r.instructions = static_cast<u64>(static_cast<u128>(r.instructions) * total_ / limit_);
+      r.counters.scale(total_, limit_);
+    }
     return r;
   }
 
@@ -95,15 +100,13 @@ class Grid {
     ++working_;
     while (!stop_) {
       if (want_another && running.size() < launch_.resident) {
-        const u64 next = next_.fetch_add(1);
-        if (next < total_) {
+        if (const std::optional<u64> block = next_block()) {
           if (idle.empty())
             idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
           running.push_back(std::move(idle.back()));
           idle.pop_back();
-          const u64 block = block_at(next);
-          running.back()->start(block);
-          running.back()->count_into(counters, new_sample(block));
+          running.back()->start(*block);
+          running.back()->count_into(counters, new_sample(*block));
           current = running.size() - 1;
         }
       }
@@ -119,6 +122,7 @@ class Grid {
       } else {
         // It spins, or is long: let another CTA run, a waiting one or a new one.
         want_another = true;
+        limit_ = total_;
         if (launch_.find_deadlock) running[current]->stands_still();
         const bool out_of_time = launch_.timeout_s && Clock::now() > deadline_;
         if (out_of_time || (launch_.find_deadlock && all_stuck(running, stuck))) {
@@ -156,7 +160,22 @@ class Grid {
     samples_.push_back(std::move(*sample));
   }
 
+  // The next one to start, if there is one.
+  std::optional<u64> next_block() {
+    u64 k = next_;
+    while (k < limit_) {
+      if (next_.compare_exchange_weak(k, k + 1)) return block_at(k);
+    }
+    return std::nullopt;
+  }
+
   u64 block_at(u64 k) const {
+    if (launch_.only_samples) {
+      if (k < sampled_.size()) return sampled_[k];
+      k -= sampled_.size();
+      for (const u64 sampled : sampled_) k += k >= sampled;
+      return k;
+    }
     return static_cast<u64>((static_cast<u128>(k) * stride_ + offset_) % total_);
   }
 
@@ -263,6 +282,7 @@ class Grid {
   u32 grid_id_;
   u64 total_;
   std::atomic<u64> next_{0};
+  std::atomic<u64> limit_{0};  // of those that are started, as far as is known
   std::atomic<u64> instructions_{0};
   std::atomic<u64> cpu_ns_{0};
   std::atomic<bool> stop_{false};

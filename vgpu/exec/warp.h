@@ -143,12 +143,13 @@ struct LaunchState {
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
   bool counting;
-  u32 samples;       // blocks to count for the model of time, spread over the grid
-  u32 resident;      // blocks that the device would run at once
-  u64 workspace;     // of the grid's barrier; 0 unless the launch is cooperative
-  CheckRun* checks;  // null when nothing is watched
-  u64 seed;          // of a random order of blocks and warps; 0: in order
-  int timeout_s;     // 0: none
+  u32 samples;        // blocks to count for the model of time, spread over the grid
+  bool only_samples;  // and no others are run, unless one of them waits for them
+  u32 resident;       // blocks that the device would run at once
+  u64 workspace;      // of the grid's barrier; 0 unless the launch is cooperative
+  CheckRun* checks;   // null when nothing is watched
+  u64 seed;           // of a random order of blocks and warps; 0: in order
+  int timeout_s;      // 0: none
   bool find_deadlock;
 };
 
