@@ -224,9 +224,9 @@ def test_blocks_that_sampled_ones_wait_for_are_run(counting: Driver) -> None:
 
 def test_sampling_and_checks_refuse_each_other(counting: Driver) -> None:
     counting.vgpu.set_option("check", "memcheck")
-    with pytest.raises(VgpuError, match="counters=sampled and check: .*take counters=on"):
+    with pytest.raises(VgpuError, match=r"counters=sampled and check: .*take counters=on"):
         counting.vgpu.set_option("counters", "sampled")
     counting.vgpu.set_option("check", "none")
     counting.vgpu.set_option("counters", "sampled")
-    with pytest.raises(VgpuError, match="counters=sampled and check: .*take counters=on"):
+    with pytest.raises(VgpuError, match=r"counters=sampled and check: .*take counters=on"):
         counting.vgpu.set_option("check", "all")
