@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import lzma
-import tempfile
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.capture import uncollected
 from benchmarks.gpu.compiling import SourceCompiler
 from benchmarks.gpu.items import SOURCE, Choice, Product
+from benchmarks.gpu.results import ResultsError
 from benchmarks.gpu.timing import Turns, time_in_turn
 from benchmarks.gpu.tvm_runtime import TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Vendor
@@ -127,11 +128,13 @@ def _launch_once(profiler: Profiler, address: int, indices: Sequence[ctypes.c_in
 class Rig:
     """The device of this process, and where each kernel's file is in the bundle.
 
+    Libraries are unpacked in `folder`, where those are that another process unpacked before.
     `vendor` is None where there is no PyTorch to compare with, `compiler` where there is no nvcc,
     `tvm` until a model is run.
     """
 
     bundle: Path
+    folder: Path
     kernels: dict[str, str]
     profiler: Profiler
     device: DeviceIdentity
@@ -143,7 +146,6 @@ class Rig:
     compiler: SourceCompiler | None = None
     scratch: tuple[int, int] = (0, 0)
     tvm: TvmRuntime | None = None
-    _unpacked: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
     _places: list[Workplace] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -161,10 +163,23 @@ class Rig:
         return self.unpacked(name)
 
     def unpacked(self, name: str) -> str:
-        """The path of a file that is compressed in the bundle, unpacked."""
-        path = Path(self._unpacked.name) / Path(name).name.removesuffix(PACKED)
-        if not path.is_file():
-            path.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))
+        """The path of a file that is compressed in the bundle, unpacked.
+
+        Raises:
+            ResultsError: there is no room for it.
+        """
+        path = self.folder / Path(name).name.removesuffix(PACKED)
+        if path.is_file():
+            return str(path)
+        staged = path.with_suffix(f".{os.getpid()}")
+        try:
+            staged.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))
+            staged.replace(path)
+        except OSError as error:
+            raise ResultsError(
+                f"{path} cannot be written ({error.strerror or error}): free some space, or name "
+                "another folder with TMPDIR"
+            ) from error
         return str(path)
 
     def compile_error(self, choice: Choice) -> str | None:
@@ -293,9 +308,3 @@ class Rig:
             epilogue=product.epilogue,
             split_k=trial.split_k,
         )
-
-    def close(self) -> None:
-        """Give the memory and the unpacked libraries back."""
-        for place in self._places:
-            place.forget_operands()
-        self._unpacked.cleanup()

@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ BUNDLE = Path(__file__).resolve().parent
 OLDEST_PYTHON = (3, 10)
 OLDEST_DRIVER = 13000  # as cuDriverGetVersion has it
 LEAST_FREE_BYTES = 200 << 20
+# What helps where cuInit fails. Source: CUresult in cuda.h.
+_REMEDIES = {
+    100: "is the GPU given to this machine or container, and not hidden by CUDA_VISIBLE_DEVICES?",
+    802: "start NVIDIA's fabric manager",
+    803: "the driver was updated while it was loaded: restart the machine",
+}
+# Where PyTorch looks for a user's name, which its caches have in theirs.
+_NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 # What worker.py ends with.
 _FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
 _MOST_RESTARTS = 20
@@ -110,7 +119,16 @@ def check_driver() -> None:
     if status == 0:
         status = cuda.cuDeviceGetCount(ctypes.byref(count))
     if status or not count.value:
-        raise SuiteError(f"no GPU was found: the driver reports {count.value} (status {status})")
+        text = ctypes.c_char_p()
+        cuda.cuGetErrorString(status, ctypes.byref(text))
+        said = (
+            f"the driver says {(text.value or b'').decode()!r} ({status})"
+            if status
+            else ("the driver knows of none")
+        )
+        raise SuiteError(
+            f"no GPU was found: {said}; {_REMEDIES.get(status or 100, 'see nvidia-smi')}"
+        )
     cuda.cuDriverGetVersion(ctypes.byref(version))
     if version.value < OLDEST_DRIVER:
         shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
@@ -141,10 +159,13 @@ def check_out(out: Path) -> None:
         )
 
 
-def worker_command(options: argparse.Namespace, number: int, count: int, left: float) -> list[str]:
-    """The command line of a worker."""
+def worker_command(
+    options: argparse.Namespace, number: int, count: int, left: float, unpacked: str
+) -> list[str]:
+    """The command line of a worker, which unpacks libraries in `unpacked`."""
     command = [sys.executable, "-m", "benchmarks.gpu.worker", "--bundle", str(BUNDLE)]
     command += ["--out", str(options.out), "--number", str(number), "--count", str(count)]
+    command += ["--unpacked", unpacked]
     command += ["--seconds", f"{left:.1f}", "--sections", options.sections]
     command += ["--virtual"] if options.virtual else []
     return command + (["--no-vendor"] if options.no_vendor else [])
@@ -153,14 +174,35 @@ def worker_command(options: argparse.Namespace, number: int, count: int, left: f
 def supervise(options: argparse.Namespace, number: int, count: int) -> int:
     """Run workers until the slice is done or time is up; what the last one ended with."""
     deadline = time.monotonic() + 60.0 * options.minutes
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="gpu-suite-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SuiteError(
+            f"libraries cannot be unpacked ({error.strerror or error}): name a folder with TMPDIR"
+        ) from error
+    with folder as unpacked:
+        return _supervise(options, number, count, deadline, unpacked)
+
+
+def worker_environment() -> dict[str, str]:
+    """What workers find in the environment."""
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join((str(BUNDLE), str(BUNDLE / PACKAGES)))
+    if not any(environment.get(name) for name in _NAMES):
+        # In a container the user may have a number only, and PyTorch would compile nothing.
+        environment["LOGNAME"] = f"user-{os.getuid()}"
+    return environment
+
+
+def _supervise(
+    options: argparse.Namespace, number: int, count: int, deadline: float, unpacked: str
+) -> int:
     current = options.out / f"current-{number}-of-{count}.json"
     current.unlink(missing_ok=True)
     for _ in range(_MOST_RESTARTS):
         left = deadline - time.monotonic()
-        command = worker_command(options, number, count, left)
-        process = subprocess.Popen(command, env=environment)
+        command = worker_command(options, number, count, left, unpacked)
+        process = subprocess.Popen(command, env=worker_environment())
         status = _wait(process, current, deadline)
         if status in (_FINISHED, _OUT_OF_TIME, _UNUSABLE):
             return status

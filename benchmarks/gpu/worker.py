@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,8 @@ _LEAST_LEFT_S = 10.0
 _MOST_ITEM_S = 240.0
 _MOST_S: dict[type[Any], float] = {WholeModel: 480.0}
 _SHARE_OF_FREE = 0.45
+# nvidia-smi can take a second, and an item less.
+_STATE_S = 10.0
 
 METHOD = (
     "One process; ours and the vendor's in turn, A B A B, launched by the same C++. Before each "
@@ -99,6 +103,7 @@ def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
 
     Raises:
         FatalError: the device is of no more use to this process.
+        ResultsError: the disk is full.
     """
     started = time.monotonic()
     try:
@@ -107,18 +112,23 @@ def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
         result, status = {"error": str(error)}, FAILED
     except CudaError as error:
         raise FatalError(str(error)) from error
-    except FatalError:
+    except (FatalError, ResultsError):
         raise
     except Exception as error:  # whatever else an item meets is its own: the next ones are tried
         result, status = {"error": f"{type(error).__name__}: {error}"[:2000]}, FAILED
     result["seconds"] = round(time.monotonic() - started, 3)
     result["at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    result["gpu"] = gpu_state() if not rig.turns.modelled else {}
+    now = int(time.monotonic() / _STATE_S)
+    result["gpu"] = gpu_state(now) if not rig.turns.modelled else {}
     return status, result
 
 
-def gpu_state() -> dict[str, str]:
-    """Clocks, temperature and power as nvidia-smi has them; empty where there is none."""
+@lru_cache(maxsize=1)
+def gpu_state(period: int) -> dict[str, str]:
+    """Clocks, temperature and power as nvidia-smi has them, read once in each `period` of time.
+
+    Empty where there is no nvidia-smi.
+    """
     fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "pstate")
     command = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     try:
@@ -129,11 +139,14 @@ def gpu_state() -> dict[str, str]:
     return dict(zip(fields, values, strict=False)) if said.returncode == 0 else {}
 
 
-def open_rig(bundle: Path, arches: list[str], *, virtual: bool, vendor: bool) -> Rig:
-    """The process's device, with the bundle's kernels for it.
+def open_rig(
+    bundle: Path, unpacked: Path, arches: list[str], *, virtual: bool, vendor: bool
+) -> Rig:
+    """The process's device, with the bundle's kernels for it, which `unpacked` is for.
 
     Raises:
         UnusableError: there is no device, or none that the bundle has kernels for.
+        CudaError: it has no memory left.
         NoVendorError: PyTorch is missing or sees no GPU.
     """
     torch = Vendor() if vendor else None
@@ -155,6 +168,7 @@ def open_rig(bundle: Path, arches: list[str], *, virtual: bool, vendor: bool) ->
     manifest = json.loads((bundle / "manifest.json").read_text())
     return Rig(
         bundle=bundle,
+        folder=unpacked,
         kernels=json.loads((bundle / KERNELS.format(arch=arch)).read_text()),
         profiler=profiler,
         device=DeviceIdentity(
@@ -257,6 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--unpacked", type=Path, required=True)
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
@@ -271,11 +286,12 @@ def main() -> int:
     try:
         rig = open_rig(
             options.bundle,
+            options.unpacked,
             manifest["arches"],
             virtual=options.virtual,
             vendor=not (options.no_vendor or options.virtual),
         )
-    except (UnusableError, NoVendorError) as error:
+    except (UnusableError, NoVendorError, CudaError) as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
     try:
@@ -347,4 +363,8 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not by the farewells of libraries: after a fault on the device they hang, or crash.
+    os._exit(status)

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu import run_gpu_suite
+from benchmarks.gpu import run_gpu_suite, worker
+from benchmarks.gpu.items import Race, read_items
 from benchmarks.gpu.results import ResultsError, Slice, open_slice
 from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.run_gpu_suite import (
@@ -27,6 +29,7 @@ from benchmarks.gpu.run_gpu_suite import (
     check_python,
     parse_slice,
 )
+from benchmarks.gpu.timing import Turns
 from benchmarks.gpu.vendor import NoVendorError, Replay, Vendor
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
@@ -82,7 +85,7 @@ def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch):
         check_python(vendor=False)
 
 
-def driver(version: int, devices: int = 1) -> SimpleNamespace:
+def driver(version: int, devices: int = 1, status: int = 0) -> SimpleNamespace:
     def count(out) -> int:
         out._obj.value = devices
         return 0
@@ -91,7 +94,16 @@ def driver(version: int, devices: int = 1) -> SimpleNamespace:
         out._obj.value = version
         return 0
 
-    return SimpleNamespace(cuInit=lambda flags: 0, cuDeviceGetCount=count, cuDriverGetVersion=told)
+    def text(number: int, out) -> int:
+        out._obj.value = b"system not yet initialized"
+        return 0
+
+    return SimpleNamespace(
+        cuInit=lambda flags: status,
+        cuDeviceGetCount=count,
+        cuDriverGetVersion=told,
+        cuGetErrorString=text,
+    )
 
 
 def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
@@ -105,7 +117,15 @@ def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
 
 def test_no_device_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(13000, devices=0))
-    with pytest.raises(SuiteError, match="the driver reports 0"):
+    with pytest.raises(SuiteError, match=r"the driver knows of none; .*CUDA_VISIBLE_DEVICES"):
+        check_driver()
+
+
+def test_a_driver_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(13000, status=802))
+    with pytest.raises(
+        SuiteError, match=r"'system not yet initialized' \(802\); start NVIDIA's fa"
+    ):
         check_driver()
 
 
@@ -124,6 +144,59 @@ def test_a_full_disk_is_told_before_anything_is_measured(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(SuiteError, match=r"the disk is full \(1 MB are free"):
         check_out(tmp_path)
+
+
+def test_no_room_for_libraries_ends_a_slice_and_costs_no_item(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kernels = json.loads((bundle / "kernels-sm_80.json").read_text())
+    rig = SimpleNamespace(bundle=bundle, folder=tmp_path / "full", turns=Turns(modelled=True))
+    with pytest.raises(ResultsError, match=r"full/.*\.so cannot be written .*TMPDIR"):
+        Rig.unpacked(rig, next(iter(kernels.values())))
+
+    def fails(rig: object, item: object) -> dict:
+        raise ResultsError("full")
+
+    monkeypatch.setitem(worker._RUNNERS, Race, fails)
+    race = next(one for one in read_items(bundle / "items-sm_80.json.xz") if type(one) is Race)
+    with pytest.raises(ResultsError, match="full"):
+        worker.run_item(rig, race)
+
+
+def test_no_folder_for_libraries_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(**options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_gpu_suite.tempfile, "TemporaryDirectory", fails)
+    with pytest.raises(SuiteError, match=r"unpacked \(No space left on device\).*TMPDIR"):
+        run_gpu_suite.supervise(SimpleNamespace(minutes=1.0, out=tmp_path), 1, 1)
+
+
+def test_a_user_without_a_name_gets_one(monkeypatch: pytest.MonkeyPatch):
+    """PyTorch's caches are named by the user, who in a container may be a number only."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert run_gpu_suite.worker_environment()["LOGNAME"] == f"user-{os.getuid()}"
+    monkeypatch.setenv("USER", "somebody")
+    assert "LOGNAME" not in run_gpu_suite.worker_environment()
+
+
+def test_a_worker_leaves_without_farewells(bundle: Path, tmp_path: Path):
+    """After a fault on the device those of libraries hang, or crash."""
+    copy = with_races(bundle, tmp_path, "__import__('atexit').register(__import__('os').abort)")
+    done = run_suite(copy, tmp_path / "out", "--sections", "gemm")
+    assert done.returncode == 0, done.stderr
+    assert "slice 1/1: finished" in done.stdout
+
+
+def test_libraries_that_were_unpacked_are_removed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    copy = with_races(bundle, tmp_path, "__import__('os').abort()")
+    run_suite(copy, tmp_path / "out", "--sections", "gemm,tune")
+    assert list((tmp_path / "tmp").glob("gpu-suite-*")) == []
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
