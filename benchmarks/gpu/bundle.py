@@ -31,6 +31,7 @@ from benchmarks.gpu.kernels import (
     link_sources,
 )
 from benchmarks.gpu.models_run import RUNTIME
+from benchmarks.gpu.portable import complaints, libraries_of
 from benchmarks.gpu.results import read_form, unpacked
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
@@ -156,7 +157,8 @@ def pack(
     """Make a bundle in `folder`, in place of what is there; its parts' sizes in bytes.
 
     Raises:
-        BundleError: a kernel does not compile, or the bundle is larger than `MOST_BYTES`.
+        BundleError: a kernel does not compile, a library needs a newer system than that of
+            `portable.OLDEST`, or the bundle is larger than `MOST_BYTES`.
         BoltgenError: a compiler is missing, or the cache cannot be used.
     """
     from benchmarks.gpu.model_build import build_model  # noqa: PLC0415 (TVM takes seconds to load)
@@ -193,6 +195,8 @@ def pack(
                 packer.write(RECIPE.format(arch=arch.name, name=model), built.recipe.read_bytes())
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
+        if said := complaints(libraries_of(packer.folder)):
+            raise BundleError(f"libraries cannot be loaded everywhere: {'; '.join(said[:5])}")
         packer.write_manifest([arch.name for arch in arches], toolchain_text(tools))
         for arch in arches:
             _record_outputs(packer, arch, settings, vgpu_libraries(settings, cache, reporter))
