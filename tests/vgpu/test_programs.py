@@ -79,6 +79,20 @@ def test_a_fault_shows_when_the_host_waits_and_stays(faults: Path, library_folde
     assert "out-of-bounds global write of 4 bytes in kernel 'store'" in answers["synchronised"][1]
 
 
+def test_the_driver_resets_as_the_runtime_does(faults: Path, library_folder: Path) -> None:
+    answers = said(faults, library_folder, "driver's reset")
+    assert {name: error for name, (error, _) in answers.items()} == {
+        "limit": "cudaSuccess",
+        "synchronised": "IllegalAddress",
+        "reset": "cudaSuccess",
+        "ask": "cudaSuccess",
+        "stack": "1024",
+        "what was allocated": "InvalidValue",
+        "malloc": "cudaSuccess",
+        "again": "cudaSuccess",
+    }
+
+
 def test_a_fault_names_the_line_of_cuda(library_folder: Path, tmp_path: Path) -> None:
     program = link("faults", library_folder / "libcudart.so.13", tmp_path, "-lineinfo")
     text = said(program, library_folder, "fault")["synchronised"][1]

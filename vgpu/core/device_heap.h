@@ -27,7 +27,7 @@ struct DeviceBlocks {
   u64 first = 0;  // address
 };
 DeviceBlocks live_device_blocks();
-// cudaDeviceReset: nothing is in use, and the size is CUDA's default.
+// Nothing is in use, and the size is CUDA's default.
 void reset_device_heap();
 // cudaLimitMallocHeapSize. Refused once a kernel has taken a block, as CUDA does.
 Code resize_device_heap(u64 bytes);

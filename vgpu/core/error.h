@@ -62,7 +62,7 @@ Code sticky_error();
 // the last error.
 Code reported_error();
 bool has_fault();
-void clear_sticky_error();  // cudaDeviceReset
+void clear_sticky_error();
 
 std::string last_message();
 void clear_message();

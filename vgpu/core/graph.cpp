@@ -171,10 +171,20 @@ Code event_work(int kind, void* event, Work* work) {
   return Code::kSuccess;
 }
 
+namespace {
 Code use_event(int kind, void* event, void* stream) {
   Work work;
   const Code code = event_work(kind, event, &work);
   return code == Code::kSuccess ? submit(stream, std::move(work)) : code;
+}
+}  // namespace
+
+Code record_event_with(unsigned flags, void* event, void* stream) {
+  return flags & kExternal ? use_event(kRecordNode, event, stream) : record_event(event, stream);
+}
+
+Code wait_event_with(unsigned flags, void* stream, void* event) {
+  return flags & kExternal ? use_event(kWaitNode, event, stream) : wait_event(stream, event);
 }
 
 Code refuse_node(int kind) {

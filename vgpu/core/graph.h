@@ -150,9 +150,11 @@ struct UpdateResult {
 // Gives the executable graph the work of another of the same shape.
 Code update_executable(Handle executable, Handle graph, UpdateResult* result);
 
-// An event that is recorded, or waited for, by a node where the stream captures
-// (cudaEventRecordExternal, cudaEventWaitExternal).
-Code use_event(int kind, void* event, void* stream);
+// With kExternal (cudaEventRecordExternal, cudaEventWaitExternal and the driver's, one number all),
+// a stream that captures gets a node for it.
+inline constexpr unsigned kExternal = 1;
+Code record_event_with(unsigned flags, void* event, void* stream);
+Code wait_event_with(unsigned flags, void* stream, void* event);
 
 // In stream order, or as nodes of the graph that the stream is capturing.
 Code allocate_async(void** out, size_t bytes, void* stream);

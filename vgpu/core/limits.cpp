@@ -49,7 +49,7 @@ Code set_limit(int limit, u64 value) {
   return Code::kSuccess;
 }
 
-Code get_limit(int limit, u64* value) {
+Code get_limit(int limit, size_t* value) {
   if (const Code code = check(limit); code != Code::kSuccess) return code;
   if (!value) return fail(Code::kInvalidValue, "a limit has nowhere to go");
   *value = limit == kHeap    ? device_heap_bytes()

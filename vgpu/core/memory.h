@@ -47,7 +47,7 @@ u8 remember_undefined(const Finding& finding);
 // From now on all device memory remembers who accessed it, for racecheck.
 void watch_accesses();
 
-// cudaDeviceReset: memcheck reports leaks, and what the program allocated is free.
+// memcheck reports leaks, and what the program allocated is free.
 void reset_memory();
 
 // What was allocated by cudaMalloc and its like and has not been freed.

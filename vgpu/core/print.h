@@ -16,6 +16,6 @@ void flush_prints(const std::string& kernel);
 
 Code resize_print_ring(u64 bytes);  // cudaLimitPrintfFifoSize
 u64 print_ring_bytes();
-void reset_print_ring();  // cudaDeviceReset
+void reset_print_ring();
 
 }  // namespace vgpu

@@ -7,6 +7,8 @@
 
 #include "core/capture.h"
 #include "core/graph.h"
+#include "core/limits.h"
+#include "core/memory.h"
 #include "core/options.h"
 #include "core/timeline.h"
 
@@ -234,6 +236,12 @@ Code synchronize_device() {
   if (code != Code::kSuccess) return code;
   host_reaches(last_ns());
   return sticky_error();
+}
+
+void reset_device() {
+  clear_sticky_error();
+  reset_memory();
+  reset_limits();
 }
 
 Code submit(void* stream, Work work) {

@@ -59,6 +59,8 @@ Code elapsed(void* begin, void* end, float* ms);
 Code synchronize_stream(void* stream);
 Code synchronize_event(void* event);
 Code synchronize_device();
+// cudaDeviceReset, cuDevicePrimaryCtxReset: no fault, no memory allocated, limits as at first.
+void reset_device();
 
 // Does the work now, or adds it to the graph that the stream is capturing.
 struct Work;

@@ -76,14 +76,13 @@ cudaError_t cudaSetDevice(int device) { return done(only_device(device)); }
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return done(only_device(device)); }
 cudaError_t cudaSetDeviceFlags(unsigned) { return 0; }
 cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  if (!flags) return refuse_null("cudaGetDeviceFlags");
   *flags = 0;
   return 0;
 }
 cudaError_t cudaDeviceSynchronize() { return done(synchronize_device()); }
 cudaError_t cudaDeviceReset() {
-  clear_sticky_error();
-  reset_memory();
-  reset_limits();
+  reset_device();
   return 0;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
@@ -133,12 +132,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->reservedSharedMemPerBlock = static_cast<size_t>(attribute(111));
   return 0;
 }
-cudaError_t cudaDeviceGetLimit(size_t* value, int limit) {
-  u64 found = 0;
-  const Code code = get_limit(limit, value ? &found : nullptr);
-  if (code == Code::kSuccess) *value = found;
-  return done(code);
-}
+cudaError_t cudaDeviceGetLimit(size_t* value, int limit) { return done(get_limit(limit, value)); }
 cudaError_t cudaDeviceSetLimit(int limit, size_t value) { return done(set_limit(limit, value)); }
 cudaError_t cudaDeviceSetCacheConfig(int) { return 0; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {

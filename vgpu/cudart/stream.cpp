@@ -23,8 +23,7 @@ cudaError_t cudaStreamDestroy(void* stream) { return done(destroy_stream(stream)
 cudaError_t cudaStreamSynchronize(void* stream) { return done(synchronize_stream(stream)); }
 cudaError_t cudaStreamQuery(void* stream) { return done(synchronize_stream(stream)); }
 cudaError_t cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
-  constexpr unsigned kExternal = 1;  // cudaEventWaitExternal
-  return done(flags & kExternal ? use_event(kWaitNode, event, stream) : wait_event(stream, event));
+  return done(wait_event_with(flags, stream, event));
 }
 cudaError_t cudaStreamGetPriority(void* stream, int* priority) {
   Stream* s = nullptr;
@@ -76,9 +75,7 @@ cudaError_t cudaEventCreate(void** event) { return cudaEventCreateWithFlags(even
 cudaError_t cudaEventDestroy(void* event) { return done(destroy_event(event)); }
 cudaError_t cudaEventRecord(void* event, void* stream) { return done(record_event(event, stream)); }
 cudaError_t cudaEventRecordWithFlags(void* event, void* stream, unsigned flags) {
-  constexpr unsigned kExternal = 1;  // cudaEventRecordExternal
-  return done(flags & kExternal ? use_event(kRecordNode, event, stream)
-                                : record_event(event, stream));
+  return done(record_event_with(flags, event, stream));
 }
 cudaError_t cudaEventSynchronize(void* event) { return done(synchronize_event(event)); }
 cudaError_t cudaEventQuery(void* event) { return done(synchronize_event(event)); }

@@ -71,7 +71,7 @@ CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
 }
 CUresult cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return 0; }
 CUresult cuDevicePrimaryCtxReset_v2(int) {
-  clear_sticky_error();
+  reset_device();
   return 0;
 }
 
@@ -135,12 +135,7 @@ CUresult cuCtxGetApiVersion(void*, unsigned* version) {
   *version = 13000;
   return 0;
 }
-CUresult cuCtxGetLimit(size_t* value, int limit) {
-  u64 found = 0;
-  const Code code = get_limit(limit, value ? &found : nullptr);
-  if (code == Code::kSuccess) *value = found;
-  return result(code);
-}
+CUresult cuCtxGetLimit(size_t* value, int limit) { return result(get_limit(limit, value)); }
 CUresult cuCtxSetLimit(int limit, size_t value) { return result(set_limit(limit, value)); }
 CUresult cuCtxSynchronize() { return result(synchronize_device()); }
 CUresult cuCtxSynchronize_v2(void* context) {

@@ -19,9 +19,7 @@ CUresult cuStreamDestroy_v2(void* stream) { return result(destroy_stream(stream)
 CUresult cuStreamSynchronize(void* stream) { return result(synchronize_stream(stream)); }
 CUresult cuStreamQuery(void* stream) { return result(synchronize_stream(stream)); }
 CUresult cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
-  constexpr unsigned kExternal = 1;  // CU_EVENT_WAIT_EXTERNAL
-  return result(flags & kExternal ? use_event(kWaitNode, event, stream)
-                                  : wait_event(stream, event));
+  return result(wait_event_with(flags, stream, event));
 }
 CUresult cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   if (!function) return result(fail(Code::kInvalidValue, "a stream's host function is null"));
@@ -32,9 +30,7 @@ CUresult cuEventCreate(void** event, unsigned flags) { return result(create_even
 CUresult cuEventDestroy_v2(void* event) { return result(destroy_event(event)); }
 CUresult cuEventRecord(void* event, void* stream) { return result(record_event(event, stream)); }
 CUresult cuEventRecordWithFlags(void* event, void* stream, unsigned flags) {
-  constexpr unsigned kExternal = 1;  // CU_EVENT_RECORD_EXTERNAL
-  return result(flags & kExternal ? use_event(kRecordNode, event, stream)
-                                  : record_event(event, stream));
+  return result(record_event_with(flags, event, stream));
 }
 CUresult cuEventSynchronize(void* event) { return result(synchronize_event(event)); }
 CUresult cuEventQuery(void* event) { return result(synchronize_event(event)); }

@@ -43,6 +43,22 @@ int main(int, char** argv) {
     say("launch", cudaGetLastError());
     say("reset", cudaDeviceReset());
     say("free", cudaFree(nullptr));
+  } else if (is("driver's reset")) {
+    void* reset = nullptr;
+    cudaDriverEntryPointQueryResult status;
+    cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxReset", &reset, 13000, cudaEnableDefault,
+                                     &status);
+    say("limit", cudaDeviceSetLimit(cudaLimitStackSize, 4096));
+    store<<<1, 1>>>(x, 1 << 20);
+    say("synchronised", cudaDeviceSynchronize());
+    say("reset", static_cast<cudaError_t>(reinterpret_cast<int (*)(int)>(reset)(0)));
+    size_t stack = 0;
+    say("ask", cudaDeviceGetLimit(&stack, cudaLimitStackSize));
+    std::printf("stack: %zu\n", stack);
+    say("what was allocated", cudaMemset(x, 0, 4));
+    say("malloc", cudaMalloc(&x, 4096));
+    store<<<1, 1>>>(x, 0);
+    say("again", cudaDeviceSynchronize());
   } else if (is("host pointer")) {
     store<<<1, 1>>>(host, 0);
     say("synchronised", cudaDeviceSynchronize());
