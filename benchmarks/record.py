@@ -49,7 +49,7 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
         "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
         "target": target,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {"cpu": _cpu(), "cores": _cores(), "python": platform.python_version()},
         "figures": figures,
     }
@@ -61,7 +61,8 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
     return path
 
 
-def _commit() -> str:
+def commit() -> str:
+    """What `git describe` says of this checkout; empty where it is none."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 

@@ -18,8 +18,11 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
@@ -30,11 +33,13 @@ from benchmarks.gpu.kernels import (
     included_headers,
     link_sources,
 )
-from benchmarks.gpu.models_run import RUNTIME
+from benchmarks.gpu.models_run import METASCHEDULE, RUNTIME
 from benchmarks.gpu.portable import complaints, libraries_of
 from benchmarks.gpu.results import read_form, unpacked
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
+from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.tuned_log import RECORDED, find_logs
 from benchmarks.gpu.tvm_runtime import LIBRARIES
 from benchmarks.gpu.wanted import (
     Wanted,
@@ -42,7 +47,8 @@ from benchmarks.gpu.wanted import (
     quick_items,
     quick_wanted,
 )
-from benchmarks.gpu.wanted_models import MODEL_ALONE, MODEL_OURS
+from benchmarks.gpu.wanted_models import MODEL_ALONE, MODEL_OURS, MODEL_TUNED
+from benchmarks.record import commit
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library import toolchain_text
@@ -53,6 +59,9 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
 from boltgen.space.library import Level
+
+if TYPE_CHECKING:
+    from benchmarks.gpu.model_build import BuiltModel
 
 MOST_BYTES = 60 << 20
 _KERNELS = "kernels"
@@ -129,7 +138,7 @@ class _Packer:
         form = {
             "arches": arches,
             "toolchain": toolchain,
-            "commit": _commit(),
+            "commit": commit(),
             "files": self.digests,
         }
         (self.folder / "manifest.json").write_text(json.dumps(form, indent=1))
@@ -153,12 +162,18 @@ def pack(
     settings: Settings,
     jobs: int,
     reporter: Reporter,
+    recorded: Path = RECORDED,
+    gpu: str = "",
 ) -> dict[str, int]:
     """Make a bundle in `folder`, in place of what is there; its parts' sizes in bytes.
+
+    MetaSchedule's logs are those in `recorded` of GPUs of `arches`, or of the one whose folder is
+    `gpu`; a quick bundle, which is for the virtual GPU, has the virtual GPU's.
 
     Raises:
         BundleError: a kernel does not compile, a library needs a newer system than that of
             `portable.OLDEST`, or the bundle is larger than `MOST_BYTES`.
+        LogError: a log of MetaSchedule's cannot be used.
         BoltgenError: a compiler is missing, or the cache cannot be used.
     """
     from benchmarks.gpu.model_build import build_model  # noqa: PLC0415 (TVM takes seconds to load)
@@ -168,7 +183,8 @@ def pack(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
         packer = _Packer(Path(name))
         for arch in arches:
-            wanted = quick_wanted(arch) if quick else Wanted(arch, level)
+            logs = find_logs(recorded, arch.name, virtual=quick, gpu=gpu)
+            wanted = replace(quick_wanted(arch) if quick else Wanted(arch, level), logs=logs)
             items = (quick_items if quick else full_items)(wanted)
             libraries, failures = compile_kernels(
                 wanted.specs.values(), tools, cache, jobs=jobs, reporter=reporter
@@ -186,13 +202,8 @@ def pack(
                 for symbol in (*wanted.specs, *wanted.sources)
             }
             kernels |= _write_beyond(packer, wanted, tools)
-            for model, shape in wanted.models.items():
-                built = build_model(
-                    shape, arch, tools, cache, settings=settings, jobs=jobs, reporter=reporter
-                )
-                kernels[MODEL_OURS.format(name=model)] = packer.write_packed(built.ours)
-                kernels[MODEL_ALONE.format(name=model)] = packer.write_packed(built.alone)
-                packer.write(RECIPE.format(arch=arch.name, name=model), built.recipe.read_bytes())
+            make = partial(build_model, settings=settings, jobs=jobs, reporter=reporter)
+            kernels |= _write_models(packer, wanted, tools, cache, make)
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
         if said := complaints(libraries_of(packer.folder)):
@@ -217,6 +228,31 @@ def size_table(sizes: Mapping[str, int]) -> str:
     """Sizes by part as a table in MB, with their sum."""
     rows = [*sizes.items(), ("together", sum(sizes.values()))]
     return "\n".join(f"  {part:20}{size / 1e6:8.2f} MB" for part, size in rows)
+
+
+def _write_models(
+    packer: _Packer,
+    wanted: Wanted,
+    tools: Toolchain,
+    cache: Cache,
+    build: Callable[[ModelShape, Arch, Toolchain, Cache], BuiltModel],
+) -> dict[str, str]:
+    """Whole models; of each library's symbol the file's name."""
+    from benchmarks.gpu.model_build import build_tuned_model  # noqa: PLC0415
+
+    written: dict[str, str] = {}
+    for name, shape in wanted.models.items():
+        built = build(shape, wanted.arch, tools, cache)
+        written[MODEL_OURS.format(name=name)] = packer.write_packed(built.ours)
+        written[MODEL_ALONE.format(name=name)] = packer.write_packed(built.alone)
+        recipe = json.loads(built.recipe.read_text())
+        if log := wanted.logs.get(name):
+            tuned, coverage = build_tuned_model(shape, wanted.arch, tools, cache, log)
+            written[MODEL_TUNED.format(name=name)] = packer.write_packed(tuned)
+            recipe[METASCHEDULE] = {**asdict(log.about), **asdict(coverage)}
+        path = RECIPE.format(arch=wanted.arch.name, name=name)
+        packer.write(path, json.dumps(recipe, separators=(",", ":")).encode())
+    return written
 
 
 def _write_beyond(packer: _Packer, wanted: Wanted, tools: Toolchain) -> dict[str, str]:
@@ -288,11 +324,6 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("dist/gpu-bundle"))
@@ -300,6 +331,9 @@ def main() -> int:
     parser.add_argument("--level", type=Level, default=Level.FULL, choices=list(Level))
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
     parser.add_argument("--jobs", type=int)
+    parser.add_argument(
+        "--gpu", default="", help="the folder of recorded/ that has MetaSchedule's logs to take"
+    )
     options = parser.parse_args()
     settings = settings_from()
     try:
@@ -311,6 +345,7 @@ def main() -> int:
             settings=settings,
             jobs=options.jobs or settings.jobs,
             reporter=reporter_for(),
+            gpu=options.gpu,
         )
     except (BoltgenError, BundleError) as error:
         print(f"error: {error}", file=sys.stderr)

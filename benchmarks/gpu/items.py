@@ -170,8 +170,9 @@ class Copy:
 class WholeModel:
     """A model against TVM without boltgen, and against PyTorch (section models).
 
-    `model` is a name of `models.MODELS`, and takes FP16 of `input_shape`. `ours` and `alone` are
-    names of libraries among the kernels; `recipe` is the file that says how parameters are made.
+    `model` is a name of `models.MODELS`, and takes FP16 of `input_shape`. `ours`, `alone` and
+    `tuned` are names of libraries among the kernels; there is no `tuned` one where MetaSchedule has
+    no log. `recipe` is the file that says how parameters are made.
     """
 
     section: str
@@ -180,6 +181,7 @@ class WholeModel:
     input_shape: tuple[int, ...]
     ours: str
     alone: str
+    tuned: str | None
     recipe: str
 
 

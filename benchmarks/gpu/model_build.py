@@ -12,35 +12,33 @@ import json
 import lzma
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import tvm
-from onnx import ModelProto
-from tvm.relax.backend.cuda import get_default_pipeline
-from tvm.s_tir.dlight.gpu.matmul import MatmulTensorization
 
 import boltgen
 import models
+from benchmarks.gpu import tuned_log, tvm_alone
 from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.tuned_log import TunedLog
+from benchmarks.gpu.tvm_alone import Coverage
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.frontend import relax
-from boltgen.frontend.relax.normalise import normalise
 from boltgen.ir.key import digest
 from boltgen.runtime.artifact import LIBRARY
-from boltgen.runtime.link import build_library, cuda_target, export_library
+from boltgen.runtime.link import export_library
 from boltgen.runtime.model_key import own_code
 from boltgen.settings import Settings
 from boltgen.stored import stored_costs
 from models.parameters import Distribution, Normal, PeriodicParameters
 
-_KIND, _OURS, _ALONE, _RECIPE = "suite_model", "ours.so.xz", "alone.so.xz", "recipe.json"
+_KIND, _RECIPE = "suite_model", "recipe.json"
+_OURS, _ALONE, _TUNED = "ours.so.xz", "alone.so.xz", "tuned.so.xz"
+_COVERAGE = "coverage.json"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx")
 # The weights repeat themselves every 2 KiB: a thorough search for matches would find no more.
 _FILTERS: Sequence[dict[str, Any]] = (
@@ -75,40 +73,62 @@ def build_model(
 
     def fill(folder: Path) -> None:
         parameters = PeriodicParameters()
-        model = models.build(
-            shape.model, dtype="float16", parameters=parameters, **dict(shape.options)
-        )
+        model = tvm_alone.onnx_model(shape, parameters)
         started = time.monotonic()
         artifact = boltgen.compile(model, arch.name, jobs=jobs, reporter=reporter, reuse=False)
         compiled = time.monotonic()
-        alone = _export_alone(model, folder / "alone.so", arch, tools, cache)
+        alone = tvm_alone.build_alone(tvm_alone.plain_module(model), arch, tools, cache)
+        _export(alone, folder / _ALONE, tools)
         seconds = {"boltgen": compiled - started, "tvm": time.monotonic() - compiled}
         _compress(artifact.folder / LIBRARY, folder / _OURS)
-        _compress(alone, folder / _ALONE)
-        alone.unlink()
         form = {
             "parameters": {
                 name: [shape, *_moments(distribution)]
                 for name, (shape, distribution) in parameters.recipe.items()
             },
-            "tvm_tensor_cores": can_tensorise(),
             "compile_s": {name: round(value, 1) for name, value in seconds.items()},
         }
         (folder / _RECIPE).write_text(json.dumps(form, separators=(",", ":")))
 
     with stored_costs(arch, tools, settings) as costs:
         measurements = costs.stamp
-    identity = (tools.cuda_identity, tools.host_identity, own_code(), _builders())
-    versions = tuple(importlib.metadata.version(name) for name in _PACKAGES)
-    key = digest("suite model", shape, arch, measurements, identity, versions)
+    key = digest("suite model", shape, arch, measurements, *_identity(tools))
     folder = cache.get_or_build(_KIND, key, fill).folder
     return BuiltModel(folder / _OURS, folder / _ALONE, folder / _RECIPE)
 
 
+def build_tuned_model(
+    shape: ModelShape, arch: Arch, tools: Toolchain, cache: Cache, log: TunedLog
+) -> tuple[Path, Coverage]:
+    """A model's compressed library by TVM with a log's schedules, or find it in the cache.
+
+    Raises:
+        LogError: the log cannot be read, or has none of the model's kernels.
+        BoltgenError: it does not compile.
+    """
+
+    def fill(folder: Path) -> None:
+        module = tvm_alone.plain_module(tvm_alone.onnx_model(shape, PeriodicParameters()))
+        executable, coverage = tvm_alone.build_tuned(module, log, arch, tools, cache)
+        _export(executable, folder / _TUNED, tools)
+        (folder / _COVERAGE).write_text(json.dumps(asdict(coverage)))
+
+    key = digest("suite model tuned", shape, arch, log.digest, *_identity(tools))
+    folder = cache.get_or_build(_KIND, key, fill).folder
+    return folder / _TUNED, Coverage(**json.loads((folder / _COVERAGE).read_text()))
+
+
+def _identity(tools: Toolchain) -> tuple[Any, ...]:
+    """What else decides what a model's libraries are."""
+    versions = tuple(importlib.metadata.version(name) for name in _PACKAGES)
+    return tools.cuda_identity, tools.host_identity, own_code(), _builders(), versions
+
+
 def _builders() -> str:
-    """A digest of what else decides what a model's libraries are."""
+    """A digest of the sources that make models."""
     state = hashlib.sha256()
-    for path in (Path(__file__), *sorted(Path(models.__file__).parent.glob("*.py"))):
+    ours = [Path(module.__file__) for module in (tvm_alone, tuned_log)]
+    for path in (Path(__file__), *ours, *sorted(Path(models.__file__).parent.glob("*.py"))):
         state.update(hashlib.sha256(path.read_bytes()).digest())
     return state.hexdigest()
 
@@ -125,39 +145,8 @@ def _compress(library: Path, target: Path) -> None:
     target.write_bytes(content)
 
 
-def _export_alone(
-    model: ModelProto,
-    output: Path,
-    arch: Arch,
-    tools: Toolchain,
-    cache: Cache,
-) -> Path:
-    """What TVM makes of the model in FP16 and NHWC."""
-    module = normalise(relax.import_model(model).module)
-    executable, _ = build_alone(module, arch, tools, cache, tensor_cores=can_tensorise())
-    return export_library(executable, output, tools)
-
-
-def can_tensorise() -> bool:
-    """Whether this TVM's schedules can use tensor cores.
-
-    With an FFI newer than the one that its wheel was compiled against, `Schedule.tensorize` ends
-    the process.
-    """
-    return importlib.metadata.version("apache-tvm-ffi").startswith("0.1.14")
-
-
-def build_alone(
-    module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache, *, tensor_cores: bool
-) -> tuple[tvm.runtime.Executable, list[Path]]:
-    """`link.build_library` by TVM's own pipeline and schedules.
-
-    Without `tensor_cores` its rule for them fits nothing.
-
-    Raises:
-        CompileError: nvcc refuses what TVM generated.
-    """
-    fits_nothing = mock.patch.object(MatmulTensorization, "apply", lambda *_: None)
-    with nullcontext() if tensor_cores else fits_nothing:
-        own = get_default_pipeline(cuda_target(arch))
-        return build_library(module, arch, tools, cache, own)
+def _export(executable: tvm.runtime.Executable, target: Path, tools: Toolchain) -> None:
+    """Write a library, compressed."""
+    library = export_library(executable, target.with_suffix(""), tools)
+    _compress(library, target)
+    library.unlink()

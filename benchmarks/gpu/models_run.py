@@ -7,7 +7,7 @@ import importlib.util
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from benchmarks.gpu.timing import compare
 from benchmarks.gpu.tvm_runtime import LIBRARIES, TvmError, TvmModel, TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Replay, Vendor
 from boltgen.measure.native import CudaError
+from boltgen.tune.outcome import DeviceKind
 from models.parameters import FloatArray, Normal, periodic
 
 # Where a bundle has a library of `tvm_runtime`.
@@ -32,8 +33,12 @@ _IMAGE_DIMENSIONS = 4
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
 _STATUS_OK = 0
-_NO_METASCHEDULE = "no tuned log is recorded"
-_NO_TENSOR_CORES = "this TVM's schedules cannot use them, with the FFI that it was installed with"
+# Columns of TVM's without boltgen: its default schedules, and those of a log of MetaSchedule's.
+TVM, TUNED = "tvm", "tvm_metaschedule"
+# Where a model's recipe, and its item, have what the log says of itself.
+METASCHEDULE = "metaschedule"
+_NO_LOG = "no tuned log is recorded"
+_VIRTUAL_LOG = "its schedules were tuned on the virtual GPU, whose times are modelled"
 # What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it:
 # whatever else an item has is measured still.
 _MOST_CHOOSING_S, _MOST_COMPILING_S = 90.0, 300.0
@@ -71,23 +76,23 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
         "boltgen": _replayed(rig, ours, found),
         "boltgen_launched": _launches(rig, ours, captured=False),
     }
-    missing = {"tvm_metaschedule": _NO_METASCHEDULE}
-    if not recipe["tvm_tensor_cores"]:
-        missing["tvm_tensor_cores"] = _NO_TENSOR_CORES
-    try:
-        alone = _loaded(rig, rig.library(item.alone), x)
-        beside = _output(rig, alone)
-        samplers["tvm"] = _replayed(rig, alone, beside)
-        errors["tvm"] = _difference(beside, reference)
-    except (TvmError, UnusableError) as error:  # TVM's own: ours is measured still
-        missing["tvm"] = str(error)
+    log = recipe.get(METASCHEDULE)
+    symbols, missing = tvm_columns(item, log, virtual=rig.device.kind is DeviceKind.VGPU)
+    for column, symbol in symbols.items():
+        try:
+            model = _loaded(rig, rig.library(symbol), x)
+            beside = _output(rig, model)
+            samplers[column] = _replayed(rig, model, beside)
+            errors[column] = _difference(beside, reference)
+        except (TvmError, UnusableError) as error:  # TVM's own: ours is measured still
+            missing[column] = str(error)
     compiling_s: dict[str, float] = {}
     theirs, vendor_errors = rig.beside(
         replays(torch, rig.vendor, compiling_s) if rig.vendor else {}
     )
     timed = rig.timed(samplers | theirs)
     columns = timed["columns"]
-    others = {"tvm": "tvm"} if "tvm" in samplers else {}
+    others = {column: column for column in symbols if column in samplers}
     if theirs:
         others["vendor"] = min(theirs, key=lambda name: float(columns[name]["median_us"]))
     return {
@@ -100,7 +105,23 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
         "ratios": {
             label: compare(timed, "boltgen", name, rig.turns) for label, name in others.items()
         },
+        **({METASCHEDULE: log} if log else {}),
     }
+
+
+def tvm_columns(
+    item: WholeModel, log: Mapping[str, Any] | None, *, virtual: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The libraries of the columns of TVM's that can be had on this device; why not the others.
+
+    `log` says how MetaSchedule's was recorded, and on what; `virtual` is this device.
+    """
+    symbols = {TVM: item.alone}
+    if item.tuned is None or log is None:
+        return symbols, {TUNED: _NO_LOG}
+    if log["virtual"] and not virtual:
+        return symbols, {TUNED: _VIRTUAL_LOG}
+    return {**symbols, TUNED: item.tuned}, {}
 
 
 def parameters(recipe: dict[str, Any]) -> dict[str, FloatArray]:

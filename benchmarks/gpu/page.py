@@ -13,6 +13,8 @@ from boltgen.arch import ARCHES
 # The section that has records and no columns.
 _RECORDED = "tune"
 Items = Mapping[str, dict[str, Any]]
+_WAITING = "How long each took to be made, in seconds of wall time:"
+_COMPILED = {"boltgen": "compiling, by the analytical model", "tvm": "compiling, without tuning"}
 # The tuner's item, and what is aimed at: its time, and how often two sessions find the same winner
 # or one within 2 % of it.
 TUNING, _AIMS = "models/tune-resnet50-b32", ("60 s", "95 %")
@@ -87,13 +89,15 @@ def page(about: Mapping[str, Any], items: Items, plots: Sequence[str]) -> str:
         _table(("what", "aim", "value", "items", "kind"), _target_rows(about, items)),
         "## The paper's ratios beside ours",
         "Bolt's were measured on a Tesla T4.",
-        _table(("item", "against", "Bolt", "ours", "kind", "source"), _paper_rows(items)),
+        _table(("item", "against", "Bolt", "ours", "kind", "source"), paper_rows(items)),
         *(f"![{name}]({name})" for name in plots),
     ]
     for section in sorted({key.partition("/")[0] for key in items} - {_RECORDED}):
         rows = [row for key, item in sorted(items.items()) for row in _rows(section, key, item)]
         header = ("item", "boltgen, us", "others, us", "ratio", "interval", "verdict")
         blocks += [f"## {section}", _table(header, rows)]
+        if section == "models" and (waits := list(_waiting_rows(items))):
+            blocks += [_WAITING, _table(("item", "what", "seconds", "of"), waits)]
     parts = [item for key, item in items.items() if key.startswith(f"{_RECORDED}/")]
     if parts:
         blocks += [f"## {_RECORDED}", _recorded(parts)]
@@ -179,17 +183,20 @@ def _tuning_rows(item: Mapping[str, Any]) -> Iterable[Sequence[str]]:
         yield name, aim, value, count, kind
 
 
-def _paper_rows(items: Items) -> Iterable[Sequence[str]]:
+def paper_rows(items: Items) -> Iterable[Sequence[str]]:
+    """Each of the paper's figures with ours: item, ratio, Bolt's, ours, kind, source."""
     for figure in FIGURES:
         item = items.get(figure.item, {})
-        if figure.is_share:
-            share = item.get("shares", {}).get(figure.name)
-            ours = None if share is None else f"{100 * share:.0f} %"
+        values = item.get("shares" if figure.is_share else "ratios", {})
+        names = (figure.name, figure.otherwise)
+        name = next((name for name in names if name in values), figure.name)
+        if name not in values:
+            ours, kind = "-", "not measured"
         else:
-            ratio = item.get("ratios", {}).get(figure.name)
-            ours = f"{ratio['ratio']:.2f}x" if ratio else None
-        kind = _kind([item["status"]]) if ours else "not measured"
-        yield figure.item, figure.name, figure.text, ours or "-", kind, figure.source
+            value = values[name]
+            ours = f"{100 * value:.0f} %" if figure.is_share else f"{value['ratio']:.2f}x"
+            kind = _kind([item["status"]])
+        yield figure.item, name, figure.text, ours, kind, figure.source
 
 
 def _rows(section: str, key: str, item: Mapping[str, Any]) -> Iterable[Sequence[str]]:
@@ -215,6 +222,20 @@ def _rows(section: str, key: str, item: Mapping[str, Any]) -> Iterable[Sequence[
         yield name, shown, others, f"{label} {ratio['ratio']:.3f}x", interval, ratio["verdict"]
     for label, share in item.get("shares", {}).items():
         yield name, shown, others, f"{label} {100 * share:.1f} %", "", "share of the time"
+
+
+def _waiting_rows(items: Items) -> Iterable[Sequence[str]]:
+    """What a model's columns took to be made."""
+    for key, item in sorted(items.items()):
+        name = key.partition("/")[2]
+        for column, taken_s in item.get("compile_s", {}).items():
+            yield name, column, f"{taken_s:.0f}", _COMPILED.get(column, "compiling and tuning")
+        if log := item.get("metaschedule"):
+            took = (
+                f"tuning: {log['trials']} candidates on {log['gpu']}, {log['date']}; "
+                f"{log['covered']} of {log['wanted']} kernels have its schedules"
+            )
+            yield name, "tvm_metaschedule", f"{log['tuning_s']:.0f}", took
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -6,7 +6,6 @@ Arrow: slices -> benchmarks/results/<gpu>/<date>/ and benchmarks/recorded/<gpu>/
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from benchmarks.gpu.page import page
 from benchmarks.gpu.plots import draw
 from benchmarks.gpu.predicted import predicted_items
-from benchmarks.gpu.results import ResultsError, read_form, unpacked
+from benchmarks.gpu.results import ResultsError, device_folder, read_form, unpacked
 from boltgen.arch import ARCHES
 from boltgen.errors import BoltgenError
 from boltgen.tune.exchange import write_records
@@ -48,7 +47,7 @@ def make_report(folders: Sequence[Path], benchmarks: Path, arch: str = "sm_90") 
     """
     about, items = merged(folders) if folders else (_predicted_about(arch), {})
     everything = {**predicted_items(ARCHES[about["arch"]]), **items}
-    name = _folder_name(about)
+    name = device_folder(about["gpu"])
     folder = benchmarks / "results" / name / about["date"]
     folder.mkdir(parents=True, exist_ok=True)
     records = _take_records(everything, benchmarks / "recorded" / name, about)
@@ -105,10 +104,6 @@ def _predicted_about(arch: str) -> dict[str, Any]:
         raise ReportError(f"unknown arch {arch!r}; known: {', '.join(ARCHES)}")
     row = ARCHES[arch]
     return {"gpu": row.device, "arch": arch, "virtual": False, "date": "predicted", "method": None}
-
-
-def _folder_name(about: dict[str, Any]) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", about["gpu"].lower()).strip("-")
 
 
 def _take_records(

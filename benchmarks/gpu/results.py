@@ -6,6 +6,7 @@ import base64
 import json
 import lzma
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,11 @@ class Slice:
                 f"{self.path} cannot be written ({error.strerror or error}); what was measured "
                 "before is kept there: free some space, or give another --out"
             ) from error
+
+
+def device_folder(name: str) -> str:
+    """The name of a device's folder in `results` and `recorded`."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def packed(content: bytes) -> str:

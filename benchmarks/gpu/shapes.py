@@ -109,6 +109,11 @@ def models() -> dict[str, ModelShape]:
     return found
 
 
+def small_models() -> dict[str, ModelShape]:
+    """Section models of a quick bundle, in sizes for the virtual GPU."""
+    return {"repvgg_a0-small": image_model("repvgg_a0", 1, 32)}
+
+
 def gemm(m: int, n: int, k: int) -> Gemm:
     """A product with a weight as frameworks store it: (N, K)."""
     return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN)

@@ -25,6 +25,7 @@ from benchmarks.gpu.items import (
     Space,
 )
 from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.tuned_log import TunedLog
 from benchmarks.gpu.wanted_checks import (
     cases_for,
     chain_cases_for,
@@ -69,7 +70,7 @@ class Wanted:
 
     `level` is how much of the plain kernels' space section tune records, None for nothing but the
     `likeliest` configurations. `beyond` are kernels of which only the source is to be there: at
-    most `most_beyond` for a problem.
+    most `most_beyond` for a problem. `logs` are MetaSchedule's, by model.
     """
 
     arch: Arch
@@ -80,6 +81,7 @@ class Wanted:
     specs: dict[str, AnyKernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
     models: dict[str, ModelShape] = field(default_factory=dict)
+    logs: Mapping[str, TunedLog] = field(default_factory=dict)
     beyond: dict[str, KernelSpec] = field(default_factory=dict)
     _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
         default_factory=dict
@@ -369,6 +371,6 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *back_to_back(wanted, {"gemm": chains[0].chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         next(copies(wanted, ((2, 64, 3, 8),))),
-        *models(wanted, {"repvgg_a0-small": shapes.image_model("repvgg_a0", 1, 32)}),
+        *models(wanted, shapes.small_models()),
         *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=Epilogue())]}),
     )

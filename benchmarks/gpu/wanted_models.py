@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Names of a model's libraries, beside those of kernels.
 MODEL_OURS, MODEL_ALONE = "model_{name}", "model_{name}_tvm_alone"
+MODEL_TUNED = "model_{name}_tvm_metaschedule"
 # Of a task's kernels with its epilogue, those that are in the bundle. The tuner's round two wants
 # those that led its round one: it finds as many of them as the analytical model is right about.
 _LIKELIEST_FUSED = 2
@@ -36,6 +37,7 @@ def models(wanted: Wanted, shapes: Mapping[str, ModelShape]) -> Iterator[Item]:
             input_shape=shape.input_shape,
             ours=MODEL_OURS.format(name=name),
             alone=MODEL_ALONE.format(name=name),
+            tuned=MODEL_TUNED.format(name=name) if name in wanted.logs else None,
             recipe=RECIPE.format(arch=wanted.arch.name, name=name),
         )
 

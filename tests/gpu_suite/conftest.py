@@ -9,15 +9,40 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu.bundle import pack
+from benchmarks.gpu.shapes import small_models
 from boltgen.arch import arch_named
 from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.runtime.device import DeviceKind
 from boltgen.settings import settings_from
 from boltgen.space.library import Level
 
+# A log of the bundle's one model: a candidate, drawn at random, of each of its kernels.
+TUNED_MODEL, TUNED_KERNELS = "repvgg_a0-small", 12
+
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `benchmarks/recorded` is: a log of MetaSchedule's, tuned on the virtual GPU."""
+    from benchmarks.gpu.metaschedule import record
+    from benchmarks.gpu.metaschedule_tune import Effort, Search
+
+    folder = tmp_path_factory.mktemp("recorded")
+    record(
+        TUNED_MODEL,
+        small_models()[TUNED_MODEL],
+        arch_named("sm_80"),
+        Effort(trials=TUNED_KERNELS, minutes=60, per_round=1, search=Search.RANDOM),
+        device=DeviceKind.VGPU,
+        recorded=folder,
+        settings=settings_from(),
+        reporter=Silent(),
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
     folder = tmp_path_factory.mktemp("bundle") / "gpu-bundle"
     settings = settings_from()
     pack(
@@ -28,6 +53,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings=settings,
         jobs=settings.jobs,
         reporter=Silent(),
+        recorded=recorded,
     )
     return folder
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, Space, key_of, read_items
 from benchmarks.gpu.report import ReportError, make_report
 from benchmarks.gpu.torch_epilogue import evaluated
+from benchmarks.gpu.tuned_log import find_logs
 from boltgen.cli import app
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
@@ -26,7 +28,7 @@ from boltgen.tune.exchange import read_records
 from boltgen.tune.outcome import Timing
 from boltgen.tune.recorded import RecordedBench
 from tests.cases import EPILOGUES
-from tests.gpu_suite.conftest import run_suite
+from tests.gpu_suite.conftest import TUNED_KERNELS, TUNED_MODEL, run_suite
 
 
 def results(out: Path) -> dict[str, dict]:
@@ -134,9 +136,21 @@ def test_a_models_output_is_that_of_fp32(slices: Path):
     for key, item in results(slices).items():
         if key.startswith("models/") and "errors" in item:
             assert 0.0 < item["errors"]["boltgen"] < item["error_bound"] / 2
-            assert item["columns"].keys() == {"boltgen", "boltgen_launched", "tvm"}
+            columns = {"boltgen", "boltgen_launched", "tvm", "tvm_metaschedule"}
+            assert item["columns"].keys() == columns
             assert item["ratios"]["tvm"]["verdict"] == "faster"
-            assert item["vendor_errors"]["tvm_metaschedule"] == "no tuned log is recorded"
+
+
+def test_a_model_is_measured_with_a_logs_schedules(slices: Path, recorded: Path):
+    item = results(slices)[f"models/{TUNED_MODEL}"]
+    (log,) = find_logs(recorded, "sm_80", virtual=True).values()
+    covered = {"covered": TUNED_KERNELS, "wanted": TUNED_KERNELS}
+    assert item["metaschedule"] == {**asdict(log.about), **covered}
+    assert item["vendor_errors"] == {}
+    assert item["ratios"]["tvm_metaschedule"]["verdict"] == "faster"  # than what chance found
+    # TVM sums in FP16, each of K summands to half an ulp of 2^-11: like sqrt(K) in the mean, and as
+    # the root of 23 layers. K is at most 9 * 192.
+    assert 0.0 < item["errors"]["tvm_metaschedule"] < 2.0**-11 * (9 * 192 * 23) ** 0.5
 
 
 def test_the_tuner_runs_with_the_bundles_kernels_alone(slices: Path):
@@ -177,6 +191,8 @@ def test_a_report_of_slices_has_tables_plots_and_records(slices: Path, tmp_path:
     assert "times are the virtual GPU's, modelled, not measured" in page
     assert "| b2b/conv-56-64-64-s1 | unfused | 2.02x |" in page
     assert "| padding/32x20x26-46-32-3x3 | move | 18 % |" in page
+    assert f"tuning: {TUNED_KERNELS} candidates on vgpu sm_80 (A100), " in page
+    assert f"; {TUNED_KERNELS} of {TUNED_KERNELS} kernels have its schedules |" in page
     assert "1 configurations were tried in 1 parts: 0 failed; 0 more did not compile." in page
     row = "| gemm/1280x768x768 | ansor | 1.90x to 9.50x | - | not measured | figure 8a, all |"
     assert row in page
