@@ -20,7 +20,7 @@ from benchmarks.gpu.results import ResultsError
 from benchmarks.gpu.timing import Turns, time_in_turn
 from benchmarks.gpu.tvm_runtime import TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Vendor
-from boltgen.measure.native import Plan, Profiler
+from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Prepared, Workplace, answer
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
@@ -113,6 +113,10 @@ class Launched:
         """Free the events and the graph, and what `enqueue` holds: memory of the device, too."""
         self._plan.close()
         self._entry = None
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:1000]
 
 
 def _launch_once(profiler: Profiler, address: int, indices: Sequence[ctypes.c_int64]) -> None:
@@ -260,14 +264,24 @@ class Rig:
 
     def beside(self, capturing: Capturing) -> tuple[dict[str, Launched], dict[str, str]]:
         """What the vendor's columns are sampled from, and why some have none."""
-        samplers, errors = {}, {}
+        samplers: dict[str, Launched] = {}
+        errors: dict[str, str] = {}
         for name, capture in capturing.items():
             try:
                 replay = capture()
             except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
-                errors[name] = f"{type(error).__name__}: {error}"[:1000]
+                errors[name] = _shown(error)
             else:
                 samplers[name] = self.replayed(replay.replay, replay.launches)
+        for name, sampler in list(samplers.items()):
+            # After a capture that failed, PyTorch of 2024 replays no earlier graph.
+            try:
+                sampler.sample_us(1)
+            except CudaError:
+                raise
+            except Exception as error:
+                errors[name] = _shown(error)
+                samplers.pop(name).close()
         return samplers, errors
 
     def launch_count(self, once_us: float, sets: int) -> int:

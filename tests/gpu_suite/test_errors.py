@@ -235,11 +235,32 @@ def test_a_column_of_the_vendors_that_fails_leaves_the_others():
     def fails() -> Replay:
         raise RuntimeError("no compiler")
 
-    rig = SimpleNamespace(replayed=lambda replay, launches: (replay, launches))
-    capturing = {"eager": lambda: Replay(print, 3), "compiled": fails}
-    samplers, errors = Rig.beside(rig, capturing)
-    assert samplers == {"eager": (print, 3)}
-    assert errors == {"compiled": "RuntimeError: no compiler"}
+    class Replayed:
+        def __init__(self, replay, launches: int) -> None:
+            self.replay, self.launches = replay, launches
+
+        def sample_us(self, samples: int) -> list[float]:
+            self.replay()
+            return [1.0] * samples
+
+        def close(self) -> None:
+            closed.append(self.replay)
+
+    def refuses() -> None:
+        raise RuntimeError("no replays")
+
+    closed: list[object] = []
+    capturing = {
+        "eager": lambda: Replay(print, 3),
+        "compiled": fails,
+        "spoilt": lambda: Replay(refuses, 1),
+    }
+    samplers, errors = Rig.beside(SimpleNamespace(replayed=Replayed), capturing)
+    assert {name: (one.replay, one.launches) for name, one in samplers.items()} == {
+        "eager": (print, 3)
+    }
+    assert errors == {"compiled": "RuntimeError: no compiler", "spoilt": "RuntimeError: no replays"}
+    assert closed == [refuses]
 
 
 def test_what_a_new_user_tries_is_answered(bundle: Path, tmp_path: Path):
