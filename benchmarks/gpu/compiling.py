@@ -5,6 +5,7 @@ Arrow: a bundle's sources -> shared libraries beside the results, which later ru
 
 from __future__ import annotations
 
+import ctypes
 import lzma
 import os
 import re
@@ -27,6 +28,8 @@ SHARE = 0.25
 # The runtime that the bundle has, and what nvcc's host code expects.
 _RELEASE, _RUNTIME = 13, "libcudart.so.13"
 _LONGEST_ERROR = 1000
+# Whether nvcc finds a compiler for the host that it likes, and its output a runtime.
+_PROBE = '__global__ void kernel() {}\nextern "C" void probe() { kernel<<<1, 1>>>(); }\n'
 
 
 class NoCompilerError(Exception):
@@ -46,7 +49,11 @@ def find_nvcc() -> Path:
     found = shutil.which("nvcc")
     if found is None:
         raise NoCompilerError("no nvcc on PATH")
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        command = [found, "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise NoCompilerError(f"{found} cannot be started ({error.strerror})") from error
     release = re.search(r"release (\d+)\.(\d+)", said)
     if release is None or int(release[1]) != _RELEASE:
         shown = release[0] if release else "of no known release"
@@ -71,6 +78,29 @@ class SourceCompiler:
     def library(self, source: str) -> Path:
         """Where the kernels of a source are when they are compiled."""
         return self.folder / (Path(source).name.removesuffix(SOURCE) + ".so")
+
+    def try_out(self) -> None:
+        """Compile a kernel that does nothing, and load it.
+
+        Raises:
+            NoCompilerError: that fails; so would all others, which are not to count as tried.
+        """
+        text, library = self.folder / "probe.cu", self.folder / "probe.so"
+        log = text.with_suffix(".log")
+        if not library.is_file():
+            text.write_text(_PROBE)
+            command = self._command(text.name, "probe.tmp", self.folder)
+            environment = dict(os.environ)
+            if Children().run(command, folder=self.folder, environment=environment, log=log):
+                said = log.read_text(errors="replace").strip()[-_LONGEST_ERROR:]
+                raise NoCompilerError(f"{self.nvcc} compiles nothing here ({said})")
+            (self.folder / "probe.tmp").replace(library)
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            raise NoCompilerError(
+                f"what {self.nvcc} compiles cannot be loaded ({error})"
+            ) from error
 
     def compile(self, sources: Iterable[str]) -> None:
         """Compile what is missing of `sources` on all cores.
@@ -120,14 +150,17 @@ class SourceCompiler:
         output = self.library(source)
         text, staged = output.with_suffix(".cu"), output.with_suffix(".tmp")
         text.write_bytes(lzma.decompress((self.bundle / source).read_bytes()))
-        command = (
-            *(str(self.nvcc), "-shared", *device_flags(self.arch, DeviceCode.SASS_AND_PTX)),
-            *("-cudart=none", "-Xcompiler=-fPIC", f"-I{headers}", text.name, "-o", staged.name),
-            *("-Xlinker=--no-as-needed", f"-L{self.bundle}", f"-l:{_RUNTIME}"),
-        )
+        command = self._command(text.name, staged.name, headers)
         log = output.with_suffix(".log")
         status = children.run(command, folder=self.folder, environment=dict(os.environ), log=log)
         if status == 0:
             staged.replace(output)
         elif not children.stopped:
             self.errors[source] = log.read_text(errors="replace")[-_LONGEST_ERROR:]
+
+    def _command(self, text: str, output: str, headers: Path) -> tuple[str, ...]:
+        return (
+            *(str(self.nvcc), "-shared", *device_flags(self.arch, DeviceCode.SASS_AND_PTX)),
+            *("-cudart=none", "-Xcompiler=-fPIC", f"-I{headers}", text, "-o", output),
+            *("-Xlinker=--no-as-needed", f"-L{self.bundle}", f"-l:{_RUNTIME}"),
+        )

@@ -224,20 +224,21 @@ def _compiler(options: argparse.Namespace, arch: str, headers: str) -> SourceCom
 
     Its folder has the digest of `headers` in its name: another bundle's kernels are others.
     """
+    folder = options.out.resolve() / f"kernels-{arch}-{headers[:12]}"
     try:
-        nvcc = find_nvcc()
+        compiler = SourceCompiler(
+            bundle=options.bundle,
+            nvcc=find_nvcc(),
+            arch=arch,
+            folder=folder,
+            left_s=SHARE * options.seconds,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        compiler.try_out()
     except NoCompilerError as error:
         print(f"{error}: kernels that the bundle has no machine code of are left out", flush=True)
         return None
-    folder = options.out.resolve() / f"kernels-{arch}-{headers[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return SourceCompiler(
-        bundle=options.bundle,
-        nvcc=nvcc,
-        arch=arch,
-        folder=folder,
-        left_s=SHARE * options.seconds,
-    )
+    return compiler
 
 
 def _needs_compiler(item: Item) -> bool:

@@ -113,3 +113,25 @@ def test_a_source_that_does_not_compile_is_told_and_not_tried_again(tmp_path: Pa
     made.compile(SOURCES)
     assert made.errors == dict.fromkeys(SOURCES, "error: no\n")
     assert (tmp_path / "started").read_text().count("started") == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'nvcc fatal: no host compiler'; exit 1", r"nothing here \(nvcc fatal: no host comp"),
+        (_WRITES, r"cannot be loaded \(.*probe\.so"),
+    ],
+)
+def test_an_nvcc_that_is_of_no_use_is_told_before_anything_counts_as_tried(
+    tmp_path: Path, script: str, message: str
+):
+    with pytest.raises(NoCompilerError, match=message):
+        compiler(tmp_path, script, left_s=60.0).try_out()
+
+
+def test_an_nvcc_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    nvcc = fake_nvcc(tmp_path, "")
+    nvcc.write_bytes(b"no program")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoCompilerError, match=r"nvcc cannot be started \(Exec format error\)"):
+        find_nvcc()
