@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import importlib.util
+import os
 import sys
 import tempfile
 from datetime import datetime, timezone
@@ -43,9 +44,12 @@ def record(
     device: DeviceKind,
     recorded: Path,
     settings: Settings,
+    cache: Cache,
     reporter: Reporter,
 ) -> TunedLog:
     """Tune a model on a device, and keep what was found in a folder of `recorded`.
+
+    Compiled candidates go to `cache`.
 
     Raises:
         LogError: there is no such device, or a package is missing, or nothing runs.
@@ -58,7 +62,7 @@ def record(
         if facts.arch != arch.name:
             raise LogError(f"{facts.name} is {facts.arch}, not {arch.name}: give that --arch")
         provide_cuda_runtime(settings)
-        tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+        tools = find_toolchain(settings)
         with tempfile.TemporaryDirectory() as folder:
             tuned = tune(
                 shape,
@@ -87,12 +91,19 @@ def record(
                 kernels=tuned.kernels,
                 tuned=tuned.tuned,
                 date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-                by=getpass.getuser(),
+                by=_user(),
                 commit=commit(),
             )
             return write_log(recorded, about, Path(folder))
     finally:
         process.close()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())
 
 
 def _check_packages(search: Search) -> None:
@@ -146,16 +157,19 @@ def main() -> int:
     )
     try:
         for name in options.model:
-            log = record(
-                name,
-                known[name],
-                arch_named(options.arch),
-                effort,
-                device=options.device,
-                recorded=options.out,
-                settings=settings,
-                reporter=reporter_for(),
-            )
+            # Thousands of candidates, of which nobody asks again.
+            with tempfile.TemporaryDirectory() as folder:
+                log = record(
+                    name,
+                    known[name],
+                    arch_named(options.arch),
+                    effort,
+                    device=options.device,
+                    recorded=options.out,
+                    settings=settings,
+                    cache=Cache(Path(folder)),
+                    reporter=reporter_for(),
+                )
             about = log.about
             print(
                 f"{name}: {about.tuned} of {about.kernels} kernels have a schedule, of "

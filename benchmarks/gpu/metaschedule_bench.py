@@ -23,7 +23,10 @@ from boltgen.runtime.link import export_library
 
 
 class Deadline:
-    """When tuning is to end, by `time.monotonic`; `has_ended_it` says that it has."""
+    """When tuning is to end, by `time.monotonic`; `has_ended_it` says that it has.
+
+    It is looked at before candidates are compiled, of which the search may take minutes to think.
+    """
 
     def __init__(self, at_s: float) -> None:
         self._at_s = at_s

@@ -232,7 +232,8 @@ def _waiting_rows(items: Items) -> Iterable[Sequence[str]]:
             yield name, column, f"{taken_s:.0f}", _COMPILED.get(column, "compiling and tuning")
         if log := item.get("metaschedule"):
             took = (
-                f"tuning: {log['trials']} candidates on {log['gpu']}, {log['date']}; "
+                f"tuning, {log['search']}: {log['trials']} candidates on {log['gpu']}, "
+                f"{log['date']}; "
                 f"{log['covered']} of {log['wanted']} kernels have its schedules"
             )
             yield name, "tvm_metaschedule", f"{log['tuning_s']:.0f}", took

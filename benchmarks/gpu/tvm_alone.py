@@ -86,8 +86,8 @@ def build_tuned(
         CompileError: nvcc refuses what TVM generated.
     """
     load_intrinsics()
-    found: list[Coverage] = []
     target = cuda_target(arch)
+    before = fused(module, target)
     with tempfile.TemporaryDirectory() as name:
         log.unpack(Path(name))
         try:
@@ -96,15 +96,18 @@ def build_tuned(
             raise log.unusable(
                 f"TVM {tvm.__version__} cannot read what TVM {log.about.tvm} wrote ({error})"
             ) from error
-        pipeline = _tuned_pipeline(target, database, found)
-        executable, _ = build_library(module, arch, tools, cache, pipeline)
-    (coverage,) = found
+        with target, database:
+            after = relax.transform.MetaScheduleApplyDatabase()(before)
+    wanted = _unscheduled(before)
+    coverage = Coverage(covered=wanted - _unscheduled(after), wanted=wanted)
     if not coverage.covered:
         raise log.unusable(
-            f"TVM {tvm.__version__} makes {coverage.wanted} kernels of the model, and not one is "
-            f"among the {log.about.tuned} that TVM {log.about.tvm} made and tuned"
+            f"TVM {tvm.__version__} makes {wanted} kernels of the model, and not one is among the "
+            f"{log.about.tuned} that TVM {log.about.tvm} made and tuned"
         )
-    return executable, coverage
+    *_, schedule = cuda.legalize_passes(target)
+    rest = (schedule, *cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
+    return build_library(after, arch, tools, cache, tvm.transform.Sequential(rest))[0], coverage
 
 
 def fused(module: tvm.IRModule, target: Target) -> tvm.IRModule:
@@ -112,24 +115,6 @@ def fused(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     *legalise, _ = cuda.legalize_passes(target)
     with target:
         return tvm.transform.Sequential([*cuda.library_dispatch_passes(target), *legalise])(module)
-
-
-def _tuned_pipeline(
-    target: Target, database: JSONDatabase, found: list[Coverage]
-) -> tvm.transform.Pass:
-    """TVM's pipeline, with a log's schedules before its own; what they cover goes to `found`."""
-    *_, schedule = cuda.legalize_passes(target)
-    rest = (schedule, *cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
-
-    def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        before = fused(module, target)
-        with target, database:
-            after = relax.transform.MetaScheduleApplyDatabase()(before)
-            wanting, left = _unscheduled(before), _unscheduled(after)
-            found.append(Coverage(covered=wanting - left, wanted=wanting))
-            return tvm.transform.Sequential(rest)(after)
-
-    return tvm.transform.module_pass(run, opt_level=0, name="benchmarks.tuned_pipeline")
 
 
 def _unscheduled(module: tvm.IRModule) -> int:

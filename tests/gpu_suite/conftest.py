@@ -11,6 +11,7 @@ import pytest
 from benchmarks.gpu.bundle import pack
 from benchmarks.gpu.shapes import small_models
 from boltgen.arch import arch_named
+from boltgen.build.cache import Cache
 from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.runtime.device import DeviceKind
@@ -36,6 +37,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         device=DeviceKind.VGPU,
         recorded=folder,
         settings=settings_from(),
+        cache=Cache(settings_from().cache_dir),
         reporter=Silent(),
     )
     return folder

@@ -45,6 +45,7 @@ def recording(folder: Path, effort: Effort = RANDOM, arch: str = "sm_80") -> Tun
         device=DeviceKind.VGPU,
         recorded=folder,
         settings=settings_from(),
+        cache=Cache(settings_from().cache_dir),
         reporter=Silent(),
     )
 

@@ -191,7 +191,7 @@ def test_a_report_of_slices_has_tables_plots_and_records(slices: Path, tmp_path:
     assert "times are the virtual GPU's, modelled, not measured" in page
     assert "| b2b/conv-56-64-64-s1 | unfused | 2.02x |" in page
     assert "| padding/32x20x26-46-32-3x3 | move | 18 % |" in page
-    assert f"tuning: {TUNED_KERNELS} candidates on vgpu sm_80 (A100), " in page
+    assert f"tuning, random: {TUNED_KERNELS} candidates on vgpu sm_80 (A100), " in page
     assert f"; {TUNED_KERNELS} of {TUNED_KERNELS} kernels have its schedules |" in page
     assert "1 configurations were tried in 1 parts: 0 failed; 0 more did not compile." in page
     row = "| gemm/1280x768x768 | ansor | 1.90x to 9.50x | - | not measured | figure 8a, all |"
