@@ -66,7 +66,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.uniform(-1, 1, (n, n)).astype(np.float16) for _ in range(2))
     d = np.full((n, n), np.nan, np.float16)
-    args = GemmArgs(m=n, n=n, k=n, batch=1, lda=n, ldb=n, ldd=n, split_k=1)
+    args = GemmArgs(m=n, n=n, k=n, batch=1, lda=n, ldb=n, ldd=n, split_k=1, swizzle=1)
     args.a, args.b, args.d = cuda.upload(a), cuda.upload(b), cuda.upload(d)
     with tempfile.TemporaryDirectory() as folder:
         library = build_kernel(kernel, Path(folder))

@@ -254,12 +254,14 @@ def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
     region = launch.region
     if isinstance(launch, AdapterLaunch):
         problem, epilogue = describe(launch.region.problem), launch.region.epilogue.describe()
-        runs_as, split_k = describe(launch.problem), launch.split_k
+        runs_as = describe(launch.problem)
+        swizzle, split_k = launch.swizzle, launch.split_k
     else:
         layers = launch.region.chain.layers
         problem = "; ".join(describe(layer.problem) for layer in layers)
         epilogue = "; ".join(layer.epilogue.describe() for layer in layers)
-        runs_as, split_k = describe_chain(launch.chain), 1
+        runs_as = describe_chain(launch.chain)
+        swizzle = split_k = 1
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
@@ -269,6 +271,7 @@ def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
         kernel=plan.kernel_of(launch).symbol,
         config=str(decision.config),
         split_k=split_k,
+        swizzle=swizzle,
         why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; "
         f"{_bound(decision, plan.arch)}",
         moves=tuple(launch.memory.describe()),

@@ -204,6 +204,7 @@ def _launch(region: Region, decision: Decision, arch: str) -> AdapterLaunch:
         region=region,
         problem=decision.problem,
         spec=kernel_spec(decision.problem, region.epilogue, decision.config, arch),
+        swizzle=decision.config.swizzle,
         split_k=decision.config.split_k,
     )
 

@@ -24,12 +24,14 @@ F16, F32 = DType.F16, DType.F32
 class KernelCase:
     """A kernel and a problem that it must compute.
 
-    `batched_operands` tells whether the epilogue's operands differ between products of a batch.
+    `swizzle` and `split_k` are those of the launch; `batched_operands` tells whether the epilogue's
+    operands differ between products of a batch.
     """
 
     name: str
     spec: KernelSpec
     problem: Problem
+    swizzle: int = 1
     split_k: int = 1
     batched_operands: bool = False
 
@@ -277,6 +279,7 @@ def make_case(
         name=f"{config}-{operation}-{epilogue}-a{align_in}{align_out}-{dtypes}",
         spec=spec,
         problem=problem,
+        swizzle=tiles.swizzle,
         batched_operands=operation == "batched" and align_out >= 4,
     )
 
@@ -292,7 +295,7 @@ def covering_cases() -> list[KernelCase]:
 def _case(name: str, problem: Problem, config: str, epilogue: str, **changes: Any) -> KernelCase:
     arch, tiles = CONFIGS[config]
     spec = kernel_spec(problem, EPILOGUES[epilogue], tiles, arch)
-    return KernelCase(name=name, spec=spec, problem=problem, **changes)
+    return KernelCase(name=name, spec=spec, problem=problem, swizzle=tiles.swizzle, **changes)
 
 
 def split_k_cases() -> list[KernelCase]:

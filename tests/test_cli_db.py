@@ -52,7 +52,7 @@ def test_stats() -> None:
 def test_query() -> None:
     text = db("query")
     assert text.count("gemm 512x512x512") == 4
-    assert "128x128x32_64x64_s4_z1" in text
+    assert "128x128x32_64x64_s4" in text
     assert "15.00" in text
     assert "launch" in text
     assert "2026-01-31 12:00" in text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
 from boltgen.ir.chain import ChainLayer, separate
@@ -23,6 +25,8 @@ from boltgen.pipeline import (
     plan_regions,
 )
 from boltgen.settings import settings_from
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.tune.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 
 
@@ -69,6 +73,30 @@ def test_a_plan_has_a_launch_per_region_and_a_source_per_distinct_kernel() -> No
     for launch in plan.launches:
         assert plan.kernel_of(launch).symbol in plan.adapter
         assert launch.region.symbol in plan.adapter
+
+
+class LikesSwizzles:
+    """Costs by which products of 1,024 columns are visited four tiles at a time, others one."""
+
+    measurements = ()
+
+    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+        assert isinstance(problem, Gemm)
+        liked = 4 if problem.n == 1024 else 1
+        configs = enumerate_configs(problem, arch_named("sm_80"))
+        return Costs(
+            by_config={c: 10.0 + abs(c.swizzle - liked) + c.split_k for c in configs},
+            origin="made up",
+        )
+
+
+def test_a_swizzle_is_an_argument_of_the_call_and_no_kernel_of_its_own() -> None:
+    regions = [region(n, Gemm(m=2048, n=n, k=256)) for n in (1024, 512)]
+    plan = plan_regions(regions, "sm_80", costs=LikesSwizzles())
+    assert [decision.config.swizzle for decision in plan.decisions] == [4, 1]
+    assert [launch.swizzle for launch in plan.launches] == [4, 1]
+    assert len(plan.kernels) == 1
+    assert re.findall(r"args\.swizzle = (\d);", plan.adapter) == ["4", "1"]
 
 
 def test_a_plan_is_deterministic() -> None:

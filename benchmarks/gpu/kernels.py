@@ -13,26 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.gpu.swizzles import render_swizzled, with_swizzle
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import (
-    CompileFailure,
-    DeviceCode,
-    TranslationUnit,
-    device_flags,
-    kernel_unit,
-)
+from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_unit
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.codegen.move import MoveSource
 from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import KernelSpec
-from boltgen.space.knobs import SWIZZLES
 from boltgen.tune.select import SAME_CONFIG
 
 # As many as keep sixteen cores busy, where parsing CUTLASS is still shared.
@@ -65,40 +57,34 @@ def compile_kernels(
     return found | more, (*failed, *failed_too)
 
 
-def plain_units(
-    specs: Iterable[KernelSpec], tools: Toolchain
-) -> list[tuple[TranslationUnit, list[KernelSpec]]]:
-    """Units of kernels without an epilogue, with the kernels of each, in all their swizzles.
-
-    Units are of kernels that differ in nothing but their tiles, so that more kernels of another
-    alignment or layout leave them as they are.
-    """
+def _alike(specs: Iterable[KernelSpec]) -> Iterable[list[KernelSpec]]:
+    """Kernels that differ in nothing but their tiles, together."""
     groups: dict[KernelSpec, list[KernelSpec]] = defaultdict(list)
-    for spec in dict.fromkeys(with_swizzle(spec, 1) for spec in specs):
+    for spec in specs:
         groups[replace(spec, config=SAME_CONFIG)].append(spec)
-    return [
-        (replace(unit_of(part, tools), text=render_swizzled(part)), part)
-        for group in groups.values()
-        for part in chunks(sorted(group, key=lambda spec: spec.config))
-    ]
+    return groups.values()
 
 
 def _compile_plain(
     specs: Iterable[KernelSpec], tools: Toolchain, cache: Cache, *, jobs: int, reporter: Reporter
 ) -> tuple[dict[str, Path], list[CompileFailure]]:
+    """Units are of kernels that are alike, so that more kernels of another alignment or layout
+    leave them as they are.
+    """
     found: dict[str, Path] = {}
     failures = []
-    parts = plain_units(specs, tools)
-    outcomes = compile_all(
-        [unit for unit, _ in parts], cache, jobs=jobs, reporter=reporter, title="plain kernels"
-    )
-    for outcome, (_, part) in zip(outcomes, parts, strict=True):
+    parts = [
+        part
+        for group in _alike(specs)
+        for part in chunks(sorted(group, key=lambda spec: spec.config))
+    ]
+    units = [unit_of(part, tools) for part in parts]
+    outcomes = compile_all(units, cache, jobs=jobs, reporter=reporter, title="plain kernels")
+    for outcome, part in zip(outcomes, parts, strict=True):
         if isinstance(outcome, CompileFailure):
             failures.append(outcome)
-            continue
-        for spec in part:
-            for swizzle in SWIZZLES:
-                found[kernel_symbol(with_swizzle(spec, swizzle))] = outcome.path
+        else:
+            found |= {kernel_symbol(spec): outcome.path for spec in part}
     return found, failures
 
 
@@ -125,12 +111,9 @@ def _compile_others(
 
 def beyond_sources(specs: Iterable[KernelSpec]) -> list[tuple[str, list[str]]]:
     """Texts that are compiled on the GPU's machine, each with the symbols of its kernels."""
-    groups = defaultdict(list)
-    for spec in specs:
-        groups[replace(spec, config=SAME_CONFIG)].append(spec)
     return [
         (render_library(part), [kernel_symbol(spec) for spec in part])
-        for group in groups.values()
+        for group in _alike(specs)
         for part in chunks(group, _PER_SOURCE)
     ]
 

@@ -315,10 +315,4 @@ class Rig:
 
     def _request(self, product: Product, choice: Choice) -> Request:
         trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
-        return Request(
-            library=self.library(choice.kernel),
-            symbol=choice.kernel,
-            problem=product.problem,
-            epilogue=product.epilogue,
-            split_k=trial.split_k,
-        )
+        return Request.of(trial, self.library(choice.kernel), choice.kernel)

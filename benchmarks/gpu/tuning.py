@@ -65,14 +65,7 @@ class PackedBench:
         if self.rig.kernels.get(symbol, SOURCE).endswith(SOURCE):
             self.missing += 1
             return _MISSING
-        request = Request(
-            library=self.rig.library(symbol),
-            symbol=symbol,
-            problem=trial.problem,
-            epilogue=trial.epilogue,
-            split_k=trial.split_k,
-        )
-        told = answer(self.place, request)
+        told = answer(self.place, Request.of(trial, self.rig.library(symbol), symbol))
         if told.fatal and isinstance(told.outcome, Failure):
             raise FatalError(f"{symbol}: {told.outcome.reason}")
         return told.outcome

@@ -104,7 +104,7 @@ class Wanted:
         times = self._considered(runs, Epilogue())
         if self.level is not Level.FULL:
             kernels = level_configs(kernel_traits(runs), self.arch, self.level)
-            times = {c: us for c, us in times.items() if _kernel_config(c) in kernels}
+            times = {c: us for c, us in times.items() if c.kernel in kernels}
         return self._product(runs, Epilogue(), times)
 
     def space_beyond(self, problem: Problem) -> Product | None:
@@ -222,11 +222,6 @@ def _predicted(
     """What the model predicts for each, in microseconds; the likeliest first."""
     times = {config: predict(problem, epilogue, config, arch).time_us for config in configs}
     return dict(sorted(times.items(), key=lambda one: (one[1], one[0])))
-
-
-def _kernel_config(config: Cutlass2Config) -> Cutlass2Config:
-    """Of the kernel that serves all swizzles and splits of it."""
-    return replace(config, swizzle=1, split_k=1)
 
 
 def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:

@@ -34,7 +34,7 @@ def checks(wanted: Wanted, cases: Iterable[KernelCase]) -> Iterator[Item]:
     """Section check: kernels of the test suite, for `wanted.arch`."""
     for case in cases:
         spec = replace(case.spec, arch=wanted.arch.name)
-        config = replace(spec.config, split_k=case.split_k)
+        config = replace(spec.config, swizzle=case.swizzle, split_k=case.split_k)
         choice = Choice(config=config, kernel=wanted.want(spec), predicted_us=0.0)
         product = Product(problem=case.problem, epilogue=spec.epilogue, choices=(choice,))
         yield Check(section="check", name=case.name, product=product)
@@ -89,7 +89,7 @@ def sanitized(found: Sequence[Item]) -> Iterator[Item]:
 def cases_for(arch: Arch) -> list[KernelCase]:
     """The test suite's kernels that run on `arch`, each once with each problem."""
     unique = {
-        (replace(case.spec, arch=arch.name), case.problem, case.split_k): case
+        (replace(case.spec, arch=arch.name), case.problem, case.swizzle, case.split_k): case
         for case in all_cases()
         if _runs_on(case.spec, arch)
     }

@@ -55,6 +55,7 @@ class AdapterLaunch:
     region: Region
     problem: Problem
     spec: KernelSpec
+    swizzle: int = 1
     split_k: int = 1
 
     def __post_init__(self) -> None:
@@ -115,6 +116,7 @@ class AdapterLaunch:
         yield from _sizes(self.problem)
         yield from _tensors(self)
         yield "split_k", str(self.split_k)
+        yield "swizzle", str(self.swizzle)
 
 
 AnyAdapterLaunch: TypeAlias = AdapterLaunch | ChainAdapterLaunch

@@ -126,7 +126,7 @@ def describe_kernel(spec: AnyKernelSpec) -> dict[str, str]:
         "Alignment": f"A {spec.alignment_a}, B {spec.alignment_b}, D {spec.alignment_d} elements",
         "Config": (
             f"threadblock {tile.threadblock}, warp {tile.warp}, instruction {tile.instruction}, "
-            f"{tile.stages} stages, swizzle {tile.swizzle}{iterator}"
+            f"{tile.stages} stages{iterator}"
         ),
         "Arch": spec.arch,
     }
@@ -176,7 +176,6 @@ def _gemm_view(spec: KernelSpec) -> GemmView:
         warp=cpp_names.gemm_shape(spec.config.warp),
         instruction=cpp_names.gemm_shape(spec.config.instruction),
         stages=spec.config.stages,
-        swizzle=spec.config.swizzle,
         arch_tag=cpp_names.arch_tag(spec.arch),
     )
 
@@ -199,7 +198,6 @@ def _conv2d_view(spec: KernelSpec) -> Conv2dView:
         warp=cpp_names.gemm_shape(spec.config.warp),
         instruction=cpp_names.gemm_shape(spec.config.instruction),
         stages=spec.config.stages,
-        swizzle=spec.config.swizzle,
         arch_tag=cpp_names.arch_tag(spec.arch),
         iterator_algorithm=cpp_names.ITERATOR_ALGORITHM[spec.conv_iterator],
         mainloop=cpp_names.MAINLOOP[spec.conv_iterator],

@@ -42,7 +42,6 @@ class GemmView:
     warp: str
     instruction: str
     stages: int
-    swizzle: int
     arch_tag: str
 
 
@@ -65,7 +64,6 @@ class Conv2dView:
     warp: str
     instruction: str
     stages: int
-    swizzle: int
     arch_tag: str
     iterator_algorithm: str
     mainloop: str

@@ -25,6 +25,7 @@ class Operand(ctypes.Structure):
 _TAIL = (
     ("operands", Operand * MAX_OPERANDS),
     ("split_k", ctypes.c_int32),
+    ("swizzle", ctypes.c_int32),
     ("workspace", ctypes.c_void_p),
     ("workspace_bytes", ctypes.c_size_t),
     ("stream", ctypes.c_void_p),
@@ -78,7 +79,7 @@ def packed_arguments(
 ) -> Args:
     """The arguments of a launch whose tensors lie without gaps at these device addresses.
 
-    `more` are further fields: split_k, workspace, workspace_bytes, stream.
+    `more` are further fields: split_k, swizzle, workspace, workspace_bytes, stream.
     """
     args: Args
     match problem:

@@ -97,13 +97,7 @@ class WorkerBench:
     def _measure(self, trial: Trial, kernel: Made) -> Outcome:
         if isinstance(kernel, Failure):
             return kernel
-        request = Request(
-            library=str(kernel),
-            symbol=kernel_symbol(trial.spec(self.arch)),
-            problem=trial.problem,
-            epilogue=trial.epilogue,
-            split_k=trial.split_k,
-        )
+        request = Request.of(trial, str(kernel), kernel_symbol(trial.spec(self.arch)))
         return self.worker.measure(request, self.timeout_s + trial.problem.flops / self.flops_per_s)
 
 

@@ -154,14 +154,21 @@ class Operands:
             self.close()
             raise
 
-    def arguments(self, one: TensorSet, *, stream: int, split_k: int) -> AnyArgs:
+    def arguments(self, one: TensorSet, *, stream: int, swizzle: int, split_k: int) -> AnyArgs:
         """The arguments of a launch on one of the `sets`."""
         if isinstance(self.problem, (GemmChain, Conv2dChain)):
             layers = [(layer.b, layer.operands) for layer in one.layers]
             return packed_chain_arguments(self.problem, one.a, one.d, layers, stream=stream)
         (layer,) = one.layers
         return packed_arguments(
-            self.problem, one.a, layer.b, one.d, layer.operands, split_k=split_k, stream=stream
+            self.problem,
+            one.a,
+            layer.b,
+            one.d,
+            layer.operands,
+            split_k=split_k,
+            swizzle=swizzle,
+            stream=stream,
         )
 
     def _allocate(self, size_bytes: int) -> int:

@@ -20,9 +20,9 @@ from boltgen.errors import RecordError
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.tune.json_form import decode, encode
-from boltgen.tune.outcome import DeviceIdentity, Outcome
+from boltgen.tune.outcome import DeviceIdentity, Outcome, Trial
 
-VERSION = 2
+VERSION = 3
 # A line is longer only where a library prints into the conversation.
 MOST_LINE_BYTES = 1 << 20
 
@@ -93,8 +93,21 @@ class Request:
     symbol: str
     problem: AnyProblem
     epilogue: Epilogue
+    swizzle: int = 1
     split_k: int = 1
     number: int = 0
+
+    @classmethod
+    def of(cls, trial: Trial, library: str, symbol: str) -> Request:
+        """What asks for `trial`'s launch, of that kernel."""
+        return cls(
+            library=library,
+            symbol=symbol,
+            problem=trial.problem,
+            epilogue=trial.epilogue,
+            swizzle=trial.swizzle,
+            split_k=trial.split_k,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

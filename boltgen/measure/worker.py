@@ -115,7 +115,8 @@ class Workplace:
         operands = self._operands_for(request.problem, request.epilogue)
         stream = self.profiler.device.stream
         arguments = [
-            operands.arguments(one, stream=stream, split_k=request.split_k) for one in operands.sets
+            operands.arguments(one, stream=stream, swizzle=request.swizzle, split_k=request.split_k)
+            for one in operands.sets
         ]
         query.restype = ctypes.c_size_t
         workspace_bytes = int(query(ctypes.byref(arguments[0])))

@@ -43,6 +43,7 @@ class RegionInfo:
     kernel: str
     config: str
     split_k: int
+    swizzle: int = 1
     why: str
     moves: tuple[str, ...] = ()
     workspace_bytes: int = 0

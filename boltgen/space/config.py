@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -23,9 +23,9 @@ class Shape:
 class Cutlass2Config:
     """One kernel of the CUTLASS 2.x API: sm_75 to sm_89, and sm_90 as the fallback.
 
-    `swizzle` is N of `GemmIdentityThreadblockSwizzle<N>`: how many threadblock tiles along N are
-    visited together. `split_k` is the number of slices of K, chosen at launch: it is part of the
-    decision for a problem, not of the compiled kernel.
+    `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
+    slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the
+    compiled kernel.
     """
 
     threadblock: Shape
@@ -33,7 +33,12 @@ class Cutlass2Config:
     instruction: Shape
     stages: int
     swizzle: int = 1
-    split_k: int = field(default=1)
+    split_k: int = 1
+
+    @property
+    def kernel(self) -> Cutlass2Config:
+        """What of it is compiled: the same for every swizzle and number of slices."""
+        return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
 
     @property
     def warps(self) -> int:
@@ -47,10 +52,9 @@ class Cutlass2Config:
         return 32 * self.warps
 
     def __str__(self) -> str:
+        swizzle = f"_z{self.swizzle}" if self.swizzle > 1 else ""
         split = f"_split{self.split_k}" if self.split_k > 1 else ""
-        return (
-            f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}_z{self.swizzle}{split}"
-        )
+        return f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}{swizzle}{split}"
 
 
 class Residence(Enum):

@@ -6,7 +6,7 @@ problem, layer and model that its alignments and tiles allow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from boltgen.ir.dtypes import DType, Layout
@@ -37,7 +37,7 @@ class KernelSpec:
     """One kernel to generate.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
-    for a GEMM. `config.split_k` is always 1 here: the number of slices is a launch argument.
+    for a GEMM. `config` has neither swizzle nor slices of K, which are arguments of the launch.
     """
 
     family: Family
@@ -52,6 +52,10 @@ class KernelSpec:
     alignment_b: int
     alignment_d: int
     conv_iterator: ConvIterator | None = None
+
+    def __post_init__(self) -> None:
+        if self.config != self.config.kernel:
+            raise AssertionError(f"{self.config} is a launch's; its kernel is {self.config.kernel}")
 
 
 # The optimised iterator keeps one predicate bit per filter row and per column in 32-bit masks.
@@ -88,7 +92,7 @@ def kernel_spec(
     return KernelSpec(
         family=Family.CONV2D if is_conv else Family.GEMM,
         arch=arch,
-        config=replace(config, split_k=1),
+        config=config.kernel,
         epilogue=epilogue,
         in_dtype=problem.in_dtype,
         acc_dtype=problem.acc_dtype,

@@ -1,6 +1,6 @@
 """Which kernels a library holds: configurations instantiated once, for every model to come.
 
-A library's kernels have the plain epilogue and no swizzle. For each family they take the operand
+A library's kernels have the plain epilogue. For each family they take the operand
 orders and alignments that models have most, and of the configurations worth considering
 
     quick      one for each extent of the threadblock's tile (about a dozen)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.ir.epilogue import Epilogue
@@ -25,11 +24,6 @@ FINALISTS = 3
 FINAL_TRIALS = 12
 
 
-def kernel_of(config: Cutlass2Config) -> Cutlass2Config:
-    """A configuration without what round two decides: swizzle and split of K."""
-    return replace(config, swizzle=1, split_k=1)
-
-
 class Launches:
     """The legal configurations of one problem by their kernels, and what the model says of them.
 
@@ -41,7 +35,7 @@ class Launches:
         self._arch = arch
         by_kernel: dict[Cutlass2Config, list[Cutlass2Config]] = defaultdict(list)
         for config in enumerate_configs(problem, arch):
-            by_kernel[kernel_of(config)].append(config)
+            by_kernel[config.kernel].append(config)
         held = set(level_configs(kernel_traits(problem), arch, level)) & by_kernel.keys()
         self._by_kernel = {kernel: by_kernel[kernel] for kernel in sorted(held or by_kernel)}
 
@@ -56,8 +50,8 @@ class Launches:
     def field(self) -> tuple[Cutlass2Config, ...]:
         """Every kernel unswizzled, with one slice of K and with as many as the model likes best.
 
-        Slices are an argument of the launch: they cost a measurement, but no compiler. The
-        predicted fastest come first.
+        Slices and swizzles are arguments of the launch: they cost a measurement, but no compiler.
+        Swizzles are left to round two, which has fewer kernels. The predicted fastest come first.
         """
         plain = Epilogue()
         predicted: dict[Cutlass2Config, float] = {}
@@ -103,7 +97,7 @@ class Launches:
         best: dict[Cutlass2Config, float] = {}
         launch: dict[Cutlass2Config, Cutlass2Config] = {}
         for config, time_us in sorted(field_us.items()):
-            kernel = kernel_of(config)
+            kernel = config.kernel
             if kernel in self._by_kernel and time_us < best.get(kernel, float("inf")):
                 best[kernel], launch[kernel] = time_us, config
         return best, launch

@@ -43,7 +43,7 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch to be timed: `config` with its split-K, on `problem`, with `epilogue`.
+    """One launch to be timed: `config` with its swizzle and split-K, on `problem`, with `epilogue`.
 
     A chain's layers have its epilogues; `epilogue` is then the identity.
 
@@ -67,6 +67,11 @@ class Trial:
                 f"{describe_any(self.problem)} has its epilogues in its layers, and none behind "
                 f"them: {self.epilogue.describe()}"
             )
+
+    @property
+    def swizzle(self) -> int:
+        """The swizzle that the launch is given; a chain has one column of tiles."""
+        return self.config.swizzle if isinstance(self.config, Cutlass2Config) else 1
 
     @property
     def split_k(self) -> int:

@@ -105,7 +105,7 @@ class Decision:
     origin: str
 
 
-# What one kernel offers a task: the best time, and the launch (with its split-K) that has it.
+# What one kernel offers a task: the best time, and the launch (swizzle, split-K) that has it.
 Menu: TypeAlias = dict[Cutlass2Config, tuple[float, Cutlass2Config]]
 Cost: TypeAlias = float | Failure
 
@@ -226,15 +226,14 @@ def select(
 
 
 def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
-    """Per kernel (a config without split-K): the best cost and launch for the task."""
+    """Per kernel: the best cost and launch for the task."""
     menu: Menu = {}
     failures: list[str] = []
     for config, cost in costs.by_config.items():
         if isinstance(cost, Failure):
             failures.append(cost.reason)
             continue
-        kernel = config if config.split_k == 1 else replace(config, split_k=1)
-        offer = (cost, config)
+        kernel, offer = config.kernel, (cost, config)
         menu[kernel] = min(menu.get(kernel, offer), offer)
     if not menu:
         raise NoLegalConfigError(

@@ -70,7 +70,7 @@ using Mainloop = cutlass::conv::kernel::DefaultConv2dFprop<
     /*Warp=*/cutlass::gemm::GemmShape<32, 32, 32>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
     boltgen::PlaceholderOutputOp<cutlass::half_t, /*AlignmentD=*/1, float>,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>,
+    boltgen::ThreadblockSwizzle,
     /*Stages=*/3, cutlass::arch::OpMultiplyAdd,
     cutlass::conv::IteratorAlgorithm::kOptimized, cutlass::conv::StrideSupport::kStrided,
     /*AlignmentA=*/8, /*AlignmentB=*/8>::Mma;

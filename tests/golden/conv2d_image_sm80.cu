@@ -6,8 +6,8 @@
 //            accumulated in float32
 // Epilogue   D = relu(add(acc, row0))
 // Alignment  A 4, B 4, D 8 elements
-// Config     threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 3 stages, swizzle 1,
-//            fixed_channels iterators
+// Config     threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 3 stages, fixed_channels
+//            iterators
 // Arch       sm_80
 // CUTLASS    2.x API, checked with 4.2
 // Spec       6aa7909562db21b547ed7f1246c456f902cdc97b019da94c74b3aebed8040986
@@ -45,14 +45,13 @@ using Mainloop = cutlass::conv::kernel::DefaultConv2dFprop<
     /*Warp=*/cutlass::gemm::GemmShape<32, 32, 32>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
     boltgen::PlaceholderOutputOp<cutlass::half_t, 8, float>,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>,
+    boltgen::ThreadblockSwizzle,
     /*Stages=*/3, cutlass::arch::OpMultiplyAdd,
     cutlass::conv::IteratorAlgorithm::kFixedChannels, cutlass::conv::StrideSupport::kStrided,
     /*AlignmentA=*/4, /*AlignmentB=*/4>::Mma;
 
 using Kernel = boltgen::Conv2d<
-    boltgen::FixedChannels<Mainloop>, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>>;
+    boltgen::FixedChannels<Mainloop>, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     boltgen_conv2d_sm80_64x64x32_32x32_s3_nhwc448_6aa7909562_device(

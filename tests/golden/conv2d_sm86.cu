@@ -6,8 +6,8 @@
 //            accumulated in float32
 // Epilogue   D = subtract(multiply(clip(add(multiply(acc, row0), row1), 0, 6), row2), row3)
 // Alignment  A 8, B 8, D 8 elements
-// Config     threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 3 stages, swizzle 1,
-//            optimized iterators
+// Config     threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 3 stages, optimized
+//            iterators
 // Arch       sm_86
 // CUTLASS    2.x API, checked with 4.2
 // Spec       236753c4bac5a78a8624c7961d22379741aa88378b86fb4204d0d4022729445c
@@ -49,14 +49,13 @@ using Mainloop = cutlass::conv::kernel::DefaultConv2dFprop<
     /*Warp=*/cutlass::gemm::GemmShape<32, 32, 32>,
     /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
     boltgen::PlaceholderOutputOp<cutlass::half_t, 8, float>,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>,
+    boltgen::ThreadblockSwizzle,
     /*Stages=*/3, cutlass::arch::OpMultiplyAdd,
     cutlass::conv::IteratorAlgorithm::kOptimized, cutlass::conv::StrideSupport::kStrided,
     /*AlignmentA=*/8, /*AlignmentB=*/8>::Mma;
 
 using Kernel = boltgen::Conv2d<
-    Mainloop, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>>;
+    Mainloop, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     boltgen_conv2d_sm86_64x64x32_32x32_s3_nhwc888_236753c4ba_device(

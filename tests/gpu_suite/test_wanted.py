@@ -14,7 +14,7 @@ from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
 from boltgen.codegen.kernel import kernel_symbol
-from boltgen.space.config import Shape
+from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs, legal_kernels
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level
@@ -52,20 +52,25 @@ def test_every_product_has_kernels_in_the_bundle(wanted: Wanted, items):
             assert all(choice.kernel in wanted.specs for choice in item.product.choices)
 
 
+def arguments(config: AnyConfig) -> tuple[int, int]:
+    """Swizzle and slices of K; a chain has neither."""
+    return (config.swizzle, config.split_k) if isinstance(config, Cutlass2Config) else (1, 1)
+
+
 def test_every_case_that_runs_on_the_arch_is_checked(items):
     """Each kernel with each problem; operands of a batch are as the measuring lays them out."""
     arch = arch_named("sm_90")
     checked = {
-        (choice.kernel, item.product.problem, getattr(choice.config, "split_k", 1))
+        (choice.kernel, item.product.problem, *arguments(choice.config))
         for item in items
         if isinstance(item, Check)
         for choice in item.product.choices
     }
-    cases = [(case.spec, case.problem, case.split_k) for case in all_cases()]
-    cases += [(case.spec, case.chain, 1) for case in all_chain_cases()]
+    cases = [(case.spec, case.problem, case.swizzle, case.split_k) for case in all_cases()]
+    cases += [(case.spec, case.chain, 1, 1) for case in all_chain_cases()]
     runs = {
-        (kernel_symbol(replace(spec, arch=arch.name)), problem, split_k)
-        for spec, problem, split_k in cases
+        (kernel_symbol(replace(spec, arch=arch.name)), problem, swizzle, split_k)
+        for spec, problem, swizzle, split_k in cases
         if spec.config.instruction == Shape(*arch.mma_shapes[0])
         if spec.arch in ("sm_80", "sm_90")
     }
@@ -87,7 +92,7 @@ def test_section_tune_has_whole_spaces_in_parts():
     considered = enumerate_configs(problem, arch)
     assert sorted(config for config in whole if config in considered) == sorted(considered)
     legal = list(legal_kernels(kernel_traits(problem), arch))
-    kernels = {replace(config, swizzle=1, split_k=1) for config in considered}
+    kernels = {config.kernel for config in considered}
     assert set(beyond).isdisjoint(considered)
     assert kernels | set(beyond) <= set(legal)
     assert [space.is_beyond for space in found] == sorted(space.is_beyond for space in found)

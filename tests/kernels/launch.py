@@ -196,7 +196,7 @@ class Launch:
         return self._cuda.upload(array, skip_bytes=skip)
 
     def _launch(self, args: Args) -> None:
-        args.split_k = self._case.split_k
+        args.swizzle, args.split_k = self._case.swizzle, self._case.split_k
         needed = self._library.workspace_bytes(self._symbol, args)
         if needed:
             args.workspace = self._cuda.upload(poison((needed,), np.uint8))

@@ -58,7 +58,7 @@ LAUNCHES = {
     "pointwise": _launch(
         "pointwise", _POINTWISE, replace(_POINTWISE.implicit_gemm, b_layout=Layout.COLUMN)
     ),
-    "split": _launch("split", _CONV, _CONV, split_k=3),
+    "split": _launch("split", _CONV, _CONV, swizzle=4, split_k=3),
     "batched": _launch("batched", _BATCHED, _BATCHED),
     "dense": _launch("dense", Gemm(m=70, n=72, k=40), Gemm(m=70, n=72, k=40)),
     # A as TVM has it is cast, transposed and padded on the way in; D all of that on the way out.

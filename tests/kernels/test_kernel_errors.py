@@ -30,7 +30,8 @@ CONV = _SPLIT["split-conv2"].spec
 
 
 def gemm_args() -> GemmArgs:
-    args = GemmArgs(m=150, n=136, k=264, batch=1, lda=264, ldb=264, ldd=136, split_k=1)
+    args = GemmArgs(m=150, n=136, k=264, batch=1, lda=264, ldb=264, ldd=136)
+    args.split_k = args.swizzle = 1
     args.a = args.b = args.d = ADDRESS
     args.operands[0].pointer = args.operands[1].pointer = ADDRESS
     args.operands[1].ld = 136
@@ -39,7 +40,8 @@ def gemm_args() -> GemmArgs:
 
 def conv_args() -> Conv2dArgs:
     args = Conv2dArgs(n=1, h=9, w=8, c=72, k=136, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
-    args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = args.split_k = 1
+    args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = 1
+    args.split_k = args.swizzle = 1
     args.a = args.b = args.d = ADDRESS
     args.operands[0].pointer = args.operands[1].pointer = ADDRESS
     args.operands[1].ld = 136
@@ -56,6 +58,8 @@ def _operand(index: int, **values: Any) -> Change:
         (setting(m=0), INVALID, "m is 0; it must be at least 1"),
         (setting(batch=65536), INVALID, "batch is 65536; it must be at most 65535"),
         (setting(batch=2, split_k=2), INVALID, "split_k is 2; it must be at most 1"),
+        (setting(swizzle=0), INVALID, "swizzle is 0; it must be a power of two from 1 to 8"),
+        (setting(swizzle=6), INVALID, "swizzle is 6; it must be a power of two from 1 to 8"),
         (setting(lda=256), INVALID, "lda is 256; it must be at least 264"),
         (setting(ldd=128), INVALID, "ldd is 128; it must be at least 136"),
         (setting(k=260), MISALIGNED, r"k \(rows of A\) is 260; .* multiple of 8 elements"),
@@ -96,6 +100,8 @@ def test_gemm_refuses(
         (setting(n=1 << 20), INVALID, "bytes of A is 10871635968; it must be at most 2147483647"),
         (setting(c=68), MISALIGNED, r"c \(of A\) is 68; .* multiple of 8 elements"),
         (setting(k=132), MISALIGNED, r"k \(of D\) is 132; .* multiple of 8 elements"),
+        (setting(swizzle=16), INVALID, "swizzle is 16; it must be a power of two from 1 to 8"),
+        (setting(swizzle=-2), INVALID, "swizzle is -2; it must be a power of two from 1 to 8"),
         (setting(b=ADDRESS + 1), MISALIGNED, "b is at address 0x7f0000001001; .* needs 16-byte"),
         (setting(split_k=3), WORKSPACE, r"workspace has 0 bytes; these sizes need \d+"),
     ],
@@ -109,6 +115,21 @@ def test_conv2d_refuses(
     args = conv_args()
     change(args)
     assert_refused(kernels[CONV], CONV, args, code, message)
+
+
+def test_a_swizzle_makes_room_for_more_columns_of_tiles(
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    """The grid's y dimension counts groups of tiles; the next check is that of the workspace."""
+    for swizzle, columns, code, message in (
+        (1, 65536, INVALID, "number of blocks along N is 65536; it must be at most 65535"),
+        (2, 65536, WORKSPACE, "workspace has 0 bytes"),
+        (8, 8 * 65535 + 1, INVALID, "number of blocks along N is 65536"),
+    ):
+        args = gemm_args()
+        args.n = args.ldd = args.operands[1].ld = 64 * columns
+        args.swizzle, args.split_k = swizzle, 2 if code == WORKSPACE else 1
+        assert_refused(kernels[GEMM], GEMM, args, code, message)
 
 
 def test_workspace_holds_a_semaphore_and_a_tile_of_fp32_for_each_block(

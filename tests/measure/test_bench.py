@@ -25,6 +25,7 @@ from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.kernel import Family, kernel_spec
+from boltgen.space.knobs import SWIZZLES
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level, level_configs, library_specs
 from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
@@ -117,8 +118,12 @@ def test_nothing_to_do(make):
 
 def test_launches_of_one_kernel_compile_it_once(make):
     made = make()
-    launches = [replace(CONFIGS[0], split_k=count) for count in (1, 2, 4)]
-    assert len(list(made.bench.run([trial(config) for config in launches]))) == 3
+    launches = [
+        replace(CONFIGS[0], swizzle=swizzle, split_k=count)
+        for swizzle in SWIZZLES
+        for count in (1, 2, 4)
+    ]
+    assert len(list(made.bench.run([trial(config) for config in launches]))) == len(launches)
     assert made.compiled == 1
 
 
@@ -199,6 +204,7 @@ QUICK = level_configs(kernel_traits(SMALL), SM80, Level.QUICK)[:4]
 TRIALS = [
     *(trial(config, problem=SMALL) for config in QUICK),
     trial(replace(QUICK[0], split_k=3), problem=SMALL),
+    trial(replace(QUICK[0], swizzle=2), problem=SMALL),
     trial(
         QUICK[0],
         problem=BatchedGemm(batch=2, m=40, n=48, k=32, b_layout=Layout.COLUMN, b_batched=False),
@@ -255,12 +261,19 @@ def test_a_chain_that_computes_something_else_does_not_win(vgpu, monkeypatch):
     assert "elements of GemmChain(Gemm(m=" in outcome.reason
 
 
-def test_a_launch_that_the_kernel_refuses(vgpu):
-    slices = replace(QUICK[0], split_k=70000)
-    (outcome,) = (o for _, o in vgpu.run([trial(slices, problem=SMALL)]))
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split_k": 70000}, "split_k is 70000; it must be at most 65535"),
+        ({"swizzle": 3}, "swizzle is 3; it must be a power of two from 1 to 8"),
+    ],
+)
+def test_a_launch_that_the_kernel_refuses(vgpu, arguments, message):
+    config = replace(QUICK[0], **arguments)
+    (outcome,) = (o for _, o in vgpu.run([trial(config, problem=SMALL)]))
     assert isinstance(outcome, Failure)
     assert outcome.fault is Fault.LAUNCH
-    assert "split_k is 70000; it must be at most 65535" in outcome.reason
+    assert message in outcome.reason
 
 
 def test_an_unknown_arch():

@@ -119,7 +119,7 @@ def test_a_gpu_that_vanishes_is_no_candidates_fault_and_is_asked_once(worker):
     ("how", "words"),
     [
         ("dies", "ended with status 1 instead of naming its device\nlibcudart.so.13: cannot open"),
-        ("old", "speaks another version of the protocol than 2"),
+        ("old", "speaks another version of the protocol than 3"),
         ("silent", "was ended by signal SIGKILL instead of naming its device"),
     ],
 )

@@ -36,12 +36,12 @@ def write_sample(folder: Path) -> Artifact:
                 runs_as="Gemm(m=1)",
                 epilogue="relu(acc)",
                 kernel="k",
-                config="64x64x32_32x32_s3_z1",
+                config="64x64x32_32x32_s3",
                 split_k=1,
                 why="the least predicted time",
             ),
         ),
-        kernels=(KernelInfo(symbol="k", config="64x64x32_32x32_s3_z1", source=f"{SOURCES}/k.cu"),),
+        kernels=(KernelInfo(symbol="k", config="64x64x32_32x32_s3", source=f"{SOURCES}/k.cu"),),
         placements=(
             PlacementInfo(
                 operator="matmul + relu", shape=(1, 2), region="boltgen_0_matmul", reason=""

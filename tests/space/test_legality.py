@@ -172,9 +172,18 @@ def test_a_pointwise_convolution_runs_as_a_gemm():
     assert execution_problem(strided) is strided
 
 
-def test_problem_sizes_and_slices_are_no_part_of_a_kernel():
+def test_problem_sizes_swizzle_and_slices_are_no_part_of_a_kernel():
     from boltgen.ir.epilogue import Epilogue
 
     one = kernel_spec(GEMM, Epilogue(), GOOD, "sm_80")
-    other = kernel_spec(Gemm(m=8, n=64, k=4096), Epilogue(), replace(GOOD, split_k=4), "sm_80")
-    assert one == other
+    launched = replace(GOOD, swizzle=2, split_k=4)
+    assert kernel_spec(Gemm(m=8, n=64, k=4096), Epilogue(), launched, "sm_80") == one
+    assert launched.kernel == GOOD
+    for change in ({"swizzle": 2}, {"split_k": 4}):
+        with pytest.raises(AssertionError, match=f"is a launch's; its kernel is {GOOD}"):
+            replace(one, config=replace(GOOD, **change))
+
+
+def test_a_configuration_names_what_its_launch_has():
+    assert str(GOOD) == "128x128x32_64x64_s3"
+    assert str(replace(GOOD, swizzle=2, split_k=4)) == "128x128x32_64x64_s3_z2_split4"

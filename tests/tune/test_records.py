@@ -131,9 +131,9 @@ def test_a_time_that_no_tensor_core_could_reach_has_another_unit() -> None:
         from_line(json.dumps(form))
 
 
-def test_the_key_of_a_kernel_covers_the_toolchain_and_not_the_split() -> None:
+def test_the_key_of_a_kernel_covers_the_toolchain_and_not_the_launch() -> None:
     trial = record().trial
-    same = kernel_key(replace(trial, config=replace(CONFIG, split_k=4)), "sm_80", TOOLS)
+    same = kernel_key(replace(trial, config=replace(CONFIG, swizzle=2, split_k=4)), "sm_80", TOOLS)
     assert same == record().kernel
     assert kernel_key(replace(trial, problem=replace(GEMM, m=8)), "sm_80", TOOLS) == same
     assert kernel_key(trial, "sm_80", TOOLS.replace("4.2.0", "4.3.0")) != same

@@ -24,7 +24,7 @@ from boltgen.tune.chain_field import CHAIN_FINALISTS
 from boltgen.tune.chain_model import best_chain_config, predict_chain
 from boltgen.tune.database import Database
 from boltgen.tune.device_lock import device_lock
-from boltgen.tune.field import FINAL_TRIALS, FINALISTS, kernel_of
+from boltgen.tune.field import FINAL_TRIALS, FINALISTS
 from boltgen.tune.outcome import Failure, Fault, Timing, Trial
 from boltgen.tune.progress import Quiet
 from boltgen.tune.select import ChainTask, Task, distinct
@@ -102,9 +102,11 @@ def test_round_two_times_launches_of_the_fastest_kernels(database: Database) -> 
     assert bench.trials == field + final
     assert all(trial.config.swizzle == 1 for trial in field)
     assert len(final) <= FINAL_TRIALS
-    fastest = sorted({kernel_of(t.config): 0 for t in sorted(field, key=formula_us)})
-    by_kernel = {k: min(formula_us(t) for t in field if kernel_of(t.config) == k) for k in fastest}
-    assert {kernel_of(trial.config) for trial in final} == set(
+    assert len({trial.config.swizzle for trial in final}) > 1
+    assert len({trial.spec("sm_80") for trial in final}) == FINALISTS
+    fastest = sorted({t.config.kernel: 0 for t in sorted(field, key=formula_us)})
+    by_kernel = {k: min(formula_us(t) for t in field if t.config.kernel == k) for k in fastest}
+    assert {trial.config.kernel for trial in final} == set(
         sorted(by_kernel, key=lambda kernel: (by_kernel[kernel], kernel))[:FINALISTS]
     )
 
@@ -114,7 +116,7 @@ def test_a_level_is_the_field_of_a_library(database: Database) -> None:
     for level in Level:
         bench = FakeBench(toolchain=level.value)
         session(bench, database, options=SessionOptions(level=level), tasks=[RELU]).run()
-        kernels[level] = {kernel_of(trial.config) for trial in bench.trials}
+        kernels[level] = {trial.config.kernel for trial in bench.trials}
     traits = kernel_traits(RELU.problem)
     assert kernels[Level.QUICK] == {*level_configs(traits, arch_named("sm_80"), Level.QUICK)}
     assert kernels[Level.QUICK] < kernels[Level.STANDARD] < kernels[Level.FULL]

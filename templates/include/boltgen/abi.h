@@ -70,6 +70,7 @@ typedef struct boltgen_gemm_args {
   int64_t batch_stride_d;
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
   int32_t split_k; /* slices of K; 1 for none */
+  int32_t swizzle; /* tiles along N that are visited together: 1, 2, 4 or 8 */
   void* workspace;
   size_t workspace_bytes;
   void* stream; /* a cudaStream_t */
@@ -101,6 +102,7 @@ typedef struct boltgen_conv2d_args {
   void* d;
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
   int32_t split_k;
+  int32_t swizzle;
   void* workspace;
   size_t workspace_bytes;
   void* stream;

@@ -50,6 +50,15 @@ class ArgumentCheck {
     }
   }
 
+  /// 1, 2, 4 and so on up to `most`.
+  void power_of_two(char const* name, int64_t value, int64_t most) {
+    if (!failed() && (value < 1 || value > most || (value & (value - 1)) != 0)) {
+      fail(status_, BOLTGEN_INVALID_ARGUMENT,
+           "%s is %lld; it must be a power of two from 1 to %lld", name,
+           static_cast<long long>(value), static_cast<long long>(most));
+    }
+  }
+
   /// An extent or a stride, in elements, that vectors of `alignment` elements must divide.
   void multiple(char const* name, int64_t value, int alignment) {
     if (!failed() && value % alignment != 0) {

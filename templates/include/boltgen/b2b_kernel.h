@@ -11,8 +11,6 @@
 
 #pragma once
 
-#include <cutlass/gemm/threadblock/threadblock_swizzle.h>
-
 #include <tuple>
 
 #include "boltgen/b2b_layer.h"
@@ -47,8 +45,6 @@ struct Chain {
   using ElementD = ElementD_;
   using Element = cutlass::half_t;
   using Layers = std::tuple<First, Inner...>;
-  /// The grid counts tiles along M in x, and the products of a batch in z.
-  using ThreadblockSwizzle = cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>;
 
   template <int kLayer>
   using Layer = std::tuple_element_t<kLayer, Layers>;
@@ -80,7 +76,7 @@ struct Chain {
 
   struct Params {
     typename First::Params first;
-    cutlass::gemm::GemmCoord grid_tiled_shape;
+    cutlass::gemm::GemmCoord grid_tiled_shape;  ///< along M; one; the products of a batch
     int rows;
     boltgen_chain_layer layers[kLayers];
     typename OutputTileIterator::Params d;
@@ -327,7 +323,9 @@ typename Kernel::Params chain_params(int rows, int batch, boltgen_chain_layer co
 template <typename Kernel>
 int launch_chain(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
                  void* stream, boltgen_status* status) {
-  return launch<Kernel>(kernel, params, SplitWorkspace(0, 1, 0), nullptr, stream, status);
+  auto const tiles = params.grid_tiled_shape;
+  dim3 const grid(tiles.m(), tiles.n(), tiles.k());
+  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, stream, status);
 }
 
 }  // namespace boltgen

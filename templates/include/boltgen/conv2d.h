@@ -5,10 +5,10 @@
 #include <cutlass/conv/kernel/default_conv2d_fprop.h>
 #include <cutlass/conv/kernel/implicit_gemm_convolution.h>
 #include <cutlass/epilogue/thread/linear_combination.h>
-#include <cutlass/gemm/threadblock/threadblock_swizzle.h>
 
 #include "boltgen/epilogue_graph.h"
 #include "boltgen/launch.h"
+#include "boltgen/swizzle.h"
 
 namespace boltgen {
 
@@ -18,10 +18,10 @@ using PlaceholderOutputOp =
     cutlass::epilogue::thread::LinearCombination<ElementD, kAlignmentD, ElementAccumulator, float>;
 
 /// A convolution with `Graph` as its epilogue; alignments are in elements.
-template <typename Mainloop, typename Graph, typename ElementD, int kAlignmentD_, typename Swizzle>
+template <typename Mainloop, typename Graph, typename ElementD, int kAlignmentD_>
 struct Conv2d : cutlass::conv::kernel::ImplicitGemmConvolution<
-                    Mainloop, GraphEpilogue<Mainloop, ElementD, kAlignmentD_, Graph>, Swizzle,
-                    cutlass::conv::Operator::kFprop> {
+                    Mainloop, GraphEpilogue<Mainloop, ElementD, kAlignmentD_, Graph>,
+                    ThreadblockSwizzle, cutlass::conv::Operator::kFprop> {
   using Operands = typename Graph::Operands;
   static constexpr int kAlignmentA = Mainloop::IteratorA::AccessType::kElements;
   static constexpr int kAlignmentB = Mainloop::IteratorB::AccessType::kElements;
@@ -69,13 +69,15 @@ typename Kernel::Params conv2d_params(boltgen_conv2d_args const& args, int* sema
       {static_cast<A*>(const_cast<void*>(args.a)), Nhwc::packed({args.n, args.h, args.w, args.c})},
       {static_cast<B*>(const_cast<void*>(args.b)), Nhwc::packed({args.k, args.r, args.s, args.c})},
       /*ref_C=*/d, d, epilogue);
-  return typename Kernel::Params(arguments, semaphore);
+  typename Kernel::Params params(arguments, semaphore);
+  params.swizzle_log_tile = swizzle_log_tile(args.swizzle, params.grid_tiled_shape);
+  return params;
 }
 
 /// Workspace of a convolution whose reduction is split.
 template <typename Kernel>
 SplitWorkspace conv2d_workspace(boltgen_conv2d_args const& args) {
-  auto const tiles = Kernel::ThreadblockSwizzle::get_tiled_shape(
+  auto const tiles = ThreadblockSwizzle::get_tiled_shape(
       cutlass::conv::implicit_gemm_problem_size(cutlass::conv::Operator::kFprop,
                                                 conv2d_problem(args)),
       {Kernel::ThreadblockShape::kM, Kernel::ThreadblockShape::kN, Kernel::ThreadblockShape::kK},
@@ -130,6 +132,7 @@ inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args cons
 template <typename Kernel>
 void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
   check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm);
+  check_swizzle(check, args.swizzle);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));
   if (Kernel::kIteratorAlgorithm == cutlass::conv::IteratorAlgorithm::kFixedChannels) {
@@ -162,12 +165,13 @@ int run_conv2d(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args cons
   check.workspace(args->workspace, args->workspace_bytes, split.bytes);
   int* const semaphore = split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr;
   typename Kernel::Params params = conv2d_params<Kernel>(*args, semaphore);
-  check.at_most("number of tiles along N", params.grid_tiled_shape.n(), 65535);
+  dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
+  check.at_most("number of blocks along N", grid.y, 65535);
   if (check.failed()) {
     return check.code();
   }
   params.output_op.partials = split.partials(args->workspace);
-  return launch<Kernel>(kernel, params, split, args->workspace, args->stream, status);
+  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
 }
 
 }  // namespace boltgen

@@ -19,9 +19,9 @@ typename Kernel::Params gemm_params(boltgen_gemm_args const& args) {
   int const tiles_per_slice = (k_tiles + args.split_k - 1) / args.split_k;
   int const slices = (k_tiles + tiles_per_slice - 1) / tiles_per_slice;
   params.k_per_slice = params.batched ? args.k : tiles_per_slice * Shape::kK;
-  params.grid_tiled_shape = Kernel::ThreadblockSwizzle::get_tiled_shape(
+  params.grid_tiled_shape = ThreadblockSwizzle::get_tiled_shape(
       params.problem_size, {Shape::kM, Shape::kN, Shape::kK}, params.batched ? args.batch : slices);
-  params.swizzle_log_tile = Kernel::ThreadblockSwizzle::get_log_tile(params.grid_tiled_shape);
+  params.swizzle_log_tile = swizzle_log_tile(args.swizzle, params.grid_tiled_shape);
   params.a = typename Kernel::LayoutA(args.lda);
   params.b = typename Kernel::LayoutB(args.ldb);
   params.d = cutlass::layout::RowMajor(args.ldd);
@@ -58,6 +58,7 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args.batch, 65535);
   check.at_most("split_k", args.split_k, args.batch > 1 ? 1 : 65535);
+  check_swizzle(check, args.swizzle);
   check.at_least("lda", args.lda, args.k);
   check.at_least("ldb", args.ldb, kRowMajorB ? args.n : args.k);
   check.at_least("ldd", args.ldd, args.n);
@@ -95,13 +96,14 @@ int run_gemm(void (*kernel)(typename Kernel::Params), boltgen_gemm_args const* a
   typename Kernel::Params params = gemm_params<Kernel>(*args);
   SplitWorkspace const split = gemm_workspace<Kernel>(params);
   check.workspace(args->workspace, args->workspace_bytes, split.bytes);
-  check.at_most("number of tiles along N", params.grid_tiled_shape.n(), 65535);
+  dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
+  check.at_most("number of blocks along N", grid.y, 65535);
   if (check.failed()) {
     return check.code();
   }
   params.semaphore = split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr;
   params.output_op.partials = split.partials(args->workspace);
-  return launch<Kernel>(kernel, params, split, args->workspace, args->stream, status);
+  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
 }
 
 }  // namespace boltgen

@@ -7,10 +7,10 @@
 
 #include <cutlass/gemm/gemm.h>
 #include <cutlass/gemm/threadblock/default_mma.h>
-#include <cutlass/gemm/threadblock/threadblock_swizzle.h>
 #include <cutlass/semaphore.h>
 
 #include "boltgen/epilogue_graph.h"
+#include "boltgen/swizzle.h"
 
 namespace boltgen {
 
@@ -18,14 +18,13 @@ namespace boltgen {
 ///
 /// The grid's z dimension counts the products of a batch, or else the slices of K, which add up
 /// their partial sums one after the other (serial split-K).
-template <typename Mainloop, typename Graph, typename ElementD_, int kAlignmentD_, typename Swizzle>
+template <typename Mainloop, typename Graph, typename ElementD_, int kAlignmentD_>
 struct Gemm {
   using Mma = Mainloop;
   using Epilogue = GraphEpilogue<Mainloop, ElementD_, kAlignmentD_, Graph>;
   using OutputOp = typename Epilogue::OutputOp;
   using OutputTileIterator = typename Epilogue::OutputTileIterator;
   using Operands = typename Graph::Operands;
-  using ThreadblockSwizzle = Swizzle;
   using Shape = typename Mma::Shape;
   using ElementA = typename Mma::IteratorA::Element;
   using ElementB = typename Mma::IteratorB::Element;
@@ -64,7 +63,7 @@ struct Gemm {
 
   CUTLASS_DEVICE
   void operator()(Params const& params, SharedStorage& shared_storage) {
-    auto const tile = Swizzle::get_tile_offset(params.swizzle_log_tile);
+    auto const tile = ThreadblockSwizzle::get_tile_offset(params.swizzle_log_tile);
     if (tile.m() >= params.grid_tiled_shape.m() || tile.n() >= params.grid_tiled_shape.n()) {
       return;  // a swizzled grid is rounded up
     }

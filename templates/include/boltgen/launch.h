@@ -72,7 +72,8 @@ __device__ __forceinline__ void device_main(typename Kernel::Params const& param
 /// Zeroes the semaphores and enqueues the kernel.
 template <typename Kernel>
 int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
-           SplitWorkspace const& split, void* workspace, void* stream, boltgen_status* status) {
+           dim3 const& grid, SplitWorkspace const& split, void* workspace, void* stream,
+           boltgen_status* status) {
   auto const cuda_stream = static_cast<cudaStream_t>(stream);
   auto const function = reinterpret_cast<void const*>(kernel);
   int const shared_bytes = int(sizeof(typename Kernel::SharedStorage));
@@ -91,7 +92,6 @@ int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params cons
       return fail_cuda(status, error, "cannot zero %zu bytes of semaphores", split.semaphore_bytes);
     }
   }
-  dim3 const grid = typename Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
   // Not `<<<>>>` and cudaGetLastError, which would report what an earlier call of somebody else
   // left behind.
   void* arguments[] = {const_cast<typename Kernel::Params*>(&params)};
