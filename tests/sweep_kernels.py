@@ -1,17 +1,21 @@
 """Every configuration that the enumerator offers, compiled and run against the oracle.
 
 `make test` covers pairs of dimensions; this takes everything: what legality calls legal must
-compile and be right. About a thousand kernels, half an hour on two cores:
+compile and be right. About a thousand kernels, half an hour on two cores; `--every 9` for a ninth:
 
     python -m tests.sweep_kernels --arch sm_80
+
+Swizzles take turns: each kernel is launched with one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +27,7 @@ from boltgen.ir.reference import Agreement, compare, error_bound, run
 from boltgen.runtime.device import activate
 from boltgen.space.enumerate import kernel_configs
 from boltgen.space.kernel import kernel_spec
+from boltgen.space.knobs import SWIZZLES
 from boltgen.space.legality import kernel_traits
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
@@ -48,15 +53,19 @@ PROBLEMS: dict[str, Problem] = {
 
 def cases(arch: str) -> Iterator[KernelCase]:
     """Every kernel for `arch`, with an epilogue that loads rows and tensors."""
+    swizzles = itertools.cycle(SWIZZLES)
     for name, problem in PROBLEMS.items():
-        for config in kernel_configs(kernel_traits(problem), arch_named(arch)):
-            spec = kernel_spec(problem, EPILOGUES["residual_before"], config, arch)
-            yield KernelCase(name=f"{name} {config}", spec=spec, problem=problem)
+        for kernel in kernel_configs(kernel_traits(problem), arch_named(arch)):
+            swizzle = next(swizzles)
+            spec = kernel_spec(problem, EPILOGUES["residual_before"], kernel, arch)
+            config = replace(kernel, swizzle=swizzle)
+            yield KernelCase(name=f"{name} {config}", spec=spec, problem=problem, swizzle=swizzle)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", default="sm_80")
+    parser.add_argument("--every", type=int, default=1, help="only one kernel in so many")
     options = parser.parse_args()
     device = activate("vgpu")
     assert device.vgpu is not None
@@ -68,7 +77,7 @@ def main() -> int:
         actual = Launch(cuda, libraries[case.spec], case).run(inputs)
         return compare(actual, run(*graph), error_bound(*graph))
 
-    todo = list(cases(options.arch))
+    todo = list(cases(options.arch))[:: options.every]
     wrong = 0
     for start in range(0, len(todo), _KERNELS_AT_ONCE):
         with tempfile.TemporaryDirectory() as folder:

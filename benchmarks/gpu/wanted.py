@@ -149,6 +149,12 @@ class Wanted:
         spec = kernel_spec(problem, epilogue, config, self.arch.name)
         return Choice(config=config, kernel=self.want(spec), predicted_us=predicted_us)
 
+    def kernels(self, problem: Problem, epilogue: Epilogue, most: int) -> None:
+        """The kernels of a product's likeliest configurations, at most so many, are wanted."""
+        found = dict.fromkeys(config.kernel for config in self._considered(problem, epilogue))
+        for config in itertools.islice(found, most):
+            self.want(kernel_spec(problem, epilogue, config, self.arch.name))
+
     def chain(self, chain: Chain) -> Product:
         """A chain as one kernel, in its likeliest configurations of each residence."""
         times = {

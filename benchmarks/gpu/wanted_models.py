@@ -6,7 +6,6 @@ Arrow: as `wanted`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu.items import RECIPE, Item, Tuning, WholeModel
@@ -44,9 +43,9 @@ def models(wanted: Wanted, shapes: Mapping[str, ModelShape]) -> Iterator[Item]:
 
 def tunings(wanted: Wanted, tasks_by_model: Mapping[str, Sequence[Task]]) -> Iterator[Item]:
     """boltgen's tuner on the products of models."""
-    few = replace(wanted, likeliest=min(wanted.likeliest, _LIKELIEST_FUSED))
+    most = min(wanted.likeliest, _LIKELIEST_FUSED)
     for name, tasks in tasks_by_model.items():
         merged = tuple(task for task in distinct(tasks) if isinstance(task, Task))
         for task in merged:
-            few.product(task.problem, task.epilogue)
+            wanted.kernels(task.problem, task.epilogue, most)
         yield Tuning(section="models", name=f"tune-{name}", tasks=merged, most_s=_MOST_TUNING_S)

@@ -165,12 +165,6 @@ def pipeline_violations(
             reason=f"cp.async copies at least {_MIN_ASYNC_COPY_BYTES} bytes; narrower operands "
             "pass through registers, in two stages",
         )
-    if config.swizzle not in (1, 2, 4, 8):
-        yield Violation(
-            name="swizzle",
-            message=f"swizzle {config.swizzle} is not 1, 2, 4 or 8",
-            reason="cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile",
-        )
 
 
 def _capacity_violations(
@@ -330,9 +324,15 @@ def _epilogue_covers(out_dtype: DType, alignment: int, config: Cutlass2Config) -
 
 
 def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:
-    """The rules that concern the extents of one problem."""
+    """The rules that concern the extents of one problem, and what its launch is given."""
     gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
     tile = config.threadblock
+    if config.swizzle not in (1, 2, 4, 8):
+        yield Violation(
+            name="swizzle",
+            message=f"swizzle {config.swizzle} is not 1, 2, 4 or 8",
+            reason="cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile",
+        )
     if config.split_k < 1 or (config.split_k > 1 and isinstance(problem, BatchedGemm)):
         yield Violation(
             name="split_k_batched",

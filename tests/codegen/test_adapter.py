@@ -56,7 +56,7 @@ def test_golden_text(golden: object) -> None:
     batched = BatchedGemm(batch=6, m=20, n=32, k=16, b_batched=False)
     launches = [
         pointwise_launch(),
-        replace(launch(padded, symbol="region_1", label="conv2d + add + relu"), swizzle=2, split_k=4),
+        replace(launch(padded, symbol="region_1", label="conv + relu"), swizzle=2, split_k=4),
         launch(batched, symbol="region_2", label="matmul + add + add + relu"),
     ]
     golden("relax_adapter.cc.txt", render_adapter(launches))  # type: ignore[operator]
