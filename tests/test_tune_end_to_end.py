@@ -71,7 +71,13 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
     (region,) = artifact.metadata.regions
     (kernel,) = artifact.metadata.kernels
     assert "modelled by the virtual GPU" in region.why
-    assert str(task.best.config).removesuffix(f"_split{task.best.config.split_k}") in kernel.config
+    best = task.best.config
+    assert kernel.config == str(best.kernel)
+    assert (region.config, region.swizzle, region.split_k) == (
+        str(best),
+        best.swizzle,
+        best.split_k,
+    )
     x = np.random.default_rng(0).standard_normal((48, 104)).astype(np.float32)
     outputs = artifact.run({"x": x}, device="vgpu")
     assert outputs["y"].shape == (48, 72)

@@ -1,7 +1,7 @@
 """Which kernels a library holds: configurations instantiated once, for every model to come.
 
-A library's kernels have the plain epilogue. For each family they take the operand
-orders and alignments that models have most, and of the configurations worth considering
+A library's kernels have the plain epilogue. For each family they take the operand orders and
+alignments that models have most, and of the configurations worth considering
 
     quick      one for each extent of the threadblock's tile (about a dozen)
     standard   three for each (about 40)
