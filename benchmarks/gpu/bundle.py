@@ -18,11 +18,9 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
@@ -38,7 +36,6 @@ from benchmarks.gpu.portable import complaints, libraries_of
 from benchmarks.gpu.results import read_form, unpacked
 from benchmarks.gpu.rig import PACKED
 from benchmarks.gpu.run_gpu_suite import PACKAGES
-from benchmarks.gpu.shapes import ModelShape
 from benchmarks.gpu.tuned_log import RECORDED, find_logs
 from benchmarks.gpu.tvm_runtime import LIBRARIES
 from benchmarks.gpu.wanted import (
@@ -59,9 +56,6 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
 from boltgen.space.library import Level
-
-if TYPE_CHECKING:
-    from benchmarks.gpu.model_build import BuiltModel
 
 MOST_BYTES = 60 << 20
 _KERNELS = "kernels"
@@ -176,8 +170,6 @@ def pack(
         LogError: a log of MetaSchedule's cannot be used.
         BoltgenError: a compiler is missing, or the cache cannot be used.
     """
-    from benchmarks.gpu.model_build import build_model  # noqa: PLC0415 (TVM takes seconds to load)
-
     tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
@@ -202,8 +194,9 @@ def pack(
                 for symbol in (*wanted.specs, *wanted.sources)
             }
             kernels |= _write_beyond(packer, wanted, tools)
-            make = partial(build_model, settings=settings, jobs=jobs, reporter=reporter)
-            kernels |= _write_models(packer, wanted, tools, cache, make)
+            kernels |= _write_models(
+                packer, wanted, tools, cache, settings=settings, jobs=jobs, reporter=reporter
+            )
             packer.write(KERNELS.format(arch=arch.name), json.dumps(kernels).encode())
         _write_rest(packer, tools, cache, reporter)
         if said := complaints(libraries_of(packer.folder)):
@@ -235,19 +228,27 @@ def _write_models(
     wanted: Wanted,
     tools: Toolchain,
     cache: Cache,
-    build: Callable[[ModelShape, Arch, Toolchain, Cache], BuiltModel],
+    *,
+    settings: Settings,
+    jobs: int,
+    reporter: Reporter,
 ) -> dict[str, str]:
     """Whole models; of each library's symbol the file's name."""
-    from benchmarks.gpu.model_build import build_tuned_model  # noqa: PLC0415
+    # TVM takes seconds to load.
+    from benchmarks.gpu.model_build import build_model, build_tuned_model  # noqa: PLC0415
 
     written: dict[str, str] = {}
     for name, shape in wanted.models.items():
-        built = build(shape, wanted.arch, tools, cache)
+        built = build_model(
+            shape, wanted.arch, tools, cache, settings=settings, jobs=jobs, reporter=reporter
+        )
         written[MODEL_OURS.format(name=name)] = packer.write_packed(built.ours)
         written[MODEL_ALONE.format(name=name)] = packer.write_packed(built.alone)
         recipe = json.loads(built.recipe.read_text())
         if log := wanted.logs.get(name):
-            tuned, coverage = build_tuned_model(shape, wanted.arch, tools, cache, log)
+            tuned, coverage = build_tuned_model(
+                shape, wanted.arch, tools, cache, log, settings=settings
+            )
             written[MODEL_TUNED.format(name=name)] = packer.write_packed(tuned)
             recipe[METASCHEDULE] = {**asdict(log.about), **asdict(coverage)}
         path = RECIPE.format(arch=wanted.arch.name, name=name)

@@ -30,6 +30,7 @@ from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.ir.key import digest
 from boltgen.runtime.artifact import LIBRARY
+from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.link import export_library
 from boltgen.runtime.model_key import own_code
 from boltgen.settings import Settings
@@ -98,7 +99,13 @@ def build_model(
 
 
 def build_tuned_model(
-    shape: ModelShape, arch: Arch, tools: Toolchain, cache: Cache, log: TunedLog
+    shape: ModelShape,
+    arch: Arch,
+    tools: Toolchain,
+    cache: Cache,
+    log: TunedLog,
+    *,
+    settings: Settings,
 ) -> tuple[Path, Coverage]:
     """A model's compressed library by TVM with a log's schedules, or find it in the cache.
 
@@ -108,6 +115,7 @@ def build_tuned_model(
     """
 
     def fill(folder: Path) -> None:
+        provide_cuda_runtime(settings)
         module = tvm_alone.plain_module(tvm_alone.onnx_model(shape, PeriodicParameters()))
         executable, coverage = tvm_alone.build_tuned(module, log, arch, tools, cache)
         _export(executable, folder / _TUNED, tools)
