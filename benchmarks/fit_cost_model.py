@@ -28,6 +28,8 @@ from scipy.optimize import least_squares
 from benchmarks.record import write as write_result
 from boltgen.arch import Arch
 from boltgen.errors import RecordError
+from boltgen.ir.chain import Conv2dChain, GemmChain
+from boltgen.space.config import B2bConfig, Cutlass2Config
 from boltgen.tune.cost_model import predict
 from boltgen.tune.exchange import read_records
 from boltgen.tune.model_constants import (
@@ -66,8 +68,13 @@ class Fit:
 
 
 def usable(records: Sequence[Record]) -> list[Record]:
-    """The measurements of GPUs: modelled and replayed times are no evidence."""
-    return timed(record for record in records if record.device.kind is DeviceKind.CUDA)
+    """GPUs' measurements of single products: modelled and replayed times are no evidence."""
+    return timed(
+        record
+        for record in records
+        if record.device.kind is DeviceKind.CUDA
+        if isinstance(record.trial.config, Cutlass2Config)
+    )
 
 
 def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> Fit:
@@ -87,7 +94,8 @@ def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> F
     def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         constants = replace(shipped, **dict(zip(free, np.exp(logs).tolist(), strict=True)))
         times = [_time_us(trial, arch, constants) for trial, arch in samples]
-        return weights * (np.log(times) - measured)
+        weighted: NDArray[np.float64] = weights * (np.log(times) - measured)
+        return weighted
 
     low, high = (np.log([getattr(start[name], side) for name in free]) for side in ("low", "high"))
     begin = np.clip(np.log([start[name].value for name in free]), low + 1e-9, high - 1e-9)
@@ -107,7 +115,10 @@ def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> F
 
 
 def _time_us(trial: Trial, arch: Arch, constants: Any) -> float:
-    return predict(trial.problem, trial.epilogue, trial.config, arch, constants).time_us
+    problem, config = trial.problem, trial.config
+    if isinstance(problem, (GemmChain, Conv2dChain)) or isinstance(config, B2bConfig):
+        raise TypeError(f"{config} is a chain's: what is fitted is the model of single products")
+    return predict(problem, trial.epilogue, config, arch, constants).time_us
 
 
 def _weights(records: Sequence[Record]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ ratio is what padding gains where issue slots are what is scarce.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -98,10 +99,11 @@ def _instructions(cuda: Cuda, library: KernelLibrary, case: KernelCase) -> float
     finally:
         cuda.vgpu.set_option("counters", "off")
     (launch,) = cuda.vgpu.counters()
-    x, y, z = launch["grid"]
+    blocks: int = math.prod(launch["grid"])
     depth = -(-case.problem.c // case.spec.config.threadblock.k)
     steps = depth * case.problem.r * case.problem.s
-    return round(sum(launch["instructions"].values()) / (x * y * z) / steps, 1)
+    executed: int = sum(launch["instructions"].values())
+    return round(executed / blocks / steps, 1)
 
 
 def main() -> None:

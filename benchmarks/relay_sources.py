@@ -43,14 +43,15 @@ def main() -> int:
         partitioned, plan = generate()
         totals.append(perf_counter() - started)
         partitions.append(partitioned - started)
+    seconds = summary(totals)
     figures = {
-        "seconds": summary(totals),
+        "seconds": seconds,
         "of_which_normalise_and_partition_s": summary(partitions),
         "regions": len(plan.launches),
         "kernels": len(plan.kernels),
     }
     write("relay_sources", figures, f"at most {TARGET_S:.0f} s")
-    return 0 if figures["seconds"]["median"] <= TARGET_S else 1
+    return 0 if seconds["median"] <= TARGET_S else 1
 
 
 if __name__ == "__main__":

@@ -112,11 +112,12 @@ def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
     """How many numbers of their type lie between elements; 0 where the bits are equal."""
 
     def places(array: NDArray[Any]) -> NDArray[np.int64]:
-        bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
-        least = -(1 << (8 * array.dtype.itemsize - 1))
+        bits: NDArray[np.int64] = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
+        least = np.int64(-(1 << (8 * array.dtype.itemsize - 1)))
         return np.where(bits < 0, least - bits, bits)
 
-    return np.abs(places(one) - places(other))
+    steps: NDArray[np.int64] = np.abs(places(one) - places(other))
+    return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,8 @@ def _expected(
             before = [result.half()]
         else:
             here = [rig.download(x.address, x.shape, x.tensor.dtype.value) for x in row]
-            a, b, *operands = (*before, *here)
-            result = run(layer.problem, layer.epilogue, a, b, operands)
+            arrays = [*before, *here]
+            result = run(layer.problem, layer.epilogue, arrays[0], arrays[1], arrays[2:])
             before = [result.astype(np.float16)]
     array = result.cpu().numpy() if rig.vendor else result
     return np.asarray(array, np.float64)

@@ -31,9 +31,11 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
     product = rig.prepared(item.product, choice)
     with padded_images(rig, item, product) as moves:
         ours = rig.in_turn([*moves, product], once.median_us)
-        has_vendor = rig.vendor and not isinstance(problem, BatchedGemm)
-        replays = rig.vendor.replays(problem, ours.launches) if has_vendor else {}
-        theirs, errors = rig.beside(replays)
+        theirs, errors = rig.beside(
+            rig.vendor.replays(problem, ours.launches)
+            if rig.vendor and not isinstance(problem, BatchedGemm)
+            else {}
+        )
         timed = rig.timed({"boltgen": ours, **theirs})
     others = [name for name in timed["columns"] if name != "boltgen"]
     best = min(others, key=lambda name: timed["columns"][name]["median_us"], default=None)

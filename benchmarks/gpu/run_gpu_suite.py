@@ -288,7 +288,7 @@ def table(out: Path, number: int, count: int) -> str:
 
 def _is_fine(item: dict[str, Any]) -> bool:
     """Whether a line of its own would say nothing."""
-    return item["status"] == "done" and item.get("verdict", "right") == "right"
+    return bool(item["status"] == "done" and item.get("verdict", "right") == "right")
 
 
 def main() -> int:

@@ -357,8 +357,8 @@ def quick_wanted(arch: Arch) -> Wanted:
 
 def quick_items(wanted: Wanted) -> tuple[Item, ...]:
     """A few items of every section, in sizes for the virtual GPU."""
-    product = wanted.product(shapes.gemm(128, 128, 64))
-    problem = product.problem
+    problem = shapes.gemm(128, 128, 64)
+    product = wanted.product(problem)
     chains = [case for case in all_chain_cases() if case.name == "rf-ragged"]
     checked = [*checks(wanted, split_k_cases()[:1]), *chain_checks(wanted, chains)]
     return (

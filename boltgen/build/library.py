@@ -102,7 +102,7 @@ class LibraryBuild:
 
 
 @lru_cache(maxsize=65536)
-def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
+def kernel_key(spec: AnyKernelSpec, tools: Toolchain) -> str:
     """The identity of a kernel's device code: text, headers, flags, compilers.
 
     The same kernel has the same key in every unit.
@@ -132,7 +132,7 @@ def _includes(names: Iterable[str]) -> str:
     return "\n".join(f'#include "{name}"' for name in sorted(set(names)))
 
 
-def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
+def unit_of(specs: Sequence[AnyKernelSpec], tools: Toolchain) -> TranslationUnit:
     """The translation unit that holds the kernels of `specs`, all of one arch."""
     (arch,) = {spec.arch for spec in specs}
     kernels = tuple(
@@ -166,7 +166,7 @@ def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_S
 
 
 def build_library(
-    groups: Iterable[Sequence[KernelSpec]],
+    groups: Iterable[Sequence[AnyKernelSpec]],
     tools: Toolchain,
     cache: Cache,
     *,

@@ -290,9 +290,17 @@ class Profiler:
         return Verdict(**{field.name: getattr(out, field.name) for field in fields(Verdict)})
 
     def plan(
-        self, kernel: int, arguments: Sequence[AnyArgs], *, in_graph: bool, scratch: tuple[int, int]
+        self,
+        kernel: int,
+        arguments: Sequence[AnyArgs | ctypes.c_int64],
+        *,
+        in_graph: bool,
+        scratch: tuple[int, int],
     ) -> Plan:
-        """Launches of the entry at address `kernel`; `scratch` is address and size in bytes."""
+        """Launches of the entry at address `kernel`; `scratch` is address and size in bytes.
+
+        An entry of the caller's own may take numbers.
+        """
         addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         launches = _Launches(
             kernel=kernel,

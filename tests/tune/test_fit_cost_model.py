@@ -16,12 +16,14 @@ from boltgen.errors import RecordError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.tune.cost_model import predict
 from boltgen.tune.exchange import write_records
 from boltgen.tune.model_constants import described, values_of
 from boltgen.tune.outcome import DeviceKind, Trial
 from boltgen.tune.records import Record
+from tests.chain_cases import all_chain_cases
 from tests.tune.samples import A100, NOON, TOOLS, timing
 
 SM80 = arch_named("sm_80")
@@ -115,6 +117,16 @@ def test_modelled_times_are_no_evidence(tmp_path):
     write_records(path, records(2, 0.0, kind=DeviceKind.VGPU))
     with pytest.raises(RecordError, match=r"no measurements of a GPU in .*records\.jsonl"):
         fit_cost_model.run([path], check=False)
+
+
+def test_chains_are_no_evidence_of_single_products():
+    """A database has both; the fit is of what one product takes."""
+    single = records(1, 0.0)
+    problem = all_chain_cases()[0].chain
+    config = enumerate_chain_configs(problem, SM80)[0]
+    trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+    chain = replace(single[0], trial=trial)
+    assert set(fit_cost_model.usable([*single, chain])) == set(single)
 
 
 def test_too_few_measurements_fit_nothing():
