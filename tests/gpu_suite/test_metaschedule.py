@@ -22,6 +22,8 @@ from benchmarks.gpu.page import paper_rows
 from benchmarks.gpu.shapes import small_models
 from benchmarks.gpu.tuned_log import LogError, TunedLog, find_logs
 from benchmarks.gpu.tvm_alone import Coverage, build_tuned, plain_module
+from benchmarks.gpu.wanted import Wanted
+from benchmarks.gpu.wanted_models import models
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Silent
@@ -191,6 +193,16 @@ def test_a_log_that_has_no_kernel_of_the_model_is_refused(log: TunedLog):
     )
     with pytest.raises(LogError, match=message):
         tuned(other)
+
+
+def test_a_model_that_has_a_log_has_a_third_library(recorded: Path):
+    logs = find_logs(recorded, "sm_80", virtual=True)
+    shapes = small_models() | {"another": small_models()[TUNED_MODEL]}
+    found = {
+        item.name: item for item in models(Wanted(arch_named("sm_80"), None, logs=logs), shapes)
+    }
+    assert found[TUNED_MODEL].tuned == f"model_{TUNED_MODEL}_tvm_metaschedule"
+    assert found["another"].tuned is None
 
 
 def test_columns_of_tvms_are_those_that_can_be_had():
