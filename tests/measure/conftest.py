@@ -10,6 +10,7 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.measure.native import Profiler
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
+from tests.measure.device_arrays import Device
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,10 @@ def profiler() -> Profiler:
     settings = settings_from()
     library = profiler_library(find_toolchain(settings), Cache(settings.cache_dir))
     return Profiler(library, 0, with_nvml=False)
+
+
+@pytest.fixture
+def device(profiler):
+    made = Device(profiler)
+    yield made
+    made.close()

@@ -1,0 +1,181 @@
+"""A candidate's operands and what it is compared with, on the virtual GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boltgen.ir import reference
+from boltgen.ir.chain import implicit_gemm
+from boltgen.ir.chain_reference import LayerInputs, enclose_chain
+from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.problem import Gemm
+from boltgen.measure.operands import BudgetError, Operands
+from tests.cases import EPILOGUES
+from tests.chain_cases import all_chain_cases
+
+SMALL = Gemm(m=5, n=7, k=9)
+
+
+def make_operands(profiler, budget_bytes=1 << 20, most_sets=3, epilogue=None, problem=SMALL):
+    return Operands(
+        profiler,
+        problem,
+        epilogue or EPILOGUES["residual_before"],
+        budget_bytes=budget_bytes,
+        most_sets=most_sets,
+        most_sets_bytes=1 << 20,
+    )
+
+
+def test_operands_come_in_copies_of_equal_contents_at_their_own_addresses(profiler, device):
+    operands = make_operands(profiler)
+    try:
+        assert len(operands.sets) == 3
+        everything = [
+            address
+            for one in operands.sets
+            for layer in one.layers
+            for address in (one.a, layer.b, one.d, *(o.pointer for o in layer.operands))
+        ]
+        assert len(set(everything)) == len(everything) == 3 * 5
+        first, *copies = (device.download(one.a, (5, 9), np.float16) for one in operands.sets)
+        assert first.any()
+        for copy in copies:
+            np.testing.assert_array_equal(copy, first)
+    finally:
+        operands.close()
+
+
+def test_a_poisoned_output_is_wrong(profiler):
+    operands = make_operands(profiler)
+    try:
+        operands.poison()
+        verdict = operands.judge()
+        assert verdict.wrong == verdict.not_finite == 35
+    finally:
+        operands.close()
+
+
+def test_copies_are_limited_by_the_budget(profiler):
+    set_bytes = 2 * (45 + 63 + 7 + 35 + 35)
+    envelope_bytes = 8 * 35
+    operands = make_operands(profiler, budget_bytes=2 * 2 * set_bytes + envelope_bytes + 1)
+    assert len(operands.sets) == 2
+    operands.close()
+    with pytest.raises(BudgetError, match=f"take {set_bytes + envelope_bytes} bytes"):
+        make_operands(profiler, budget_bytes=set_bytes + envelope_bytes - 1)
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_the_check_says_something_of_every_epilogue(profiler, device, name):
+    """Operands are drawn so that almost no element may be just anything."""
+    problem = Gemm(m=32, n=32, k=64)
+    operands = make_operands(profiler, epilogue=EPILOGUES[name], problem=problem)
+    try:
+        low, high = (
+            device.download(address, (32, 32), np.float32)
+            for address in (operands.low, operands.high)
+        )
+    finally:
+        operands.close()
+    assert np.isfinite(low).mean() > 0.99
+    assert np.isfinite(high).mean() > 0.99
+
+
+# --- chains --------------------------------------------------------------------------------------
+
+
+def rows_of_middle(device, ends):
+    """What lies between two layers, for the (low, high) of each element: (value, error) of it."""
+    low, high = (device.upload(np.array(end, np.float32)) for end in zip(*ends, strict=True))
+    count = len(ends)
+    out, error = device.empty(2 * count), device.empty(4 * count)
+    device.profiler.middle(low, high, count, out=out, error=error)
+    values = device.download(out, (count,), np.float16)
+    return list(zip(values, device.download(error, (count,), np.float32), strict=True))
+
+
+def test_what_lies_between_two_layers(device):
+    inf, overflow = np.inf, 65536.0
+    ends = [(1.0, 1.0), (1.0, 1.5), (-2.0, 2.0), (0.0, 2.0**-24)]
+    values = rows_of_middle(device, ends)
+    assert values[:3] == [(1.0, 0.0), (1.25, 0.25), (0.0, 2.0)]
+    assert values[3] in ((0.0, 2.0**-24), (np.float16(2.0**-24), np.float32(2.0**-24)))
+    # Certain infinities and NaN are exact; what may overflow may be anything.
+    certain = [(overflow, inf), (-inf, -overflow), (inf, inf)]
+    assert rows_of_middle(device, certain) == [(inf, 0.0), (-inf, 0.0), (inf, 0.0)]
+    uncertain = [(1.0, overflow), (-overflow, 1.0), (-inf, inf)]
+    assert [error for _, error in rows_of_middle(device, uncertain)] == [inf] * 3
+    ((value, error),) = rows_of_middle(device, [(np.nan, np.nan)])
+    assert np.isnan(value)
+    assert error == 0.0
+
+
+CHAINS = {
+    case.name: case.chain
+    for case in all_chain_cases()
+    if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_is_enclosed_as_the_oracle_does(profiler, device, name):
+    """The worker knows no exact result between layers, and takes the middle of the ends there."""
+    chain = CHAINS[name]
+    operands = make_operands(profiler, 1 << 24, most_sets=1, epilogue=Epilogue(), problem=chain)
+    try:
+        (one,) = operands.sets
+        a_shape = reference.input_shapes(chain.layers[0].problem)[0]
+        layers = []
+        for layer, held in zip(chain.layers, one.layers, strict=True):
+            shape, output = (f(layer.problem) for f in (_b_shape, reference.output_shape))
+            spans = {
+                LoadKind.TENSOR: output,
+                LoadKind.ROW: output[-1:],
+                LoadKind.COLUMN: (implicit_gemm(layer).m,),
+            }
+            arrays = tuple(
+                device.download(operand.pointer, spans[load.kind], load.dtype.value)
+                for load, operand in zip(layer.epilogue.loads, held.operands, strict=True)
+            )
+            layers.append(LayerInputs(device.download(held.b, shape, np.float16), arrays))
+        a = device.download(one.a, a_shape, np.float16)
+        output = reference.output_shape(chain.layers[-1].problem)
+        low, high = (
+            device.download(address, output, np.float32).astype(np.float64)
+            for address in (operands.low, operands.high)
+        )
+    finally:
+        operands.close()
+    expected = enclose_chain(chain, a, layers)
+    rounding = 2.0**-10 * np.abs(expected.exact) + 2.0**-24
+    assert np.all(low <= expected.exact + rounding)
+    assert np.all(expected.exact <= high + rounding)
+    # No farther apart than the oracle's, taken together: single ones differ with where the middle
+    # is rounded to.
+    assert (high - low).mean() <= 1.02 * (expected.high - expected.low).mean()
+
+
+def _b_shape(problem):
+    return reference.input_shapes(problem)[1]
+
+
+def test_what_lies_between_the_layers_is_part_of_the_budget(profiler):
+    chain = CHAINS["rf-ragged"]
+    with pytest.raises(BudgetError, match="its tensors and their check take"):
+        make_operands(profiler, 20_000, epilogue=Epilogue(), problem=chain)
+
+
+def test_a_workspace_grows_within_the_budget_and_is_poisoned(profiler, device):
+    operands = make_operands(profiler, budget_bytes=10_000, most_sets=1)
+    try:
+        assert operands.workspace(0) == 0
+        small = operands.workspace(64)
+        assert operands.workspace(32) == small
+        large = operands.workspace(256)
+        assert np.isnan(device.download(large, (64,), np.float32)).all()
+        with pytest.raises(BudgetError, match="wants a workspace of 9900 bytes; the worker has"):
+            operands.workspace(9900)
+    finally:
+        operands.close()
