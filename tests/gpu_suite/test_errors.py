@@ -263,6 +263,18 @@ def test_a_column_of_the_vendors_that_fails_leaves_the_others():
     assert closed == [refuses]
 
 
+def test_columns_that_take_too_long_leave_the_others():
+    def hangs() -> Replay:
+        while True:
+            time.sleep(0.01)
+
+    rig = SimpleNamespace(replayed=lambda replay, n: SimpleNamespace(sample_us=lambda k: [1.0]))
+    capturing = {"eager": lambda: Replay(print, 3), "compiled": hangs}
+    samplers, errors = Rig.beside(rig, capturing, most_s=0.1)
+    assert set(samplers) == {"eager"}
+    assert errors == {"compiled": "TimeoutError: it took over 1 s"}
+
+
 def test_what_a_new_user_tries_is_answered(bundle: Path, tmp_path: Path):
     told = run_suite(bundle, tmp_path, "--help")
     assert told.returncode == 0
