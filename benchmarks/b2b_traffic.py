@@ -41,16 +41,15 @@ _SECTOR_BYTES = 32
 
 
 def layer_config(problem: Problem, tiles: Cutlass2Config, arch: Arch) -> Cutlass2Config:
-    """The layer's tiles, or the nearest that a kernel of its own may have, without splits."""
+    """The layer's tiles, or the nearest that a kernel of its own may have."""
     if not violations(problem, tiles, arch):
         return tiles
-    candidates = (config for config in enumerate_configs(problem, arch) if config.split_k == 1)
+    kernels = dict.fromkeys(config.kernel for config in enumerate_configs(problem, arch))
     return min(
-        candidates,
+        kernels,
         key=lambda config: (
             abs(config.threadblock.m - tiles.threadblock.m),
             abs(config.threadblock.n - tiles.threadblock.n),
-            config.swizzle,
         ),
     )
 
