@@ -30,6 +30,7 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.vgpu import vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.runtime.device import DeviceKind, provide_cuda_runtime
 from boltgen.settings import Settings, settings_from
@@ -56,6 +57,8 @@ def record(
         BoltgenError: a compiler is missing.
     """
     _check_packages(effort.search)
+    if device is DeviceKind.VGPU:
+        vgpu_libraries(settings, reporter=reporter)  # its process has less time than building takes
     process = DeviceProcess(device, arch.name)
     try:
         facts = process.facts()

@@ -18,8 +18,9 @@ from boltgen.runtime.device import DeviceKind
 from boltgen.settings import settings_from
 from boltgen.space.library import Level
 
-# A log of the bundle's one model: a candidate, drawn at random, of each of its kernels.
-TUNED_MODEL, TUNED_KERNELS = "repvgg_a0-small", 12
+# A log of the bundle's one model, which is so many kernels: of some of them a candidate each, drawn
+# at random.
+TUNED_MODEL, KERNELS, TUNED_KERNELS = "repvgg_a0-small", 12, 4
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,9 @@ from boltgen.runtime.device import DeviceKind, provide_cuda_runtime
 from boltgen.settings import settings_from
 from models.onnx_graph import GraphBuilder
 from models.parameters import PeriodicParameters
-from tests.gpu_suite.conftest import TUNED_KERNELS, TUNED_MODEL
+from tests.gpu_suite.conftest import KERNELS, TUNED_KERNELS, TUNED_MODEL
 
-RANDOM = Effort(trials=2 * TUNED_KERNELS, minutes=60, per_round=1, search=Search.RANDOM)
+RANDOM = Effort(trials=2 * KERNELS, minutes=60, per_round=1, search=Search.RANDOM)
 
 
 def recording(folder: Path, effort: Effort = RANDOM, arch: str = "sm_80") -> TunedLog:
@@ -79,7 +79,7 @@ def test_a_log_says_how_it_was_recorded(recorded: Path):
     assert log.folder == recorded / "vgpu-sm-80-a100" / "metaschedule" / TUNED_MODEL
     assert (about.model, about.arch, about.virtual) == (TUNED_MODEL, "sm_80", True)
     assert about.gpu == "vgpu sm_80 (A100)"
-    assert (about.kernels, about.tuned, about.trials) == (TUNED_KERNELS,) * 3
+    assert (about.kernels, about.tuned, about.trials) == (KERNELS, TUNED_KERNELS, TUNED_KERNELS)
     assert about.tuning_s > 0
     assert about.tvm
     assert about.date
@@ -94,7 +94,7 @@ def test_what_was_tried_in_time_is_kept_the_best_of_each_kernel(
     clock = chain([0.0], repeat(float("inf")))
     monkeypatch.setattr(metaschedule_bench, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     log = recording(tmp_path, replace(RANDOM, per_round=2))
-    assert (log.about.kernels, log.about.tuned, log.about.trials) == (TUNED_KERNELS, 1, 2)
+    assert (log.about.kernels, log.about.tuned, log.about.trials) == (KERNELS, 1, 2)
     records = lzma.decompress((log.folder / "database_tuning_record.json.xz").read_bytes())
     assert len(records.splitlines()) == 1
 
@@ -187,7 +187,7 @@ def test_a_log_that_has_no_kernel_of_the_model_is_refused(log: TunedLog):
     """As another version of TVM's would."""
     other = TunedLog(log.folder, replace(log.about, tvm="0.26.0"))
     message = (
-        r"copy: TVM .* makes \d kernels of the model, and not one is among the 12 that TVM "
+        r"copy: TVM .* makes \d kernels of the model, and not one is among the 4 that TVM "
         r"0\.26\.0 made and tuned; record it anew where its GPU is \(`python -m "
         r"benchmarks\.gpu\.metaschedule repvgg_a0-small --arch sm_80`\), or remove it"
     )
