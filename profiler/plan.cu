@@ -54,6 +54,7 @@ struct profiler_plan {
       boltgen_status said;
       said.message[0] = '\0';  // a launch that fails may say nothing
       if (launches.kernel(launches.arguments[i], &said) != BOLTGEN_OK) {
+        cudaGetLastError();  // an entry of somebody else's leaves it to be found by the next call
         return refuse(status, "%s", said.message);
       }
     }

@@ -120,10 +120,6 @@ class Launched:
         self._entry = None
 
 
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:1000]
-
-
 def _launch_once(profiler: Profiler, address: int, indices: Sequence[ctypes.c_int64]) -> None:
     """Let the driver load a kernel, which it does at the first launch: not while capturing."""
     plan = profiler.plan(address, indices, in_graph=False, scratch=(0, 0))
@@ -282,7 +278,7 @@ class Rig:
                 with at_most(max(deadline - time.monotonic(), 1.0)):
                     replay = capture()
             except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
-                errors[name] = _shown(error)
+                errors[name] = self._forgotten(error)
             else:
                 samplers[name] = self.replayed(replay.replay, replay.launches)
         for name, sampler in list(samplers.items()):
@@ -292,9 +288,14 @@ class Rig:
             except CudaError:
                 raise
             except Exception as error:
-                errors[name] = _shown(error)
+                errors[name] = self._forgotten(error)
                 samplers.pop(name).close()
         return samplers, errors
+
+    def _forgotten(self, error: Exception) -> str:
+        """What failed, in words; the runtime forgets it, or a launch of ours would be blamed."""
+        self.runtime.cudaGetLastError()
+        return f"{type(error).__name__}: {error}"[:1000]
 
     def launch_count(self, once_us: float, sets: int) -> int:
         """How many launches are one sample."""

@@ -69,6 +69,9 @@ _LEAST_LEFT_S = 10.0
 # minutes to compile a model.
 _MOST_ITEM_S = 240.0
 _MOST_S: dict[type[Any], float] = {WholeModel: 480.0}
+# For which PyTorch compiles: they begin where so much is left, or first in a process; else what was
+# done of them when time is up would be lost, and others would have fitted in.
+_WANTED_S: dict[type[Any], float] = {WholeModel: 180.0, Fusion: 90.0}
 _SHARE_OF_FREE = 0.45
 # nvidia-smi can take a second, and an item less.
 _STATE_S = 10.0
@@ -335,12 +338,15 @@ def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
 def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
     """Measure what is missing; the process's status."""
     current = kept.path.with_name(CURRENT.format(number=kept.number, count=kept.count))
-    for item in items:
-        key = key_of(item)
-        if key in kept.items:
-            continue
-        if deadline - time.monotonic() < _LEAST_LEFT_S:
+    missing = [item for item in items if key_of(item) not in kept.items]
+    ended = FINISHED
+    for item in missing:
+        key, left_s = key_of(item), deadline - time.monotonic()
+        if left_s < _LEAST_LEFT_S:
             return OUT_OF_TIME
+        if rig.vendor and item is not missing[0] and left_s < _WANTED_S.get(type(item), 0.0):
+            ended = OUT_OF_TIME
+            continue
         try:
             _compile(rig, item, deadline)
         except OutOfShareError as error:
@@ -360,7 +366,7 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
         kept.record(key, status, result)
         current.unlink()
         print(f"{key}: {status} in {result['seconds']} s", flush=True)
-    return FINISHED
+    return ended
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 from benchmarks.gpu.capture import uncollected
 from benchmarks.gpu.rig import Launched
 from benchmarks.gpu.vendor import Vendor
-from boltgen.measure.native import Profiler
+from boltgen.measure.native import Profiler, RefusedError
 from tests.gpu_suite.fake_cuda import CudaError, FakeCuda, Memory, cuda
 from tests.measure.conftest import profiler
 
@@ -172,3 +172,15 @@ def test_what_a_launch_raises_is_why_it_cannot_be_timed(profiler: Profiler):
     told = Launched(SimpleNamespace(profiler=profiler, scratch=(0, 0)), enqueue, 1, captured=False)
     with pytest.raises(ValueError, match="no such launch"):
         told.sample_us(1)
+
+
+def test_an_error_that_a_refused_launch_leaves_is_not_found_by_the_next(profiler: Profiler):
+    """As CUTLASS's own programs leave it."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+
+    def enqueue(index: int, status: int) -> int:
+        return int(runtime.cudaSetDevice(99) != 0)
+
+    with pytest.raises(RefusedError):
+        launched(profiler, enqueue)
+    assert runtime.cudaPeekAtLastError() == 0
