@@ -1,17 +1,25 @@
-"""What the analytical model says of every item, until it is measured; marked so in the report.
+"""What is predicted of every item, until it is measured; marked so in the report.
 
-Ours is the model's time of the best configuration. The vendor's is a roofline: the arch's peak of
-the tensor cores (on sm_90 that of wgmma, which sm_80's kernels do not reach), its memory's
-bandwidth, and a launch. No vendor's kernel reaches it, so these ratios are on the low side.
+Ours is the analytical model's time of the best configuration. The vendor's is a roofline: the
+arch's peak of the tensor cores (on sm_90 that of wgmma, which sm_80's kernels do not reach), its
+memory's bandwidth, and a launch. No vendor's kernel reaches it, so these ratios are on the low
+side.
+
+Of whole models the analytical model knows only products, and nothing of TVM's schedules. There the
+kernels of both, ours and TVM's alone, are those that `model_work` has counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.model_tasks import kept_tasks
+from benchmarks.gpu.model_work import ALONE, OURS, kept_works, total_us
+from benchmarks.gpu.page import TUNING
+from benchmarks.gpu.predicted_tuning import predicted_tuning
 from benchmarks.gpu.races import least_bytes
 from boltgen.arch import Arch
 from boltgen.ir.chain import execution_chain
@@ -23,13 +31,15 @@ from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config
 from boltgen.tune.model_constants import model_constants
 from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import ChainTask, ModelCosts
+from boltgen.tune.select import AnyTask, ChainTask, ModelCosts, distinct
 from tests.chain_cases import paper_chains
+from tests.tune.resnet50_layers import resnet50_tasks
 
 _F16_BYTES = 2
 
 
-def predicted_items(arch: Arch) -> dict[str, dict[str, Any]]:
+@cache
+def predicted_items(arch: Arch) -> Mapping[str, dict[str, Any]]:
     """A result for each item that can be predicted, in the form of a slice's."""
     found = {}
     for section, problems in (("gemm", shapes.gemms()), ("conv", shapes.convolutions())):
@@ -52,25 +62,57 @@ def predicted_items(arch: Arch) -> dict[str, dict[str, Any]]:
         found[f"b2b/{name}"] = _result(fused.time_us, {"unfused": single_us})
     for name, problem in shapes.unaligned().items():
         found[f"padding/{name}"] = _padding(problem, arch)
-    return found | _models(arch)
+    return found | _models(arch) | _tuning(arch)
 
 
-@cache
 def _models(arch: Arch) -> dict[str, dict[str, Any]]:
-    """Section models: the products alone, as if nothing else took time, ours and the vendor's."""
+    """Section models, of an arch whose models are counted: launches one behind the other.
+
+    What is TVM's in ours the vendor has too, at the memory's bandwidth. Ours is also given with the
+    analytical model's times of the products, to compare the two ways of predicting.
+    """
+    launch_us = model_constants().launch_us
     found = {}
-    for name, tasks in kept_tasks().get(arch.name, {}).items():
-        ours_us = vendor_us = 0.0
-        for task in tasks:
-            if isinstance(task, ChainTask):
-                once_us = best_chain_config(task.chain, arch)[1].time_us
-                layers = [layer.problem for layer in task.chain.layers]
-            else:
-                once_us, layers = _best_us(task.problem, task.epilogue, arch), [task.problem]
-            ours_us += task.occurrences * once_us
-            vendor_us += task.occurrences * sum(_roofline_us(layer, arch) for layer in layers)
-        found[f"models/{name}"] = _result(ours_us, {"vendor": vendor_us})
+    for name, works in kept_works().get(arch.name, {}).items():
+        tasks = kept_tasks()[arch.name][name]
+        rest = [work for work in works[OURS] if not work.is_ours]
+        rest_bytes = sum(work.launches * work.dram_bytes for work in rest)
+        rest_launches = sum(work.launches for work in rest)
+        vendor_us = sum(task.occurrences * _vendor_us(task, arch) for task in tasks)
+        vendor_us += _stream_us(rest_bytes, arch) + rest_launches * launch_us
+        ours_us = total_us(works[OURS], launch_us)
+        item = _result(ours_us, {"tvm": total_us(works[ALONE], launch_us), "vendor": vendor_us})
+        products_us = sum(task.occurrences * _task_us(task, arch) for task in tasks)
+        analytical_us = products_us + total_us(rest, launch_us)
+        item["columns"]["boltgen_analytical"] = {"median_us": analytical_us}
+        found[f"models/{name}"] = item
     return found
+
+
+def _task_us(task: AnyTask, arch: Arch) -> float:
+    if isinstance(task, ChainTask):
+        return best_chain_config(task.chain, arch)[1].time_us
+    return _best_us(task.problem, task.epilogue, arch)
+
+
+def _vendor_us(task: AnyTask, arch: Arch) -> float:
+    layers = task.chain.layers if isinstance(task, ChainTask) else (task,)
+    return sum(_roofline_us(layer.problem, arch) for layer in layers)
+
+
+def _tuning(arch: Arch) -> dict[str, dict[str, Any]]:
+    """The tuner on ResNet-50, from nothing measured to nothing left to try."""
+    tasks = distinct(resnet50_tasks(shapes.BATCH))
+    bench = predicted_tuning(tasks, arch)
+    least_s, most_s = bench.least_us / 1e6, bench.most_us / 1e6
+    item = {
+        "status": "predicted",
+        "tuning_s": [round(least_s, 1), round(most_s, 1)],
+        "tasks": len(tasks),
+        "verdict": f"predicted: {bench.trials} launches are tried, and keep the device busy for "
+        f"{least_s:.0f} s, or {most_s:.0f} s where noise has each take all the samples it may",
+    }
+    return {TUNING: item}
 
 
 def _race_us(problem: Gemm | Conv2d, arch: Arch) -> float:

@@ -1,4 +1,4 @@
-"""Arrow: samples to a Timing. When to stop taking them."""
+"""Arrow: samples to a Timing. What a sample is, and when to stop taking them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import Summary, summarise
 from boltgen.tune.outcome import Timing
 
+# Of a candidate's first launch. A GPU's driver loads a kernel then: that time is of no use.
+FIRST_SAMPLES = 3
 _BATCH = 10
+# Several times the cache, so that whatever its replacement policy nothing stays.
+_SCRATCH_PER_L2 = 2
+_LEAST_SCRATCH_BYTES = 64 << 20
+
+
+def scratch_bytes(l2_bytes: int) -> int:
+    """What is read before a sample, to empty an L2 cache of that size."""
+    return max(_SCRATCH_PER_L2 * l2_bytes, _LEAST_SCRATCH_BYTES)
+
+
+def launches_of_sample(once_us: float, copies: int, policy: Policy) -> int:
+    """Launches of a sample, where one takes `once_us` and operands have so many copies."""
+    return min(copies, max(1, round(policy.sample_us / max(once_us, 1.0))))
 
 
 def warm_up(sample_us: Callable[[int], list[float]], launches: int, least_us: float) -> None:

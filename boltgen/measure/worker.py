@@ -34,7 +34,12 @@ from boltgen.measure.protocol import (
     from_line,
     to_line,
 )
-from boltgen.measure.timing import take_samples
+from boltgen.measure.timing import (
+    FIRST_SAMPLES,
+    launches_of_sample,
+    scratch_bytes,
+    take_samples,
+)
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 
 # Numbers of cudaError_t. Source: driver_types.h.
@@ -44,9 +49,6 @@ _TIMED_OUT = 702
 # After one of these every call fails, until the process ends.
 _FIRST_FATAL, _LAST_FATAL = 700, 720
 
-# Several times the cache, so that whatever its replacement policy nothing stays.
-_SCRATCH_PER_L2 = 2
-_LEAST_SCRATCH_BYTES = 64 << 20
 MOST_SETS_BYTES = 512 << 20
 _SHARE_OF_FREE = 0.9
 
@@ -88,7 +90,7 @@ class Workplace:
 
     def __post_init__(self) -> None:
         if not self.setup.policy.modelled:
-            size = max(_SCRATCH_PER_L2 * self.profiler.device.l2_bytes, _LEAST_SCRATCH_BYTES)
+            size = scratch_bytes(self.profiler.device.l2_bytes)
             self.scratch = (self.profiler.allocate(size), size)
             self.budget_bytes -= size
 
@@ -131,8 +133,7 @@ class Workplace:
         operands.poison()
         first = self.profiler.plan(address, arguments[:1], in_graph=False, scratch=self.scratch)
         try:
-            # A GPU's driver loads a kernel when it is first launched: that time is of no use.
-            once_us = min(first.sample_us(1 if policy.modelled else 3))
+            once_us = min(first.sample_us(1 if policy.modelled else FIRST_SAMPLES))
         finally:
             first.close()
         _accept(operands.judge(), operands)
@@ -147,7 +148,7 @@ class Workplace:
                 launches=1,
                 cold_l2=True,
             )
-        count = min(len(arguments), max(1, round(policy.sample_us / max(once_us, 1.0))))
+        count = launches_of_sample(once_us, len(arguments), policy)
         plan = self.profiler.plan(
             address,
             arguments[:count],

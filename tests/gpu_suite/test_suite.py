@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -214,7 +215,12 @@ def test_what_is_only_predicted_is_marked(tmp_path: Path):
     assert report.measured == 0
     rows = [line for line in page.splitlines() if line.startswith("| GEMM against cuBLAS")]
     assert rows
-    assert all(row.endswith("| predicted |") for row in rows)
+    assert all(row.endswith("| predicted, against the roofline |") for row in rows)
+    for what in ("fused against unfused, GEMM", "models against TVM alone"):
+        assert re.search(rf"\| {what} \| [\d.]+x \| [\d.]+x \| [1-9]\d* \| predicted \|", page)
+    tuning = "tuning ResNet-50, batch 32, with kernels that are there"
+    assert re.search(rf"\| {tuning} \| 60 s \| \d+ to \d+ s \| 23 \| predicted, of the", page)
+    assert "| two sessions agree | 95 % | - | 0 | not measured |" in page
 
 
 def test_the_command_line_reports(slices: Path, tmp_path: Path):

@@ -1,0 +1,128 @@
+"""What the kernels of whole models do, boltgen's and TVM's alone: counted, for predictions.
+
+`python -m benchmarks.gpu.count_models` writes `model_work.json`: counting compiles models and runs
+them on the virtual GPU, predicting takes no time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from boltgen.tune.json_form import decode, encode
+
+FILE = Path(__file__).with_suffix(".json")
+# What a model was compiled by, as the report's columns are called.
+OURS, ALONE = "boltgen", "tvm"
+_SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelWork:
+    """Equal launches of a kernel in one inference, and what one of them does.
+
+    `instructions` are those that warps execute, by the virtual GPU's classes; `mma_operations`
+    multiplications and additions of tensor cores; `global_bytes` 32 for each sector that a request
+    touches; `dram_bytes` all that is touched, once. `us` is what that work takes the device's
+    busiest unit, `bound_by`, without the launch: the virtual GPU's model of time.
+    """
+
+    kernel: str
+    launches: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int
+    shared_bytes: int
+    instructions: tuple[tuple[str, int], ...]
+    mma_operations: int
+    global_bytes: int
+    dram_bytes: int
+    us: float
+    bound_by: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether boltgen made the kernel; it names them all."""
+        return "boltgen" in self.kernel
+
+
+def works_of(counted: Iterable[Mapping[str, Any]]) -> tuple[KernelWork, ...]:
+    """Launches as `Vgpu.counters` has them, equal ones as one."""
+    return tuple(
+        replace(work, launches=launches) for work, launches in Counter(map(_work, counted)).items()
+    )
+
+
+def _work(counted: Mapping[str, Any]) -> KernelWork:
+    traffic = ("global_load", "global_store", "global_atomic")
+    return KernelWork(
+        kernel=counted["kernel"],
+        launches=1,
+        grid=tuple(counted["grid"]),
+        block=tuple(counted["block"]),
+        registers=counted["registers"],
+        shared_bytes=counted["static_shared_bytes"] + counted["dynamic_shared_bytes"],
+        instructions=tuple(
+            (name, count) for name, count in counted["instructions"].items() if count
+        ),
+        mma_operations=counted["mma_operations"],
+        global_bytes=_SECTOR_BYTES * sum(counted[name]["sectors"] for name in traffic),
+        dram_bytes=counted["modelled"]["dram_bytes"],
+        us=counted["modelled"]["us"],
+        bound_by=counted["modelled"]["bound_by"],
+    )
+
+
+def total_us(works: Iterable[KernelWork], launch_us: float) -> float:
+    """One kernel after the other, each with its launch."""
+    return sum(work.launches * (work.us + launch_us) for work in works)
+
+
+# By arch, model and column.
+Works = dict[str, dict[str, dict[str, tuple[KernelWork, ...]]]]
+
+
+@cache
+def kept_works() -> Works:
+    """What was counted when the file was written."""
+    form = json.loads(FILE.read_text()) if FILE.exists() else {}
+    return {
+        arch: {
+            model: {name: decode(tuple[KernelWork, ...], rows) for name, rows in columns.items()}
+            for model, columns in models.items()
+        }
+        for arch, models in form.items()
+    }
+
+
+def write(works: Works) -> None:
+    """Replace the file: a kernel a line."""
+    FILE.write_text(_braces({arch: _models(models) for arch, models in works.items()}, 0) + "\n")
+
+
+def _models(models: Mapping[str, Mapping[str, Sequence[KernelWork]]]) -> str:
+    return _braces({model: _columns(columns) for model, columns in models.items()}, 1)
+
+
+def _columns(columns: Mapping[str, Sequence[KernelWork]]) -> str:
+    lists = {
+        name: "[\n    " + ",\n    ".join(map(_row, works)) + "\n   ]"
+        for name, works in columns.items()
+    }
+    return _braces(lists, 2)
+
+
+def _row(work: KernelWork) -> str:
+    return json.dumps(encode(KernelWork, work), separators=(",", ":"))
+
+
+def _braces(values: Mapping[str, str], depth: int) -> str:
+    """Pairs in their order of names, each on lines of its own."""
+    indent = " " * depth
+    pairs = (f'\n{indent} "{name}": {value}' for name, value in sorted(values.items()))
+    return "{" + ",".join(pairs) + f"\n{indent}}}"

@@ -1,0 +1,137 @@
+"""How long the tuner would take where no kernel is to be compiled: predicted, not measured.
+
+A real session runs with its own budget, rounds and finalists, on a bench that launches nothing: a
+launch takes what the analytical model says, and a trial as many launches as `measure.timing` plans.
+That is the device's time alone. Loading libraries, filling operands, judging outputs and the host's
+own work come on top.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.gpu.races import least_bytes
+from benchmarks.gpu.timing import operand_copies
+from boltgen.arch import Arch
+from boltgen.ir.dtypes import DType
+from boltgen.measure.protocol import Policy
+from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples
+from boltgen.space.config import Cutlass2Config
+from boltgen.tune.budget import Budget
+from boltgen.tune.cost_model import predict
+from boltgen.tune.database import Database
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
+from boltgen.tune.padding import PaddingTimes
+from boltgen.tune.select import Task
+from boltgen.tune.session import Session
+
+_US_PER_S = 1e6
+# More than any session takes: nothing is left out for want of time.
+_UNLIMITED = Budget(seconds=1e9)
+
+
+@dataclass(slots=True)
+class _Busy:
+    """Adds up how long a device is busy, which empties its cache before each sample."""
+
+    flush_us: float
+    total_us: float = 0.0
+
+    def samples_us(self, samples: int, launches: int, once_us: float) -> list[float]:
+        """Times of one launch: all equal."""
+        self.total_us += samples * (self.flush_us + launches * once_us)
+        return [once_us] * samples
+
+
+def trial_us(once_us: float, copies: int, flush_us: float, policy: Policy) -> float:
+    """How long a device is busy with a candidate whose launch takes `once_us`, without noise."""
+    busy = _Busy(flush_us)
+    busy.samples_us(FIRST_SAMPLES, 1, once_us)
+    launches = launches_of_sample(once_us, copies, policy)
+    take_samples(
+        lambda samples: busy.samples_us(samples, launches, once_us),
+        lambda: None,
+        policy,
+        launches=launches,
+        warm_up_us=policy.warm_up_us,
+    )
+    return busy.total_us
+
+
+@dataclass
+class PredictedBench:
+    """A bench (`boltgen.tune.outcome.Bench`) that knows what its trials would take of a device.
+
+    `least_us` where no time has noise, and `most_us` where all have so much of it that each trial
+    takes as many samples as it may.
+    """
+
+    arch: Arch
+    trials: int = 0
+    least_us: float = 0.0
+    most_us: float = 0.0
+    toolchain: str = field(default="a built library", init=False)
+    lock_name: str | None = field(default=None, init=False)
+
+    @cached_property
+    def device(self) -> DeviceIdentity:
+        """None that exists: nobody's measurements are taken for its."""
+        return DeviceIdentity(
+            kind=DeviceKind.CUDA,
+            name=f"{self.arch.device}, predicted",
+            arch=self.arch.name,
+            sm_count=self.arch.sm_count,
+            clock_mhz=self.arch.boost_mhz,
+            memory_clock_mhz=0,
+            memory_bytes=0,
+            driver="none",
+        )
+
+    @cached_property
+    def _flush_us(self) -> float:
+        moves = PaddingTimes(self.arch, DType.F32)
+        return moves.move_us(scratch_bytes(self.arch.l2_bytes), launches=1)
+
+    def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
+        """Each trial with the analytical model's time."""
+        calm = Policy()
+        noisy = replace(calm, least_samples=calm.most_samples)
+        for trial in trials:
+            if not isinstance(trial.config, Cutlass2Config):
+                raise TypeError(f"{trial} is no product's")
+            once_us = predict(trial.problem, trial.epilogue, trial.config, self.arch).time_us
+            copies = operand_copies(least_bytes(trial.problem))
+            self.trials += 1
+            self.least_us += trial_us(once_us, copies, self._flush_us, calm)
+            self.most_us += trial_us(once_us, copies, self._flush_us, noisy)
+            yield trial, _exactly(once_us)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def _exactly(once_us: float) -> Timing:
+    return Timing(
+        median_us=once_us,
+        p20_us=once_us,
+        p80_us=once_us,
+        low_us=once_us,
+        high_us=once_us,
+        repeats=Policy().least_samples,
+        launches=1,
+        cold_l2=True,
+    )
+
+
+def predicted_tuning(tasks: Sequence[Task], arch: Arch) -> PredictedBench:
+    """A session on `tasks` from an empty database, to its end."""
+    bench = PredictedBench(arch)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Database(folder / "records.sqlite") as database:
+            Session(tasks, bench, database, _UNLIMITED, lock_folder=folder).run()
+    return bench
