@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from benchmarks.gpu.machine_code import machine_per_ptx
 from benchmarks.gpu.model_build import build_model
 from benchmarks.gpu.model_work import ALONE, OURS, KernelWork, kept_works, works_of, write
 from benchmarks.gpu.shapes import ModelShape, models
@@ -63,7 +64,7 @@ def count_library(library: Path, input_shape: Sequence[int], vgpu: Vgpu) -> tupl
     vgpu.clear_launches()
     try:
         machine["main"](argument)
-        return works_of(vgpu.counters())
+        return works_of(vgpu.counters(), machine_per_ptx(library.read_bytes()))
     finally:
         for name, value in _AFTERWARDS.items():
             vgpu.set_option(name, value)

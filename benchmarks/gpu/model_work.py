@@ -20,6 +20,8 @@ FILE = Path(__file__).with_suffix(".json")
 # What a model was compiled by, as the report's columns are called.
 OURS, ALONE = "boltgen", "tvm"
 _SECTOR_BYTES = 32
+# What bounds a kernel that is instructions by number; the rest is data, or tensor cores.
+_INSTRUCTIONS = frozenset({"issue", "fp32", "fp16", "fp64", "integer", "conversion", "latency"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,9 @@ class KernelWork:
 
     `instructions` are those that warps execute, by the virtual GPU's classes; `mma_operations`
     multiplications and additions of tensor cores; `global_bytes` 32 for each sector that a request
-    touches; `dram_bytes` all that is touched, once. `us` is what that work takes the device's
-    busiest unit, `bound_by`, without the launch: the virtual GPU's model of time.
+    touches; `dram_bytes` all that is touched, once. `modelled_us` is what that work takes the
+    device's busiest unit, `bound_by`, without the launch: the virtual GPU's model of time, which
+    takes PTX's instructions for the machine's. Of those ptxas made `machine_per_ptx` for each.
     """
 
     kernel: str
@@ -42,8 +45,20 @@ class KernelWork:
     mma_operations: int
     global_bytes: int
     dram_bytes: int
-    us: float
+    modelled_us: float
     bound_by: str
+    machine_per_ptx: float
+
+    @property
+    def us(self) -> float:
+        """The time of the machine's instructions, where it is instructions that take it.
+
+        Never longer than PTX's: where there are more of the machine's, they are mostly those of
+        slow paths that nothing takes, or fill a line.
+        """
+        if self.bound_by not in _INSTRUCTIONS:
+            return self.modelled_us
+        return self.modelled_us * min(1.0, self.machine_per_ptx)
 
     @property
     def is_ours(self) -> bool:
@@ -51,14 +66,15 @@ class KernelWork:
         return "boltgen" in self.kernel
 
 
-def works_of(counted: Iterable[Mapping[str, Any]]) -> tuple[KernelWork, ...]:
-    """Launches as `Vgpu.counters` has them, equal ones as one."""
-    return tuple(
-        replace(work, launches=launches) for work, launches in Counter(map(_work, counted)).items()
-    )
+def works_of(
+    counted: Iterable[Mapping[str, Any]], machine_per_ptx: Mapping[str, float]
+) -> tuple[KernelWork, ...]:
+    """Launches as `Vgpu.counters` has them, equal ones as one; the ratios are by kernel."""
+    works = Counter(_work(launch, machine_per_ptx[launch["kernel"]]) for launch in counted)
+    return tuple(replace(work, launches=launches) for work, launches in works.items())
 
 
-def _work(counted: Mapping[str, Any]) -> KernelWork:
+def _work(counted: Mapping[str, Any], machine_per_ptx: float) -> KernelWork:
     traffic = ("global_load", "global_store", "global_atomic")
     return KernelWork(
         kernel=counted["kernel"],
@@ -73,8 +89,9 @@ def _work(counted: Mapping[str, Any]) -> KernelWork:
         mma_operations=counted["mma_operations"],
         global_bytes=_SECTOR_BYTES * sum(counted[name]["sectors"] for name in traffic),
         dram_bytes=counted["modelled"]["dram_bytes"],
-        us=counted["modelled"]["us"],
+        modelled_us=counted["modelled"]["us"],
         bound_by=counted["modelled"]["bound_by"],
+        machine_per_ptx=round(machine_per_ptx, 3),
     )
 
 

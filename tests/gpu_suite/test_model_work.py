@@ -29,8 +29,9 @@ WORK = KernelWork(
     mma_operations=16384,
     global_bytes=64,
     dram_bytes=32,
-    us=1.5,
+    modelled_us=1.5,
     bound_by="issue",
+    machine_per_ptx=1.25,
 )
 
 
@@ -50,6 +51,9 @@ def test_a_model_is_counted_kernel_by_kernel():
     assert not any(work.is_ours for work in alone)
     # Of the 1.36 GMAC of 224x224 pixels; ours are all on tensor cores.
     assert products(ours) > 2 * 1.3e9 * (32 / 224) ** 2
+    # Scalar halves are packed, and multiplications with additions one instruction.
+    assert min(work.machine_per_ptx for work in alone) < 0.6
+    assert all(0.7 < work.machine_per_ptx < 1.0 for work in ours if work.mma_operations)
     for work in (*ours, *alone):
         assert work.us > 0
         assert work.dram_bytes > 0
@@ -76,13 +80,20 @@ def test_equal_launches_are_one_row():
     }
     slower = {**counted, "modelled": {**counted["modelled"], "us": 2.5}}
     wanted = replace(WORK, launches=2, global_bytes=5 * 32)
-    assert works_of([counted, slower, counted]) == (wanted, replace(wanted, launches=1, us=2.5))
+    found = works_of([counted, slower, counted], {"k": 1.25})
+    assert found == (wanted, replace(wanted, launches=1, modelled_us=2.5))
 
 
 def test_a_model_takes_its_kernels_and_their_launches():
-    works = (WORK, replace(WORK, kernel="boltgen_gemm", launches=1, us=4.0))
+    works = (WORK, replace(WORK, kernel="boltgen_gemm", launches=1, modelled_us=4.0))
     assert total_us(works, launch_us=0.5) == 3 * (1.5 + 0.5) + (4.0 + 0.5)
     assert [work.is_ours for work in works] == [False, True]
+
+
+def test_instructions_take_the_time_of_the_machines():
+    fewer = replace(WORK, machine_per_ptx=0.4)
+    assert (WORK.us, fewer.us) == (1.5, 0.4 * 1.5)
+    assert replace(fewer, bound_by="shared memory").us == 1.5
 
 
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
