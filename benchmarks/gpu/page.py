@@ -124,9 +124,9 @@ def _of_counted_models(items: Items) -> Iterable[str]:
     least = geometric_mean([a / b for a, b in zip(tvm, analytical, strict=True)])
     yield (
         "Whole models are predicted from what the virtual GPU counts in every kernel, ours and "
-        "TVM's: a launch takes what its work takes the busiest unit. Real kernels wait longer, "
-        f"both. With the analytical model's times of our products ours take {slower:.2f} times as "
-        f"long, and against TVM's as counted the ratio is {least:.2f}x."
+        "TVM's: a launch takes what its work takes the busiest unit. Real kernels of both wait for "
+        f"memory besides. The analytical model, which knows waiting, gives ours {slower:.2f} times "
+        f"that time; beside TVM's without any the ratio would be {least:.2f}x."
     )
 
 

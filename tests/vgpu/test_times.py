@@ -40,6 +40,20 @@ ROUNDS = entry(
     st.global.f32 [%d0], %f0; ret;
     """,
 )
+# As COPY, but p2 times the load.
+REREAD = entry(
+    ["u64", "u64", "u32"],
+    ".reg .pred %p; .reg .b32 %r<10>; .reg .b64 %d<8>;",
+    """
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; ld.param.u32 %r8, [p2];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d2, %r3, 16;
+    add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+    LOOP: ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d3];
+    sub.u32 %r8, %r8, 1; setp.ne.u32 %p, %r8, 0; @%p bra LOOP;
+    st.global.v4.u32 [%d4], {%r4,%r5,%r6,%r7}; ret;
+    """,
+)
 # Every block waits until the one before it has added one: how often it looks is chance.
 CHAIN = entry(
     ["u64"],
@@ -155,6 +169,19 @@ def test_more_work_never_takes_less_time(timed: Driver) -> None:
     rounds = [rounds_us(timed, count, blocks=300) for count in (1, 10, 100, 400)]
     assert rounds == sorted(rounds)
     assert len(set(rounds)) == len(rounds)
+
+
+def test_what_a_block_reads_again_it_does_not_read_from_l2(timed: Driver) -> None:
+    """32 times the sectors, which L2 would take three times as long for as DRAM for its bytes."""
+    stream, function = Stream(timed), timed.function(timed.load(REREAD), "k")
+    blocks = 3456  # of which the device holds 8 a multiprocessor
+    times = []
+    for rounds in (1, 32):
+        arguments = [*copy_arguments(timed, blocks), ctypes.c_uint32(rounds)]
+        begin = stream.record()
+        stream.launch(function, arguments, blocks)
+        times.append(elapsed_us(timed, begin, stream.record()))
+    assert times[1] == pytest.approx(times[0], rel=1e-3)
 
 
 def test_twice_the_full_waves_take_twice_the_time(timed: Driver) -> None:

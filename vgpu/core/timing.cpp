@@ -32,7 +32,6 @@ class Average {
     return n;
   }
   double wavefronts() const { return of(c_.shared_wavefronts) / kWavefrontsPerClock; }
-  double sectors() const { return of(c_.loads.sectors + c_.stores.sectors + c_.atomics.sectors); }
   bool loads() const { return c_.loads.requests != 0; }
 
  private:
@@ -51,6 +50,13 @@ std::vector<Bound> units(const Rates& rates, const Average& block) {
           {"integer", integer / kIntegerResults},
           {"conversion", block.lanes(Category::kConvert) / rates.conversions},
           {"shared memory", block.wavefronts()}};
+}
+
+// Sectors that L2 moves for a block: L1 keeps what the block has read, and stores go through it.
+double sectors_of_block(LaunchWork& work, const Counters& sum) {
+  u64 sectors = sum.stores.sectors + sum.atomics.sectors;
+  for (BlockSample& s : work.samples) sectors += s.read.sorted().size();
+  return static_cast<double>(sectors) / static_cast<double>(work.samples.size());
 }
 
 // Bytes that the grid touches of one side (read or written), each once. Sectors are told apart by
@@ -114,7 +120,8 @@ ModelledTime model_time(const DeviceModel& device, LaunchWork& work) {
   double clocks = rest ? wave(rest) : 0;
   if (full) clocks += full * wave(resident);
 
-  const double l2 = blocks * block.sectors() * kSectorBytes / device.rates.l2_bytes;
+  const double sectors = sectors_of_block(work, sum);
+  const double l2 = blocks * sectors * kSectorBytes / device.rates.l2_bytes;
   if (l2 > clocks) t.bound_by = "l2";
   double seconds = std::max(clocks, l2) / (device.clock_khz * 1e3);
   t.dram_bytes = footprint(work, &BlockSample::read) + footprint(work, &BlockSample::written);
