@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,8 +33,13 @@ from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import settings_from
 
-_COUNTING = {"counters": "sampled", "fresh": "zero", "threads": 1}
-_AFTERWARDS = {"counters": "off", "fresh": "nan"}
+# On one host thread: how often a block looks for another one would depend on chance.
+_COUNTING: dict[str, str | int] = {"counters": "sampled", "fresh": "zero", "threads": 1}
+_AFTERWARDS: dict[str, str | int] = {
+    "counters": "off",
+    "fresh": "nan",
+    "threads": os.cpu_count() or 1,
+}
 
 
 def count_model(shape: ModelShape, arch: Arch, vgpu: Vgpu) -> dict[str, tuple[KernelWork, ...]]:

@@ -17,10 +17,11 @@ from pathlib import Path
 from benchmarks.gpu.races import least_bytes
 from benchmarks.gpu.timing import operand_copies
 from boltgen.arch import Arch
+from boltgen.ir.chain import Conv2dChain, GemmChain
 from boltgen.ir.dtypes import DType
 from boltgen.measure.protocol import Policy
 from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples
-from boltgen.space.config import Cutlass2Config
+from boltgen.space.config import B2bConfig
 from boltgen.tune.budget import Budget
 from boltgen.tune.cost_model import predict
 from boltgen.tune.database import Database
@@ -101,10 +102,11 @@ class PredictedBench:
         calm = Policy()
         noisy = replace(calm, least_samples=calm.most_samples)
         for trial in trials:
-            if not isinstance(trial.config, Cutlass2Config):
+            problem, config = trial.problem, trial.config
+            if isinstance(problem, GemmChain | Conv2dChain) or isinstance(config, B2bConfig):
                 raise TypeError(f"{trial} is no product's")
-            once_us = predict(trial.problem, trial.epilogue, trial.config, self.arch).time_us
-            copies = operand_copies(least_bytes(trial.problem))
+            once_us = predict(problem, trial.epilogue, config, self.arch).time_us
+            copies = operand_copies(least_bytes(problem))
             self.trials += 1
             self.least_us += trial_us(once_us, copies, self._flush_us, calm)
             self.most_us += trial_us(once_us, copies, self._flush_us, noisy)

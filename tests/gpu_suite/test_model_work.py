@@ -43,6 +43,7 @@ def test_a_model_is_counted_kernel_by_kernel():
     """One that the tests of the suite's bundle have compiled, too."""
     vgpu = boltgen.activate("vgpu").vgpu
     assert vgpu is not None
+    vgpu.set_option("device", "sm_80")
     shape = image_model("repvgg_a0", 1, 32)
     found = count_model(shape, arch_named("sm_80"), vgpu)
     assert found == count_model(shape, arch_named("sm_80"), vgpu)
@@ -53,7 +54,7 @@ def test_a_model_is_counted_kernel_by_kernel():
     assert products(ours) > 2 * 1.3e9 * (32 / 224) ** 2
     # Scalar halves are packed, and multiplications with additions one instruction.
     assert min(work.machine_per_ptx for work in alone) < 0.6
-    assert all(0.7 < work.machine_per_ptx < 1.0 for work in ours if work.mma_operations)
+    assert all(0.6 < work.machine_per_ptx < 1.0 for work in ours if work.mma_operations)
     for work in (*ours, *alone):
         assert work.us > 0
         assert work.dram_bytes > 0

@@ -219,7 +219,7 @@ def test_what_is_only_predicted_is_marked(tmp_path: Path):
     for what in ("fused against unfused, GEMM", "models against TVM alone"):
         assert re.search(rf"\| {what} \| [\d.]+x \| [\d.]+x \| [1-9]\d* \| predicted \|", page)
     tuning = "tuning ResNet-50, batch 32, with kernels that are there"
-    assert re.search(rf"\| {tuning} \| 60 s \| \d+ to \d+ s \| 23 \| predicted, of the", page)
+    assert re.search(rf"\| {tuning} \| 60 s \| \d+ to \d+ s \| 25 \| predicted, of the", page)
     assert "| two sessions agree | 95 % | - | 0 | not measured |" in page
 
 
