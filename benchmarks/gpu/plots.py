@@ -120,7 +120,10 @@ def _draw_ratios(path: Path, about: Mapping[str, Any], items: Mapping[str, dict[
         )
     axes.axvline(1.0, color="k", lw=1)
     axes.set_yticks(range(len(keys)), [key.partition("/")[2] for key in keys], fontsize=7)
-    axes.set(ylim=(-0.7, len(keys) - 0.3), xlabel="ours over the vendor's speed; pale: predicted")
+    axes.set(
+        ylim=(-0.7, len(keys) - 0.3),
+        xlabel="ours over the vendor's speed; pale: predicted, over the roofline's",
+    )
     axes.set_title(f"boltgen and the vendor's library: {_title(about)}")
     sections = {key.partition("/")[0] for key in keys}
     axes.legend(
