@@ -327,11 +327,22 @@ def _package(name: str) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("dist/gpu-bundle"))
-    parser.add_argument("--arch", action="append", help="may be given again; sm_80 and sm_90")
-    parser.add_argument("--level", type=Level, default=Level.FULL, choices=list(Level))
+    parser.add_argument(
+        "--out", type=Path, default=Path("dist/gpu-bundle"), help="default: dist/gpu-bundle"
+    )
+    parser.add_argument(
+        "--arch", action="append", help="may be given again; default: sm_80 and sm_90"
+    )
+    parser.add_argument(
+        "--level",
+        type=Level,
+        default=Level.FULL,
+        choices=list(Level),
+        metavar="|".join(level.value for level in Level),
+        help="which configurations section tune has; default: full",
+    )
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
-    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--jobs", type=int, help="compilers at once")
     parser.add_argument(
         "--gpu", default="", help="the folder of recorded/ that has MetaSchedule's logs to take"
     )
