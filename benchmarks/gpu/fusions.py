@@ -19,6 +19,7 @@ from boltgen.ir.move import ImageLayout, reference_move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import output_shape
 from boltgen.measure.abi import MoveArgs
+from boltgen.measure.native import CudaError
 from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.
@@ -194,7 +195,9 @@ def _run_copy(
             ctypes.c_int(3),  # cudaMemcpyDeviceToDevice
             ctypes.c_void_p(stream),
         )
-        return 4 if failed else 0
+        if failed:
+            raise CudaError(failed, "copying from the device to the device failed")
+        return 0
 
     # About what memory lets pass: enough to tell how many launches are a sample.
     once_us = 2 * sizes.copied / 1e6
