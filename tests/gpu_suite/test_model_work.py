@@ -11,6 +11,7 @@ import pytest
 import boltgen
 from benchmarks.gpu import model_work
 from benchmarks.gpu.count_models import count_model
+from benchmarks.gpu.machine_code import machine_per_ptx, ptx_instructions
 from benchmarks.gpu.model_tasks import kept_tasks
 from benchmarks.gpu.model_work import ALONE, OURS, KernelWork, kept_works, total_us, works_of
 from benchmarks.gpu.predicted import predicted_items
@@ -133,3 +134,25 @@ def test_ratios_to_tvm_are_those_of_the_counts():
     assert columns["boltgen"] == ours_us
     # The roofline is below both ways of predicting ours.
     assert columns["vendor"] < min(ours_us, columns["boltgen_analytical"])
+
+
+def test_instructions_of_ptx_are_counted_without_what_only_declares():
+    text = """.version 9.0
+.visible .entry first(.param .u64 p0)
+{
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [p0]; // a comment
+$L__BB0_1:
+    { mul.f16 %rs1,%rs2,%rs3;
+}
+    @%p1 bra $L__BB0_1;
+    ret;
+}
+.entry second()
+{
+    ret;
+}
+"""
+    library = b"\x01\0" + text.encode() + b"\0rest"
+    assert ptx_instructions(library) == {"first": 4, "second": 1}
+    assert machine_per_ptx(library) == {}  # there is no machine code
