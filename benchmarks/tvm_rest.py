@@ -43,6 +43,10 @@ _OPERATORS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
             "float16",
         ),
     ),
+    "BERT-base, softmax of 40 columns": (
+        (1, 12, 40, 40),
+        lambda x: _OP.astype(_OP.nn.softmax(_OP.astype(x, "float32"), -1), "float16"),
+    ),
     "MobileNet, first depthwise 3x3, with ReLU": (
         (1, 112, 112, 32),
         lambda x: _OP.astype(

@@ -1,8 +1,9 @@
-"""How TVM's part of a Relax model runs on a GPU: TVM's own rules, but for windows.
+"""How TVM's part of a Relax model runs on a GPU: TVM's own rules, but for windows and short rows.
 
 TVM gives every result of a reduction that something elementwise follows a threadblock of its own,
 also where it has nine summands: an average pool divides, a depthwise convolution has a ReLU. They
-get a thread for each result here.
+get a thread for each result here. A row of a softmax or of a layer norm has a threadblock of 256
+too, however short it is: short ones get a warp here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
 _THREADS = 256
+# The longest row that a warp is given, and how many rows a threadblock has. With longer ones TVM's
+# threads all have something to do. Choices, not measured.
+_LONGEST_ROW = 256
+_WARP, _ROWS = 32, 4
 # A thread does so many steps at most where there are few threads; where there are so many threads
 # that they fill a GPU by themselves, any number. Choices, not measured.
 _MOST_STEPS = 64
@@ -28,11 +33,12 @@ _MANY_RESULTS = 1 << 16
 def pipeline(target: Target) -> tvm.transform.Pass:
     """What `tvm.compile` is to do with a Relax module for the CUDA target `target`.
 
-    TVM's pipeline for CUDA, with one rule of ours before its rules for reductions.
+    TVM's pipeline for CUDA, with two rules of ours before its rules for reductions.
     """
     *legalise, schedule = cuda.legalize_passes(target)
     window = dlight.ScheduleRule.from_callable("Window")(schedule_window)
-    first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window)
+    row = dlight.ScheduleRule.from_callable("Row")(schedule_row)
+    first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window, row)
     passes = (
         *cuda.library_dispatch_passes(target),
         *legalise,
@@ -66,13 +72,13 @@ def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir
     if len(behind) > 1 or any(block.dom() != _results(reduction) for block in behind):
         return None
     try:
-        _schedule(schedule, reduction, *behind)
+        _schedule_window(schedule, reduction, *behind)
     except s_tir.ScheduleError:  # two results leave the function, say: TVM's rules are next
         return None
     return schedule
 
 
-def _schedule(schedule: s_tir.Schedule, reduction: Any, behind: Any = None) -> None:
+def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = None) -> None:
     block = reduction.block_rv
     if behind is None:
         last = schedule.cache_write(block, 0, "local")
@@ -92,13 +98,69 @@ def _schedule(schedule: s_tir.Schedule, reduction: Any, behind: Any = None) -> N
         schedule.decompose_reduction(block, steps[0])
 
 
+def schedule_row(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
+    """A warp for each row that is reduced, once or again and again, and then written: a softmax.
+
+    What lies between the reductions is computed where it is read. None where `func` is nothing of
+    the kind or its rows are long. A rule of TVM's dlight.
+    """
+    del target, tunable
+    schedule = s_tir.Schedule(func)
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        return None
+    *reductions, last = try_inline(schedule, blocks)
+    if not reductions or last.is_reduction() or not _is_static(last):
+        return None
+    if any(block.dom() != last.dom() or not _reduces_rows(block) for block in reductions):
+        return None
+    if last.dom()[-1] > _LONGEST_ROW:
+        return None
+    try:
+        return schedule if _schedule_row(schedule, reductions, last) else None
+    except s_tir.ScheduleError:  # what lies between leaves the function, say
+        return None
+
+
+def _schedule_row(schedule: s_tir.Schedule, reductions: list[Any], last: Any) -> bool:
+    """Whether a warp has all of a row: the reductions may be along another dimension."""
+    *rows, column = schedule.get_loops(last.block_rv)
+    grid, row = schedule.split(schedule.fuse(*rows), factors=[None, _ROWS])
+    schedule.bind(grid, "blockIdx.x")
+    schedule.bind(row, "threadIdx.y")
+    _bind_lanes(schedule, column)
+    for reduction in reversed(reductions):
+        block = reduction.block_rv
+        schedule.compute_at(block, row)
+        schedule.set_scope(block, 0, "local")  # of every lane, which all have the result
+        _, _, *columns = schedule.get_loops(block)
+        if len(columns) != 1:
+            return False
+        _bind_lanes(schedule, *columns)
+    return True
+
+
+def _bind_lanes(schedule: s_tir.Schedule, column: Any) -> None:
+    _, lane = schedule.split(column, factors=[None, _WARP])
+    schedule.bind(lane, "threadIdx.x")
+
+
+def _reduces_rows(block: Any) -> bool:
+    *rows, column = (each.kind for each in block.iters)
+    return column == "R" and set(rows) <= {"S"}
+
+
+def _is_static(block: Any) -> bool:
+    return all(isinstance(each.dom, (int, tirx.IntImm)) for each in block.iters)
+
+
 def _results(block: Any) -> list[Any]:
     """The extents of what a reduction gives."""
     return [each.dom for each in block.iters if each.kind == "S"]
 
 
 def _is_window(schedule: s_tir.Schedule, block: Any) -> bool:
-    if any(not isinstance(each.dom, (int, tirx.IntImm)) for each in block.iters):
+    if not _is_static(block):
         return False
     results = prod(map(int, _results(block)))
     steps = prod(map(int, block.dom())) // results

@@ -1,4 +1,6 @@
-"""TVM's part of a model: a thread for each result of a window, TVM's own rules for the rest."""
+"""TVM's part of a model: a thread for each result of a window, a warp for each short row, TVM's own
+rules for the rest.
+"""
 
 from __future__ import annotations
 
@@ -108,10 +110,72 @@ def test_many_results_have_a_thread_each_however_many_steps_it_takes() -> None:
     assert threads == 1 << 16
 
 
+def exponentials(x: np.ndarray) -> np.ndarray:
+    return np.exp(x - x.max(-1, keepdims=True))
+
+
+def normalised(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def layer_norm(x: relax.Expr) -> relax.Expr:
+    n = int(x.ty.shape[-1])
+    ones, zeros = (relax.const(np.full(n, value, np.float32)) for value in (1.0, 0.0))
+    return op.nn.layer_norm(x, ones, zeros, [-1])
+
+
+ROWS = {
+    "softmax": (
+        lambda x: op.nn.softmax(x, -1),
+        lambda x: exponentials(x) / exponentials(x).sum(-1, keepdims=True),
+    ),
+    "log_softmax": (
+        lambda x: op.nn.log_softmax(x, -1),
+        lambda x: np.log(exponentials(x) / exponentials(x).sum(-1, keepdims=True)),
+    ),
+    "layer_norm": (layer_norm, normalised),
+}
+
+
+@pytest.mark.parametrize("length", [7, 32, 40, 256])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_short_row_has_a_warp(name: str, length: int) -> None:
+    body, reference = ROWS[name]
+    vgpu = activate("vgpu").vgpu
+    assert vgpu is not None
+    vgpu.set_option("check", "all")
+    vgpu.clear_findings()
+    try:
+        x, result, (threads,) = run(body, (2, 5, 3, length), "float32")
+        assert vgpu.findings() == []
+    finally:
+        vgpu.set_option("check", "none")
+    wanted = reference(x.astype(np.float64))
+    # Sums of so many terms, each rounded to FP32, of a magnitude that numbers of a normal
+    # distribution have; an exponential, or a logarithm, of x has an error of 2 + 1.2 |x| ulp at
+    # most. Source: CUDA C++ Programming Guide, "Intrinsic Functions", __expf and __logf.
+    terms = length + 2 * (2 + 1.2 * np.ptp(x))
+    bound = 2**-23 * terms * max(1.0, np.abs(wanted).max()) * max(1.0, np.abs(x).max())
+    np.testing.assert_allclose(result, wanted, rtol=0, atol=bound)
+    assert threads == 32 * 32, "30 rows, in threadblocks of four warps"
+
+
+def test_a_row_in_fp16_is_narrowed_in_the_same_kernel() -> None:
+    def body(x: relax.Expr) -> relax.Expr:
+        return op.astype(op.nn.softmax(x, -1), "float16")
+
+    x, result, (threads,) = run(body, (4, 40), "float32")
+    wanted = exponentials(x) / exponentials(x).sum(-1, keepdims=True)
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, wanted, rtol=2**-10, atol=2**-24)
+    assert threads == 4 * 32
+
+
 OTHERS = {
     "few results of many steps": (lambda x: op.max(x, [1, 2]), (1, 40, 40, 8)),
     "along the contiguous dimension": (lambda x: op.max(x, [-1]), (2, 8, 8, 32)),
-    "two reductions": (lambda x: op.nn.softmax(x, -1), (2, 8, 8, 32)),
+    "long rows": (lambda x: op.nn.softmax(x, -1), (2, 8, 8, 300)),
+    "rows along another dimension": (lambda x: op.nn.softmax(x, 1), (2, 8, 8, 8)),
 }
 
 
