@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.choices import add_choice
 from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
 from benchmarks.gpu.kernels import (
@@ -333,14 +334,8 @@ def main() -> int:
     parser.add_argument(
         "--arch", action="append", help="may be given again; default: sm_80 and sm_90"
     )
-    parser.add_argument(
-        "--level",
-        type=Level,
-        default=Level.FULL,
-        choices=list(Level),
-        metavar="|".join(level.value for level in Level),
-        help="which configurations section tune has; default: full",
-    )
+    levels = "which configurations section tune has; default: full"
+    add_choice(parser, "--level", Level.FULL, levels)
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
     parser.add_argument("--jobs", type=int, help="compilers at once")
     parser.add_argument(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import tvm
 
+from benchmarks.choices import add_choice
 from benchmarks.gpu import shapes
 from benchmarks.gpu.device_process import DeviceProcess
 from benchmarks.gpu.metaschedule_tune import Effort, Search, tune
@@ -129,22 +130,10 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=120.0, help="for each model at most; default 120"
     )
-    parser.add_argument(
-        "--search",
-        type=Search,
-        default=Search.EVOLUTIONARY,
-        choices=list(Search),
-        metavar="|".join(search.value for search in Search),
-        help="MetaSchedule's own, which is the default, or candidates drawn at random",
-    )
-    parser.add_argument(
-        "--device",
-        type=DeviceKind,
-        default=DeviceKind.CUDA,
-        choices=list(DeviceKind),
-        metavar="|".join(kind.value for kind in DeviceKind),
-        help="cuda, or the virtual GPU, to try this: its logs are never taken for a GPU's",
-    )
+    searches = "MetaSchedule's own, which is the default, or candidates drawn at random"
+    add_choice(parser, "--search", Search.EVOLUTIONARY, searches)
+    devices = "cuda, or the virtual GPU, to try this: its logs are never taken for a GPU's"
+    add_choice(parser, "--device", DeviceKind.CUDA, devices)
     parser.add_argument(
         "--per-round", type=int, default=64, help="trials of a kernel before the next; default 64"
     )
