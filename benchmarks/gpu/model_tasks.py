@@ -14,6 +14,7 @@ from pathlib import Path
 
 import models
 from benchmarks.gpu import shapes
+from benchmarks.gpu.kept_json import kept_json
 from boltgen.ir.chain import execution_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
@@ -62,16 +63,14 @@ def kept_tasks() -> Mapping[str, Mapping[str, tuple[AnyTask, ...]]]:
 
 def main() -> None:
     by_model = {name: model_tasks(shape) for name, shape in shapes.models().items()}
-    blocks = []
-    for arch in ARCHES:
-        entries = []
-        for name, tasks in by_model.items():
-            rows = [
-                json.dumps(encode(AnyTask, task), separators=(",", ":")) for task in tasks[arch]
-            ]
-            entries.append(f'  "{name}": [\n    ' + ",\n    ".join(rows) + "\n  ]")
-        blocks.append(f' "{arch}": {{\n' + ",\n".join(entries) + "\n }")
-    FILE.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+    form = {
+        arch: {
+            name: [encode(AnyTask, task) for task in tasks[arch]]
+            for name, tasks in by_model.items()
+        }
+        for arch in ARCHES
+    }
+    FILE.write_text(kept_json(form) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.kept_json import kept_json
 from boltgen.tune.json_form import decode, encode
 
 FILE = Path(__file__).with_suffix(".json")
@@ -118,28 +119,15 @@ def kept_works() -> Works:
 
 
 def write(works: Works) -> None:
-    """Replace the file: a kernel a line."""
-    FILE.write_text(_braces({arch: _models(models) for arch, models in works.items()}, 0) + "\n")
-
-
-def _models(models: Mapping[str, Mapping[str, Sequence[KernelWork]]]) -> str:
-    return _braces({model: _columns(columns) for model, columns in models.items()}, 1)
-
-
-def _columns(columns: Mapping[str, Sequence[KernelWork]]) -> str:
-    lists = {
-        name: "[\n    " + ",\n    ".join(map(_row, works)) + "\n   ]"
-        for name, works in columns.items()
+    """Replace the file."""
+    form = {
+        arch: {
+            model: {
+                name: [encode(KernelWork, work) for work in found]
+                for name, found in columns.items()
+            }
+            for model, columns in models.items()
+        }
+        for arch, models in works.items()
     }
-    return _braces(lists, 2)
-
-
-def _row(work: KernelWork) -> str:
-    return json.dumps(encode(KernelWork, work), separators=(",", ":"))
-
-
-def _braces(values: Mapping[str, str], depth: int) -> str:
-    """Pairs in their order of names, each on lines of its own."""
-    indent = " " * depth
-    pairs = (f'\n{indent} "{name}": {value}' for name, value in sorted(values.items()))
-    return "{" + ",".join(pairs) + f"\n{indent}}}"
+    FILE.write_text(kept_json(form) + "\n")
