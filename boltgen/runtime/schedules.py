@@ -62,11 +62,10 @@ def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir
     is no such reduction. A rule of TVM's dlight.
     """
     del target, tunable
-    schedule = s_tir.Schedule(func)
-    blocks = normalize_prim_func(schedule)
-    if blocks is None or sum(block.is_reduction() for block in blocks) != 1:
+    schedule, blocks = _inlined(func)
+    if sum(block.is_reduction() for block in blocks) != 1:
         return None
-    reduction, *behind = try_inline(schedule, blocks)
+    reduction, *behind = blocks
     if not reduction.is_reduction() or not _is_window(schedule, reduction):
         return None
     if len(behind) > 1 or any(block.dom() != _results(reduction) for block in behind):
@@ -76,6 +75,15 @@ def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir
     except s_tir.ScheduleError:  # two results leave the function, say: TVM's rules are next
         return None
     return schedule
+
+
+def _inlined(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, list[Any]]:
+    """A schedule of `func` and the blocks that are left when what is elementwise is computed where
+    it is read; no blocks where TVM's rules have no normal form of it.
+    """
+    schedule = s_tir.Schedule(func)
+    blocks = normalize_prim_func(schedule)
+    return schedule, try_inline(schedule, blocks) if blocks else []
 
 
 def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = None) -> None:
@@ -105,12 +113,11 @@ def schedule_row(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Sc
     the kind or its rows are long. A rule of TVM's dlight.
     """
     del target, tunable
-    schedule = s_tir.Schedule(func)
-    blocks = normalize_prim_func(schedule)
-    if blocks is None:
+    schedule, blocks = _inlined(func)
+    if len(blocks) < 2:  # a reduction, and what writes
         return None
-    *reductions, last = try_inline(schedule, blocks)
-    if not reductions or last.is_reduction() or not _is_static(last):
+    *reductions, last = blocks
+    if last.is_reduction() or not _is_static(last):
         return None
     if any(block.dom() != last.dom() or not _reduces_rows(block) for block in reductions):
         return None
@@ -146,8 +153,8 @@ def _bind_lanes(schedule: s_tir.Schedule, column: Any) -> None:
 
 
 def _reduces_rows(block: Any) -> bool:
-    *rows, column = (each.kind for each in block.iters)
-    return column == "R" and set(rows) <= {"S"}
+    kinds = [each.kind for each in block.iters]
+    return kinds == ["S"] * (len(kinds) - 1) + ["R"]
 
 
 def _is_static(block: Any) -> bool:
