@@ -26,11 +26,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.record import write as write_result
-from boltgen.arch import Arch
 from boltgen.errors import RecordError
-from boltgen.ir.chain import Conv2dChain, GemmChain
-from boltgen.space.config import B2bConfig, Cutlass2Config
-from boltgen.tune.cost_model import predict
+from boltgen.space.config import Cutlass2Config
 from boltgen.tune.exchange import read_records
 from boltgen.tune.model_constants import (
     NAMES,
@@ -45,9 +42,10 @@ from boltgen.tune.model_report import (
     evaluate,
     measured_us,
     model_cost,
+    predicted_us,
     timed,
 )
-from boltgen.tune.outcome import DeviceKind, Trial
+from boltgen.tune.outcome import DeviceKind
 from boltgen.tune.records import Record
 
 SOURCED = "source:"
@@ -93,7 +91,7 @@ def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> F
 
     def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         constants = replace(shipped, **dict(zip(free, np.exp(logs).tolist(), strict=True)))
-        times = [_time_us(trial, arch, constants) for trial, arch in samples]
+        times = [predicted_us(trial, arch, constants) for trial, arch in samples]
         weighted: NDArray[np.float64] = weights * (np.log(times) - measured)
         return weighted
 
@@ -112,13 +110,6 @@ def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> F
         standard_errors=dict(zip(free, errors, strict=True)),
         log_error=float(np.sqrt(np.sum(found.fun**2) / np.sum(weights**2))),
     )
-
-
-def _time_us(trial: Trial, arch: Arch, constants: Any) -> float:
-    problem, config = trial.problem, trial.config
-    if isinstance(problem, (GemmChain, Conv2dChain)) or isinstance(config, B2bConfig):
-        raise TypeError(f"{config} is a chain's: what is fitted is the model of single products")
-    return predict(problem, trial.epilogue, config, arch, constants).time_us
 
 
 def _weights(records: Sequence[Record]) -> NDArray[np.float64]:

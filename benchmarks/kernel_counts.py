@@ -6,24 +6,18 @@ What is tuned is timed by the analytical model, so that counts are the same ever
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
+from benchmarks.gpu.predicted_tuning import predicted_tuning
 from benchmarks.record import write
-from benchmarks.tuning import DEVICE, TOOLCHAIN, timing
-from boltgen.arch import Arch, arch_named
+from boltgen.arch import arch_named
 from boltgen.frontend import relax
-from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.pipeline import PipelineOptions, cutter, plan_regions
-from boltgen.space.config import Cutlass2Config
 from boltgen.tune.budget import Budget
-from boltgen.tune.cost_model import predict
-from boltgen.tune.database import Database
-from boltgen.tune.outcome import DeviceIdentity, Outcome, Trial
-from boltgen.tune.session import Session
+from boltgen.tune.outcome import Trial
 from models import build
 from tests.tune.resnet50_layers import resnet50_tasks
 
@@ -31,29 +25,6 @@ BATCH = 32
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 # More than there are launches to time: sessions end where nothing is left.
 WITHOUT_END = Budget(trials=1_000_000)
-
-
-@dataclass(slots=True)
-class PredictingBench:
-    """Times launches by the analytical model, and remembers what it was asked."""
-
-    arch: Arch
-    device: DeviceIdentity = DEVICE
-    toolchain: str = TOOLCHAIN
-    lock_name: str | None = None
-    trials: list[Trial] = field(default_factory=list)
-
-    def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """The predicted time of each."""
-        for trial in trials:
-            self.trials.append(trial)
-            assert isinstance(trial.config, Cutlass2Config)
-            assert isinstance(trial.problem, Gemm | Conv2d)
-            predicted = predict(trial.problem, trial.epilogue, trial.config, self.arch)
-            yield trial, timing(predicted.time_us)
-
-    def close(self) -> None:
-        """Nothing to stop."""
 
 
 def compiled() -> dict[str, dict[str, int]]:
@@ -72,15 +43,10 @@ def compiled() -> dict[str, dict[str, int]]:
 
 def tuned(budget: Budget) -> dict[str, dict[str, int]]:
     """What both rounds of a session on sm_80 time, and the kernels that are compiled for it."""
-    bench = PredictingBench(arch=arch_named("sm_80"))
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Database(Path(name) / "records.sqlite") as database,
-    ):
-        Session(resnet50_tasks(BATCH), bench, database, budget, lock_folder=Path(name)).run()
+    asked = predicted_tuning(resnet50_tasks(BATCH), arch_named("sm_80"), budget).asked
     rounds = {
-        "round_one": [trial for trial in bench.trials if trial.epilogue.is_identity],
-        "round_two": [trial for trial in bench.trials if not trial.epilogue.is_identity],
+        "round_one": [trial for trial in asked if trial.epilogue.is_identity],
+        "round_two": [trial for trial in asked if not trial.epilogue.is_identity],
     }
     return {name: _counts(trials) for name, trials in rounds.items()}
 

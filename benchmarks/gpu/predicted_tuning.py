@@ -21,16 +21,14 @@ from boltgen.ir.chain import Conv2dChain, GemmChain
 from boltgen.ir.dtypes import DType
 from boltgen.measure.protocol import Policy
 from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples
-from boltgen.space.config import B2bConfig
 from boltgen.tune.budget import Budget
-from boltgen.tune.cost_model import predict
 from boltgen.tune.database import Database
+from boltgen.tune.model_report import predicted_us
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
 from boltgen.tune.padding import PaddingTimes
 from boltgen.tune.select import Task
 from boltgen.tune.session import Session
 
-_US_PER_S = 1e6
 # More than any session takes: nothing is left out for want of time.
 _UNLIMITED = Budget(seconds=1e9)
 
@@ -68,15 +66,20 @@ class PredictedBench:
     """A bench (`boltgen.tune.outcome.Bench`) that knows what its trials would take of a device.
 
     `least_us` where no time has noise, and `most_us` where all have so much of it that each trial
-    takes as many samples as it may.
+    takes as many samples as it may. `asked` has the trials in their order.
     """
 
     arch: Arch
-    trials: int = 0
+    asked: list[Trial] = field(default_factory=list)
     least_us: float = 0.0
     most_us: float = 0.0
     toolchain: str = field(default="a built library", init=False)
     lock_name: str | None = field(default=None, init=False)
+
+    @property
+    def trials(self) -> int:
+        """How many launches were tried."""
+        return len(self.asked)
 
     @cached_property
     def device(self) -> DeviceIdentity:
@@ -102,38 +105,26 @@ class PredictedBench:
         calm = Policy()
         noisy = replace(calm, least_samples=calm.most_samples)
         for trial in trials:
-            problem, config = trial.problem, trial.config
-            if isinstance(problem, GemmChain | Conv2dChain) or isinstance(config, B2bConfig):
+            if isinstance(trial.problem, GemmChain | Conv2dChain):
                 raise TypeError(f"{trial} is no product's")
-            once_us = predict(problem, trial.epilogue, config, self.arch).time_us
-            copies = operand_copies(least_bytes(problem))
-            self.trials += 1
+            once_us = predicted_us(trial, self.arch)
+            copies = operand_copies(least_bytes(trial.problem))
+            self.asked.append(trial)
             self.least_us += trial_us(once_us, copies, self._flush_us, calm)
             self.most_us += trial_us(once_us, copies, self._flush_us, noisy)
-            yield trial, _exactly(once_us)
+            yield trial, Timing.exact(once_us)
 
     def close(self) -> None:
         """Nothing to stop."""
 
 
-def _exactly(once_us: float) -> Timing:
-    return Timing(
-        median_us=once_us,
-        p20_us=once_us,
-        p80_us=once_us,
-        low_us=once_us,
-        high_us=once_us,
-        repeats=Policy().least_samples,
-        launches=1,
-        cold_l2=True,
-    )
-
-
-def predicted_tuning(tasks: Sequence[Task], arch: Arch) -> PredictedBench:
-    """A session on `tasks` from an empty database, to its end."""
+def predicted_tuning(
+    tasks: Sequence[Task], arch: Arch, budget: Budget = _UNLIMITED
+) -> PredictedBench:
+    """A session on `tasks` from an empty database, to its end or that of `budget`."""
     bench = PredictedBench(arch)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with Database(folder / "records.sqlite") as database:
-            Session(tasks, bench, database, _UNLIMITED, lock_folder=folder).run()
+            Session(tasks, bench, database, budget, lock_folder=folder).run()
     return bench

@@ -138,16 +138,7 @@ class Workplace:
             first.close()
         _accept(operands.judge(), operands)
         if policy.modelled:
-            return Timing(
-                median_us=once_us,
-                p20_us=once_us,
-                p80_us=once_us,
-                low_us=once_us,
-                high_us=once_us,
-                repeats=1,
-                launches=1,
-                cold_l2=True,
-            )
+            return Timing.exact(once_us)
         count = launches_of_sample(once_us, len(arguments), policy)
         plan = self.profiler.plan(
             address,

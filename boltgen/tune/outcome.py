@@ -135,6 +135,20 @@ class Timing:
     cold_l2: bool
     clock_mhz: float | None = None
 
+    @classmethod
+    def exact(cls, us: float) -> Timing:
+        """A time that is known, not measured: from a model, and the same every time."""
+        return cls(
+            median_us=us,
+            p20_us=us,
+            p80_us=us,
+            low_us=us,
+            high_us=us,
+            repeats=1,
+            launches=1,
+            cold_l2=True,
+        )
+
 
 Outcome: TypeAlias = Timing | Failure
 
