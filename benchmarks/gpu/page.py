@@ -121,12 +121,12 @@ def _of_counted_models(items: Items) -> Iterable[str]:
         for name in ("boltgen", "boltgen_analytical", "tvm")
     )
     slower = geometric_mean([a / b for a, b in zip(analytical, ours, strict=True)])
-    least = geometric_mean([a / b for a, b in zip(tvm, analytical, strict=True)])
+    pessimistic = geometric_mean([a / b for a, b in zip(tvm, analytical, strict=True)])
     yield (
         "Whole models are predicted from what the virtual GPU counts in every kernel, ours and "
         "TVM's: a launch takes what its work takes the busiest unit. Real kernels of both wait for "
         f"memory besides. The analytical model, which knows waiting, gives ours {slower:.2f} times "
-        f"that time; beside TVM's without any the ratio would be {least:.2f}x."
+        f"that time; beside TVM's without any the ratio would be {pessimistic:.2f}x."
     )
 
 
@@ -224,7 +224,7 @@ def paper_rows(items: Items) -> Iterable[Sequence[str]]:
         names = (figure.name, figure.otherwise)
         name = next((name for name in names if name in values), figure.name)
         if name not in values:
-            ours, kind = "-", "not measured"
+            ours, kind = "-", _MISSING
         else:
             value = values[name]
             ours = f"{100 * value:.0f} %" if figure.is_share else f"{value['ratio']:.2f}x"
@@ -266,8 +266,7 @@ def _waiting_rows(items: Items) -> Iterable[Sequence[str]]:
         if log := item.get("metaschedule"):
             took = (
                 f"tuning, {log['search']}: {log['trials']} candidates on {log['gpu']}, "
-                f"{log['date']}; "
-                f"{log['covered']} of {log['wanted']} kernels have its schedules"
+                f"{log['date']}; {log['covered']} of {log['wanted']} kernels have its schedules"
             )
             yield name, "tvm_metaschedule", f"{log['tuning_s']:.0f}", took
 

@@ -124,7 +124,7 @@ def check_driver() -> None:
         said = (
             f"the driver says {(text.value or b'').decode()!r} ({status})"
             if status
-            else ("the driver knows of none")
+            else "the driver knows of none"
         )
         raise SuiteError(
             f"no GPU was found: {said}; {_REMEDIES.get(status or 100, 'see nvidia-smi')}"
