@@ -174,8 +174,8 @@ def _compile(
         ):
             options = replace(options, device=session.run().device)
     partition(imported, arch.name, options)
-    regions, placements = imported.regions, imported.placements
-    built = build_regions(regions, arch.name, options, imported.frontend.convention)
+    partitioned = imported.partitioned
+    built = build_regions(partitioned.regions, arch.name, options, imported.frontend.convention)
     with phases.phase("TVM build"):
         device_sources = imported.build(built, arch, tools, cache, options)
     folder = _TemporaryFolder(tempfile.TemporaryDirectory(prefix="boltgen-"))
@@ -194,12 +194,12 @@ def _compile(
         ),
         regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
         kernels=kernels,
-        placements=tuple(_placement_info(placed) for placed in placements),
+        placements=tuple(_placement_info(placed) for placed in partitioned.placements),
         phases=_phase_infos(phases),
         versions=_versions(tools),
         library_sha256=file_digest(library),
         frontend=frontend,
-        padding=imported.padding,
+        padding=partitioned.padding,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)

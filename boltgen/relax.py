@@ -7,10 +7,7 @@ softmax or layer norm a warp.
 
 from __future__ import annotations
 
-from boltgen.frontend.relax import codegen, partition
+from boltgen.frontend.relax import partition
 from boltgen.runtime.schedules import pipeline
 
 __all__ = ["partition", "pipeline"]
-
-# For those who call RunCodegen themselves on a module that they annotated.
-codegen.register()

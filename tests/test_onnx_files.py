@@ -15,7 +15,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 import boltgen
-from boltgen.frontend.relax import annotate, import_model, placements, regions
+from boltgen.frontend.relax import annotate, import_model
 
 FILES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 # What TVM keeps of each.
@@ -31,8 +31,8 @@ def test_every_product_is_offloaded_with_what_follows_it(name: str) -> None:
     path = FILES / f"light_{name}.onnx"
     products = sum(node.op_type in {"Conv", "Gemm"} for node in onnx.load(path).graph.node)
     annotated = annotate(import_model(path).module)
-    assert len(regions(annotated)) == products
-    rest = {placed.operator for placed in placements(annotated) if placed.region is None}
+    assert len(annotated.regions) == products
+    rest = {placed.operator for placed in annotated.placements if placed.region is None}
     assert rest == REST[name]
 
 

@@ -1,4 +1,4 @@
-"""Which regions a graph has, what they are called, and where its operators run. For both IRs.
+"""Arrow: a graph to one with a call in the place of each region, and the regions.
 
 Fixed patterns cannot enumerate every elementwise graph, so neither frontend uses TVM's pattern
 passes: the walk decides what a region is.
@@ -7,30 +7,19 @@ passes: the walk decides what a region is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from boltgen.errors import InvalidProblemError
-from boltgen.frontend.anchor import ANCHORS, match_anchor
 from boltgen.frontend.chains import join
-from boltgen.frontend.graph import OPAQUE, Graph
-from boltgen.frontend.products import Product, find_products
-from boltgen.ir.chain import Cutter, separate
-from boltgen.ir.region import AnyRegion, Placement, Rejected
-
-# The name by which TVM finds the code generator.
-CODEGEN = "boltgen"
-
-# The attribute of a region's function that has its note.
-NOTE = "boltgen_note"
-
-_NOT_AN_ANCHOR = "not a matrix product or convolution"
-NO_GRAPH = "boltgen does not look into branches and calls"
+from boltgen.frontend.graph import INPUT, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.products import Product, alike, find_products
+from boltgen.ir.chain import Cutter, chain_of, separate
+from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A region of a function, before it has a function of its own.
+    """A region of a graph, before it is carved out.
 
     `reason` says why its last product is, or is not, one kernel with a neighbour.
     """
@@ -42,6 +31,11 @@ class Found:
     def members(self) -> tuple[int, ...]:
         """Its operators, each after those that it reads."""
         return tuple(member for product in self.products for member in product.members)
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Its operators whose results nothing else reads."""
+        return tuple(member for product in self.products for member in product.moved)
 
     @property
     def output(self) -> int:
@@ -56,6 +50,17 @@ def find_regions(graph: Graph, cut: Cutter = separate) -> list[Found]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarvedRegion:
+    """A region, and what it computes: a graph whose inputs are the region's parameters, in order.
+
+    Relay wants the body of each external function; nothing else reads it.
+    """
+
+    region: AnyRegion
+    body: Graph
+
+
 class Symbols:
     """Names for regions' functions: nothing of the model's text reaches C++ or the file system."""
 
@@ -63,53 +68,121 @@ class Symbols:
         self._taken = set(taken)
         self._count = 0
 
-    def fresh(self, graph: Graph, found: Found) -> str:
+    def fresh(self, operator: str) -> str:
         """A name that no function of the module has."""
-        operator = re.sub(
-            r"[^a-z0-9]", "_", graph[found.products[0].anchor.index].op.removeprefix("nn.")
-        )
+        plain = re.sub(r"[^a-z0-9]", "_", operator.removeprefix("nn."))
         while True:
-            symbol = f"boltgen_{self._count}_{operator}"
+            symbol = f"boltgen_{self._count}_{plain}"
             self._count += 1
             if symbol not in self._taken:
                 self._taken.add(symbol)
                 return symbol
 
 
-def in_order(lowered: Iterable[tuple[str, AnyRegion | Rejected]]) -> tuple[AnyRegion, ...]:
-    """Regions in the order of their symbols' numbers, from what each symbol was lowered to.
+def carve(
+    graph: Graph, symbols: Symbols, cut: Cutter = separate
+) -> tuple[Graph, tuple[CarvedRegion, ...]]:
+    """`graph` with an expression `REGION` in the place of each region, and the regions in order.
 
-    Raises:
-        InvalidProblemError: one cannot be lowered; the message has its operators and the reason.
+    The expression's arguments are the region's parameters.
     """
-    regions = []
-    for symbol, region in lowered:
-        if isinstance(region, Rejected):
-            raise InvalidProblemError(f"region {symbol} ({region.operator}): {region.reason}")
-        regions.append(region)
-    return tuple(sorted(regions, key=lambda region: _number(region.symbol)))
+    found = {region.output: region for region in find_regions(graph, cut)}
+    moved = {member for region in found.values() for member in region.moved}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    carved: list[CarvedRegion] = []
+    for index, expr in enumerate(graph.exprs):
+        if index in found:
+            made, arguments = _carved(graph, found[index], symbols)
+            carved.append(made)
+            call = Expr(
+                op=REGION,
+                args=tuple(names[argument] for argument in arguments),
+                shape=expr.shape,
+                dtype=expr.dtype,
+                attrs={"symbol": made.region.symbol},
+            )
+            names[index] = builder.add(call)
+        elif index not in moved:
+            names[index] = builder.add(renamed(expr, names))
+    # What a region makes for itself of an input stays only where something else reads it.
+    return builder.graph(mapped(graph.results, names)), tuple(carved)
 
 
-def _number(symbol: str) -> tuple[int, str]:
-    found = re.match(r"boltgen_(\d+)_", symbol)
-    return (int(found[1]) if found else -1, symbol)
+def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion, tuple[int, ...]]:
+    """A region with its body, and the indices of its parameters' values in `graph`."""
+    members = set(found.members)
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    parameters: list[int] = []
+    for member in found.members:
+        for arg in graph[member].args:
+            if arg in members or arg in names:
+                continue
+            expr = graph[arg]
+            if expr.scalar is not None:
+                names[arg] = builder.add(expr)  # a constant that the kernel is generated with
+            else:
+                names[arg] = builder.add(Expr(op=INPUT, shape=expr.shape, dtype=expr.dtype))
+                parameters.append(arg)
+        names[member] = builder.add(renamed(graph[member], names))
+    body = builder.graph(names[found.output])
+    symbol = symbols.fresh(graph[found.products[0].anchor.index].op)
+    places = {value: place for place, value in enumerate(parameters)}
+    region = _region(graph, found, symbol, places)
+    return CarvedRegion(region=region, body=body), tuple(parameters)
 
 
-def stays(graph: Graph, index: int, shape: tuple[int, ...], callee: str) -> Placement:
-    """The placement of an operator that is left to TVM, with the reason.
-
-    `callee` is what an opaque expression calls.
-    """
-    expr = graph[index]
-    name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
-    if expr.op in ANCHORS:
-        rejected = match_anchor(graph, index)
-        reason = rejected.reason if isinstance(rejected, Rejected) else reason
-    elif expr.op == OPAQUE:
-        name, reason = callee, NO_GRAPH
-    return Placement(operator=name, shape=shape, region=None, reason=reason)
+def label(graph: Graph, members: Sequence[int]) -> str:
+    """A region's operators for people: "conv2d + add + relu"."""
+    return " + ".join(graph[member].op.removeprefix("nn.") for member in members)
 
 
-def offloaded(region: AnyRegion, shape: tuple[int, ...]) -> Placement:
-    """The placement of a call of `region`."""
-    return Placement(operator=region.label, shape=shape, region=region.symbol, reason=region.note)
+def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> AnyRegion:
+    products = alike(found.products)
+    name = " + ".join(label(graph, product.tail.members) for product in products)
+    first, last = products[0], products[-1]
+    a = places[first.input]
+    a_stored = first.entry.stored if first.entry else None
+    d_stored = last.exit.stored if last.exit else None
+    roles = tuple(_roles(product, places) for product in products)
+    if len(products) > 1:
+        return ChainRegion(
+            symbol=symbol,
+            label=name,
+            chain=chain_of(tuple(product.layer(graph) for product in products)),
+            parameter_count=len(places),
+            a=a,
+            layers=roles,
+            note=found.reason,
+            a_stored=a_stored,
+            d_stored=d_stored,
+        )
+    return Region(
+        symbol=symbol,
+        label=name,
+        problem=first.problem(graph),
+        epilogue=first.tail.epilogue,
+        parameter_count=len(places),
+        a=a,
+        b=roles[0].b,
+        operands=roles[0].operands,
+        note=found.reason,
+        a_stored=a_stored,
+        d_stored=d_stored,
+    )
+
+
+def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
+    return LayerRoles(
+        b=places[product.anchor.b],
+        operands=tuple(
+            Operand(parameter=places[operand.expr], batched=operand.batched)
+            for operand in product.tail.operands
+        ),
+    )
+
+
+def parameters(body: Graph) -> Iterator[tuple[int, Expr]]:
+    """The inputs of a region's body, in the order of the region's parameters."""
+    return ((index, expr) for index, expr in enumerate(body.exprs) if expr.op == INPUT)

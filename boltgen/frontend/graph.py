@@ -1,20 +1,32 @@
-"""A neutral view of a model's graph: what Relax and Relay functions are translated into.
+"""The neutral graph: what Relax and Relay functions are translated into, once.
 
-Arrow: a frontend's translation makes it; `anchor` and `epilogue_walk` read it. Operator names and
-attributes are those that both IRs share ("add", "nn.conv2d"), so one table serves both.
+Arrow: a frontend's translation makes it, passes rewrite it, an emitter writes the IR from it.
+Operator names and attributes are those that both IRs share ("add", "nn.conv2d"), so one table
+serves both. An operator that the passes do not know keeps its author's call, and passes through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Extents: TypeAlias = "tuple[int | str, ...]"
+# The index of a value, or a tuple of such structures: what a function returns.
+Structure: TypeAlias = "int | tuple[Structure, ...]"
 
 # Operator names of expressions that compute nothing.
 INPUT = "input"
 CONSTANT = "constant"
-OPAQUE = "opaque"  # whatever the translation has no name for: tuples, branches, calls of functions
+OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's name
+PART = "part"  # the element `index` of a tuple
+REGION = "region"  # a call of one of boltgen's kernels, whose `Region` has the name `symbol`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +34,20 @@ class Expr:
     """One value: an operator applied to earlier values.
 
     `shape` has a string for each symbolic dimension, and is None where the value is no tensor of
-    known rank. `scalar` is the value of a constant of one element.
+    known rank. `array` has the elements of a constant, `scalar` the value of one that has a single
+    element. `origin` is the author's own expression in the IR, from which an emitter writes an
+    operator that no pass has changed. A `pinned` expression stays though nothing reads it.
     """
 
     op: str
     args: tuple[int, ...] = ()
-    shape: tuple[int | str, ...] | None = None
+    shape: Extents | None = None
     dtype: str = ""
     attrs: Mapping[str, object] = field(default_factory=dict)
     scalar: float | None = None
+    array: Array | None = field(default=None, compare=False, repr=False)
+    origin: Any = field(default=None, compare=False, repr=False)
+    pinned: bool = False
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -62,11 +79,12 @@ class Graph:
     """Expressions in an order in which each one comes after what it reads.
 
     `escaping` has the indices of values that are used where the graph does not show it: results of
-    the function, and values that a nested function captures.
+    the function first of all. `results` is what the function returns.
     """
 
     exprs: tuple[Expr, ...]
     escaping: frozenset[int]
+    results: Structure = ()
 
     def __getitem__(self, index: int) -> Expr:
         return self.exprs[index]
@@ -82,3 +100,153 @@ class Graph:
             for arg in dict.fromkeys(expr.args):
                 lists[arg].append(index)
         return tuple(tuple(consumers) for consumers in lists)
+
+    @cached_property
+    def uses(self) -> tuple[int, ...]:
+        """For each expression, how often it is read; results count too."""
+        counts = [0] * len(self.exprs)
+        for expr in self.exprs:
+            for arg in expr.args:
+                counts[arg] += 1
+        for leaf in leaves(self.results):
+            counts[leaf] += 1
+        return tuple(counts)
+
+    @cached_property
+    def live(self) -> frozenset[int]:
+        """What is computed for a result or is pinned, and the inputs."""
+        found = {
+            index for index, expr in enumerate(self.exprs) if expr.pinned or expr.op == INPUT
+        } | {*self.escaping, *leaves(self.results)}
+        for index in range(len(self.exprs) - 1, -1, -1):
+            if index in found:
+                found.update(self.exprs[index].args)
+        return frozenset(found)
+
+
+def leaves(structure: Structure) -> Iterator[int]:
+    """The indices in a structure, in order."""
+    if isinstance(structure, int):
+        yield structure
+        return
+    for part in structure:
+        yield from leaves(part)
+
+
+def mapped(structure: Structure, names: Mapping[int, int]) -> Structure:
+    """`structure` with each index replaced by its entry in `names`."""
+    if isinstance(structure, int):
+        return names[structure]
+    return tuple(mapped(part, names) for part in structure)
+
+
+class GraphBuilder:
+    """Grows a graph; every method returns the new expression's index."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+
+    def __getitem__(self, index: int) -> Expr:
+        return self.exprs[index]
+
+    def add(self, expr: Expr) -> int:
+        """Append `expr`, whose arguments are indices of this builder."""
+        self.exprs.append(expr)
+        return len(self.exprs) - 1
+
+    def graph(self, results: Structure) -> Graph:
+        """The live part of the graph so far, which returns `results`."""
+        whole = Graph(tuple(self.exprs), frozenset(leaves(results)), results)
+        return without(whole, frozenset(range(len(whole))) - whole.live)
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of an expression, all of whose dimensions are known."""
+        return self.exprs[index].static_shape
+
+    def dtype(self, index: int) -> str:
+        """The dtype of an expression."""
+        return self.exprs[index].dtype
+
+    def constant(self, array: Array, origin: Any = None) -> int:
+        """A constant; `origin` is the IR's own form of the same elements, if there is one."""
+        scalar = float(array.reshape(())) if array.size == 1 else None
+        return self.add(
+            Expr(
+                op=CONSTANT,
+                shape=array.shape,
+                dtype=str(array.dtype),
+                scalar=scalar,
+                array=array,
+                origin=origin,
+            )
+        )
+
+    def elementwise(self, name: str, *args: int, **attrs: object) -> int:
+        """An elementwise operator whose result has its first operand's dtype."""
+        shape = np.broadcast_shapes(*(self.shape(arg) for arg in args))
+        dtype = self.dtype(args[0])
+        return self.add(Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs))
+
+    def astype(self, x: int, dtype: str) -> int:
+        """A cast."""
+        attrs = {"from_dtype": self.dtype(x)}
+        return self.add(
+            Expr(op="astype", args=(x,), shape=self.exprs[x].shape, dtype=dtype, attrs=attrs)
+        )
+
+    def reshape(self, x: int, shape: Sequence[int]) -> int:
+        """The same elements in another shape."""
+        return self.add(Expr(op="reshape", args=(x,), shape=tuple(shape), dtype=self.dtype(x)))
+
+    def permute_dims(self, x: int, axes: Sequence[int]) -> int:
+        """The dimensions in another order."""
+        before = self.exprs[x].shape or ()
+        shape = tuple(before[axis] for axis in axes)
+        attrs = {"axes": tuple(axes)}
+        return self.add(
+            Expr(op="permute_dims", args=(x,), shape=shape, dtype=self.dtype(x), attrs=attrs)
+        )
+
+    def matmul(self, a: int, b: int, dtype: str, **attrs: object) -> int:
+        """The product of (..., M, K) and (..., K, N) in `dtype`."""
+        left, right = self.shape(a), self.shape(b)
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+        shape = (*batch, left[-2], right[-1])
+        return self.operator("matmul", (a, b), shape, dtype, **attrs)
+
+    def pad(self, x: int, widths: Sequence[tuple[int, int]], value: float, mode: str) -> int:
+        """`x` with `widths` elements put before and after each dimension."""
+        shape = tuple(
+            before + extent + after
+            for extent, (before, after) in zip(self.shape(x), widths, strict=True)
+        )
+        attrs = {"widths": tuple(widths), "value": value, "mode": mode}
+        return self.add(Expr(op="nn.pad", args=(x,), shape=shape, dtype=self.dtype(x), attrs=attrs))
+
+    def operator(
+        self, name: str, args: Sequence[int], shape: Extents, dtype: str, **attrs: object
+    ) -> int:
+        """Any other operator, whose result's shape and dtype the caller knows."""
+        return self.add(Expr(op=name, args=tuple(args), shape=shape, dtype=dtype, attrs=attrs))
+
+
+def without(graph: Graph, dropped: frozenset[int]) -> Graph:
+    """`graph` without the expressions `dropped`, which no other one reads."""
+    if not dropped:
+        return graph
+    names: dict[int, int] = {}
+    exprs: list[Expr] = []
+    for index, expr in enumerate(graph.exprs):
+        if index not in dropped:
+            names[index] = len(exprs)
+            exprs.append(renamed(expr, names))
+    escaping = frozenset(names[index] for index in graph.escaping)
+    return Graph(tuple(exprs), escaping, mapped(graph.results, names))
+
+
+def renamed(expr: Expr, names: Mapping[int, int]) -> Expr:
+    """`expr` on the arguments that `names` has for its own."""
+    args = tuple(names[arg] for arg in expr.args)
+    if args == expr.args:
+        return expr
+    return replace(expr, args=args)

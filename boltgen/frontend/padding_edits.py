@@ -1,11 +1,13 @@
-"""How a padding plan changes a graph's operators; each frontend writes them anew. For both IRs."""
+"""How a padding plan changes a graph: its weights, its rows, and what reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from boltgen.frontend.graph import CONSTANT, Graph
+import numpy as np
+
+from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
 from boltgen.frontend.padded_tensors import extents
 from boltgen.frontend.padding import Padding
 from boltgen.frontend.products import Product
@@ -22,6 +24,56 @@ class Edit:
 
     constants: Mapping[int, tuple[int, ...]]
     values: Mapping[int, tuple[int, ...]]
+
+
+def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
+    """`graph` with the tensors of `plan` padded; its results keep their shapes."""
+    changed = edits(graph, plan)
+    if not changed:
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        edit = changed.get(index)
+        args = tuple(
+            names[arg] if edit is None else _operand(graph, builder, names, arg, edit)
+            for arg in expr.args
+        )
+        names[index] = builder.add(_resized(graph, expr, args, builder))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _operand(
+    graph: Graph, builder: GraphBuilder, names: Mapping[int, int], arg: int, edit: Edit
+) -> int:
+    if arg in edit.constants:
+        array = graph[arg].array
+        assert array is not None
+        return builder.constant(np.pad(array, [(0, width) for width in edit.constants[arg]]))
+    if arg in edit.values:
+        widths = [(0, width) for width in edit.values[arg]]
+        return builder.pad(names[arg], widths, 0.0, "constant")
+    return names[arg]
+
+
+def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
+    """`expr` on `args`, its last dimension as wide as theirs are."""
+    made = replace(expr, args=args)
+    if not expr.args or not expr.is_static:
+        return made
+    before = expr.static_shape
+    if expr.op == "nn.conv2d":
+        return replace(made, shape=(*before[:-1], builder.shape(args[1])[0]))
+    if expr.op == "permute_dims":
+        axes = expr.attrs["axes"]
+        assert isinstance(axes, tuple)
+        shape = builder.shape(args[0])
+        return replace(made, shape=tuple(shape[axis] for axis in axes))
+    for old, new in zip(expr.args, args, strict=True):
+        have, made_so = graph[old].shape, builder[new].shape
+        if have and made_so and have != made_so and have[-1] == before[-1]:
+            return replace(made, shape=(*before[:-1], made_so[-1]))
+    return made
 
 
 def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:

@@ -43,6 +43,11 @@ class Product:
         return (*self.anchor.absorbed, *self.operators)
 
     @property
+    def moved(self) -> tuple[int, ...]:
+        """Its operators whose results nothing else reads."""
+        return (*self.tail.members, *(self.exit.members if self.exit else ()))
+
+    @property
     def input(self) -> int:
         """The tensor that A is, or is made of."""
         return self.entry.tensor if self.entry else self.anchor.a

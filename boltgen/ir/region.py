@@ -138,10 +138,11 @@ class Placement:
     """Where an operator of the model runs.
 
     `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
-    says why. Of a region it is the region's note.
+    says why. Of a region it is the region's note. `flops` are those of its products.
     """
 
     operator: str
     shape: tuple[int, ...]
     region: str | None
     reason: str
+    flops: int = 0

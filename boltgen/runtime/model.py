@@ -6,32 +6,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.imported import ImportedModel, TensorSpec
-from boltgen.frontend.padding import PADDING
+from boltgen.frontend.partitioning import Partitioned
 from boltgen.ir.chain import Cutter
 from boltgen.ir.padding import PaddingCosts
-from boltgen.ir.region import AnyRegion, Convention, Placement
+from boltgen.ir.region import AnyRegion, Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontend:
-    """A frontend's steps; what they pass on is its IR's module."""
+    """A frontend's steps."""
 
     convention: Convention
     import_model: Callable[..., ImportedModel]
-    annotate: Callable[..., Any]
-    regions: Callable[[Any], tuple[AnyRegion, ...]]
-    placements: Callable[[Any], tuple[Placement, ...]]
+    annotate: Callable[..., Partitioned]
 
 
 class Model(ABC):
-    """An imported model; `annotate` comes next, then `regions`, then `build`, then `export`.
+    """An imported model; `annotate` comes next, then `build`, then `export`.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -43,7 +41,8 @@ class Model(ABC):
         imported = self.frontend.import_model(source, shapes=shapes)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
-        self._imported = self._module = imported.module
+        self._imported = imported.module
+        self._partitioned: Partitioned | None = None
 
     def annotate(self, cut: Cutter, padding: PaddingCosts | None) -> None:
         """Normalise the model and carve its regions out.
@@ -51,24 +50,18 @@ class Model(ABC):
         `cut` says which products are one, `padding` by what times tensors are padded. May be
         done again, with another `cut`.
         """
-        self._module = self.frontend.annotate(self._imported, cut=cut, padding=padding)
+        self._partitioned = self.frontend.annotate(self._imported, cut=cut, padding=padding)
 
     @property
-    def padding(self) -> tuple[str, ...]:
-        """What of the model could be padded and what is, a line for each product."""
-        attrs = self._module.attrs
-        text = str(attrs[PADDING]) if attrs and PADDING in attrs.keys() else ""  # noqa: SIM118
-        return tuple(filter(None, text.split("\n")))
+    def partitioned(self) -> Partitioned:
+        """The model as it was last annotated."""
+        assert self._partitioned is not None, "annotate comes first"
+        return self._partitioned
 
     @property
     def regions(self) -> tuple[AnyRegion, ...]:
         """The regions that were carved out."""
-        return self.frontend.regions(self._module)
-
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """Where each operator runs."""
-        return self.frontend.placements(self._module)
+        return self.partitioned.regions
 
     @abstractmethod
     def build(

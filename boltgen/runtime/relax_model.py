@@ -20,8 +20,6 @@ class Model(model.Model):
         convention=Convention.RELAX,
         import_model=relax.import_model,
         annotate=relax.annotate,
-        regions=relax.regions,
-        placements=relax.placements,
     )
 
     def build(  # noqa: D102 (inherited)
@@ -34,7 +32,7 @@ class Model(model.Model):
     ) -> list[Path]:
         del options
         workspaces = built.plan.workspaces
-        module = relax.attach(self._module, built.objects, built.symbols, workspaces)
+        module = relax.attach(self.partitioned, built.objects, built.symbols, workspaces)
         self._executable, sources = link.build_library(module, arch, tools, cache)
         return sources
 

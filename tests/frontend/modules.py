@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import tvm
 from tvm import relax
 
+from boltgen.frontend.partitioning import Partitioned
+
 Parameter = tuple[tuple[int, ...], str]
 
 
@@ -30,12 +32,13 @@ def build(parameters: Mapping[str, Parameter], body: Callable[..., relax.Expr]) 
     return builder.get()
 
 
-def operators(module: tvm.IRModule, name: str = "main") -> list[str]:
-    """Names of the Relax operators that `main` still calls, in order."""
+def operators(module: tvm.IRModule | Partitioned, name: str = "main") -> list[str]:
+    """Names of the Relax operators that `main` still calls, in order, regions left out."""
     found = []
+    module = module.module() if isinstance(module, Partitioned) else module
     for block in module[name].body.blocks:
         for binding in block.bindings:
             op = getattr(binding.value, "op", None)
-            if isinstance(op, tvm.ir.Op):
+            if isinstance(op, tvm.ir.Op) and op.name != "relax.call_dps_packed":
                 found.append(op.name.removeprefix("relax.").removeprefix("nn."))
     return found

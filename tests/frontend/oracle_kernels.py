@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from boltgen.frontend.relax import annotate, attach, regions
+from boltgen.frontend.relax import annotate, attach
 from boltgen.ir import reference
 from boltgen.ir.epilogue import LoadKind
 from boltgen.ir.move import NHWC_F16, Move, reference_move
@@ -87,7 +87,7 @@ class Model:
         padding: PaddingCosts | None = None,
     ) -> None:
         self.annotated = annotate(module, normalise=normalise, padding=padding)
-        self.regions = regions(self.annotated)
+        self.regions = self.annotated.regions
         for region in self.regions:
             _register(region)
         compiled = tvm.compile(attach(self.annotated, [], [], {}), target="llvm")

@@ -33,6 +33,6 @@ def model() -> object:
 
 
 def regions_of_model() -> tuple[Region, ...]:
-    from boltgen.frontend.relax import annotate, regions
+    from boltgen.frontend.relax import annotate
 
-    return regions(annotate(model()))
+    return annotate(model()).regions

@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from boltgen.frontend.normalise.dialect import Attributes, Dialect, IRExpr
+from boltgen.frontend.graph import Expr, GraphBuilder
+from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
 from boltgen.frontend.normalise.values import Order, Store, Value, identity
 
-# An argument, or a result: a tensor, a tuple, or what is neither and stays as it is.
-Item: TypeAlias = "Value | tuple[Item, ...] | IRExpr"
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An expression that is no tensor of known shape; it passes through as it is."""
+
+    index: int
+
+
+# An argument, or a result.
+Item: TypeAlias = "Value | Other"
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """An operator that stays as its author wrote it, and why: a sentence for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all operators of a function share.
+
+    In a `is_mixed` function some products have FP16 operands: then its author made FP32 what is
+    FP32, and it stays so. With `grouped_nhwc` the IR computes grouped convolutions in NHWC.
+    """
+
+    store: Store
+    allow_nonfinite: bool = False
+    is_mixed: bool = False
+    grouped_nhwc: bool = True
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence for people, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCall:
     """One operator: its arguments as values, and the logical shape and dtype of its result.
 
-    `original` is the author's call, or None where the author wrote none; `attrs` has its attributes
-    under the neutral names.
+    `original` is the author's operator, or None where the author wrote none; `attrs` has its
+    attributes under the neutral names. `is_angle` tells that a sine or cosine is taken of the
+    result, `is_score` that nothing but a softmax is.
     """
 
     name: str
-    original: IRExpr
-    attrs: Attributes
+    original: Expr | None
+    attrs: Mapping[str, object]
     args: tuple[Item, ...]
     shape: tuple[int, ...]
     dtype: str
     single_use: bool
-    store: Store
-    allow_nonfinite: bool
+    context: Context
+    is_angle: bool = False
+    is_score: bool = False
+
+    @property
+    def store(self) -> Store:
+        """What converts values."""
+        return self.context.store
+
+    @property
+    def builder(self) -> GraphBuilder:
+        """What writes operators."""
+        return self.context.store.builder
 
     def tensor(self, position: int) -> Value:
         """The argument at `position`, which is a tensor."""
@@ -42,34 +90,44 @@ class OperatorCall:
         """The arguments that are tensors."""
         return [arg for arg in self.args if isinstance(arg, Value)]
 
-    def result(self, expr: IRExpr, order: Order | None = None, *, wide: bool = False) -> Value:
+    def compute_dtype(self, reach: Reach = WITHIN) -> str:
+        """The dtype in which a floating result of this `reach` is computed and stored."""
+        is_authored = self.context.is_mixed and self.dtype == "float32"
+        wide = reach.is_beyond or is_authored or self.is_angle
+        return "float32" if wide else "float16"
+
+    def result(
+        self,
+        expr: int,
+        order: Order | None = None,
+        *,
+        reach: Reach = WITHIN,
+        narrow_early: bool = False,
+    ) -> Value:
         """The operator's result, computed by `expr` in `order`.
 
-        What was computed in FP32 is narrowed at once where several operators read it, so that one
-        narrow copy serves them; where one does, that one decides. `wide` values stay FP32.
+        With `narrow_early`, what was computed in FP32 is narrowed at once where several operators
+        read it, so that one narrow copy serves them; where one does, that one decides.
         """
         value = self.store.of_expr(expr, self.shape, self.dtype, order)
-        value.keep_wide = wide
+        value.reach = BEYOND if self.is_angle and value.is_float else reach
         value.single_use = self.single_use
-        if value.is_float and value.stored == "float32" and not wide and not self.single_use:
+        is_wide = value.is_float and value.stored == "float32"
+        may_narrow = is_wide and self.compute_dtype(value.reach) == "float16"
+        if narrow_early and may_narrow and not self.single_use:
             self.store.get(value, value.order, "float16")
             value.stored = "float16"
         return value
 
-    @property
-    def dialect(self) -> Dialect:
-        """What writes operators."""
-        return self.store.dialect
-
-    def again(self, args: list[IRExpr]) -> IRExpr:
+    def again(self, args: Sequence[int], shape: tuple[int, ...], dtype: str) -> int:
         """The same operator on other arguments."""
         if self.original is None:
-            return self.dialect.elementwise(self.name, *args)
-        return self.dialect.again(self.original, args)
+            return self.builder.elementwise(self.name, *args, **self.attrs)
+        return self.builder.add(replace(self.original, args=tuple(args), shape=shape, dtype=dtype))
 
 
 # A rule returns None where it does not apply; then the operator is kept as the author wrote it.
-Rule: TypeAlias = Callable[[OperatorCall], "Item | None"]
+Rule: TypeAlias = Callable[[OperatorCall], "Item | Declined | None"]
 
 
 def common_order(values: list[Value], shape: tuple[int, ...]) -> Order:

@@ -7,21 +7,30 @@ from dataclasses import replace
 import numpy as np
 
 from boltgen.frontend.epilogue_walk import ELEMENTWISE
+from boltgen.frontend.graph import Array
 from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.normalise.dialect import Array, IRExpr, as_c_array
+from boltgen.frontend.normalise.reach import (
+    BEYOND,
+    WITHIN,
+    Reach,
+    clipped_reach,
+    power_reach,
+    reach_of,
+)
 from boltgen.frontend.normalise.values import (
     FLAT,
     FLOATS,
     Order,
     Store,
     Value,
+    as_c_array,
     identity,
     moves_nothing,
-    needs_range,
     permuted,
 )
+from boltgen.frontend.weights import FP16_MAX
 
-# Their results, or what they compute on the way, leave FP16's range for ordinary arguments.
+# What they compute on the way leaves FP16's range for ordinary arguments, or loses too many digits.
 _WIDE = frozenset(
     {"exp", "log", "power", "square", "sqrt", "rsqrt", "sin", "cos", "tan", "nn.softplus"}
 )
@@ -31,6 +40,8 @@ _OTHERS = (
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
     *("logical_and", "logical_or", "logical_not"),
 )
+# FP16 has every number of these types: 8 bits are less than the 11 of its significand.
+_SMALL = frozenset({"bool", "int8", "uint8"})
 
 
 def _prelu(call: OperatorCall) -> Item | None:
@@ -40,20 +51,25 @@ def _prelu(call: OperatorCall) -> Item | None:
         return None
     shape = [1] * len(x.shape)
     if slopes.constant.size > 1:
-        shape[call.attrs["axis"]] = slopes.constant.size
+        axis = call.attrs["axis"]
+        assert isinstance(axis, int)
+        shape[axis] = slopes.constant.size
     order = call.store.settle(x).order
-    expr = call.store.get(x, order, "float16")
-    apply = call.dialect.elementwise
-    zero = call.dialect.constant(np.array(0.0, "float16"))
-    slope = _constant(call.store, slopes.constant.reshape(shape), order, "float16")
+    dtype = call.compute_dtype(x.reach)
+    expr = call.store.get(x, order, dtype)
+    apply = call.builder.elementwise
+    zero = call.builder.constant(np.array(0.0, dtype))
+    slope = _constant(call.store, slopes.constant.reshape(shape), order, dtype)
     negative = apply("multiply", slope, apply("minimum", expr, zero))
-    return call.result(apply("add", apply("nn.relu", expr), negative), order)
+    return call.result(apply("add", apply("nn.relu", expr), negative), order, reach=x.reach)
 
 
 def _astype(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
-    if not x.is_float or call.dtype not in FLOATS:
+    if call.dtype not in FLOATS:
         return None
+    if not x.is_float:
+        return _from_integer(call, x)
     call.store.settle(x)
     narrows = call.dtype == "float16"
     if narrows and x.stored == "float16":
@@ -63,8 +79,20 @@ def _astype(call: OperatorCall) -> Item | None:
     else:
         stored = call.dtype if narrows else x.stored
     value = call.store.of_expr(call.store.get(x, x.order, stored), x.shape, call.dtype, x.order)
-    value.flat, value.keep_wide, value.single_use = x.flat, x.keep_wide, call.single_use
+    value.flat, value.single_use = x.flat, call.single_use
+    value.reach = WITHIN if narrows else x.reach
+    if x.stored == "float16" and x.constant is None:
+        value.forms[x.order, "float16"] = x.forms[x.order, "float16"]
+        value.is_exact = True
     return value
+
+
+def _from_integer(call: OperatorCall, x: Value) -> Item:
+    """A number made of an integer: FP16 has those up to 2048 only."""
+    made = call.store.of_expr(call.store.get(x, x.order, call.dtype), x.shape, call.dtype, x.order)
+    made.single_use = call.single_use
+    made.reach = WITHIN if x.dtype in _SMALL or call.dtype == "float16" else BEYOND
+    return made
 
 
 def _add(call: OperatorCall) -> Item | None:
@@ -86,58 +114,132 @@ def _add(call: OperatorCall) -> Item | None:
 def _bias_add(call: OperatorCall) -> Item | None:
     """An `add` whose second operand lies along an axis of its own."""
     x, bias = call.tensor(0), call.tensor(1)
+    axis = call.attrs["axis"]
+    assert isinstance(axis, int)
     shape = [1] * len(x.shape)
-    shape[call.attrs["axis"]] = bias.shape[0]
+    shape[axis] = bias.shape[0]
     if bias.constant is not None:
         along = call.store.of_array(bias.constant.reshape(shape))
     else:
-        expr = call.dialect.reshape(call.store.get(bias), shape)
+        expr = call.builder.reshape(call.store.get(bias), shape)
         along = call.store.of_expr(expr, tuple(shape), bias.dtype)
     return _add(replace(call, name="add", original=None, args=(x, along)))
 
 
 def elementwise(call: OperatorCall) -> Item | None:
     """Applies the operator in the order and dtype in which its operands are stored."""
-    values = call.tensors
     store = call.store
-    for value in values:
+    for value in call.tensors:
         store.settle(value)
+    masked = _with_saturated_masks(call)
+    if masked is not None:
+        return _sum_within(masked)
+    values = call.tensors
     variables = [value for value in values if value.constant is None]
     constants = [value.constant for value in values if value.constant is not None]
     order = common_order(values, call.shape)
     flat = variables[0].flat if len(variables) == 1 else None
     flat = flat if all(array.size == 1 for array in constants) else None
     order = order if flat is None else FLAT
-    keep_wide = any(value.keep_wide for value in values) or any(map(needs_range, constants))
+    reach = _reach(call)
     is_wide = (
-        keep_wide
+        call.compute_dtype(reach) == "float32"
         or call.name in _WIDE
         or any(v.is_float and v.stored == "float32" for v in variables)
     )
     narrow = "float32" if is_wide else "float16"
-    args: list[IRExpr] = []
-    for arg in call.args:
-        if isinstance(arg, Value):
-            dtype = narrow if arg.is_float else arg.dtype
-            args.append(_aligned(store, arg, order, dtype, len(call.shape)))
-        else:
-            args.append(arg)
-    result = call.result(call.again(args), order, wide=keep_wide)
+    args = [
+        _aligned(store, value, order, narrow if value.is_float else value.dtype, len(call.shape))
+        for value in values
+    ]
+    dtype = narrow if call.dtype in FLOATS else call.dtype
+    shape = call.shape if flat is not None else permuted(call.shape, order)
+    early = any(v.is_float and v.stored == "float16" for v in variables)
+    early = early and call.name not in _WIDE
+    result = call.result(call.again(args, shape, dtype), order, reach=reach, narrow_early=early)
     result.flat = flat
     return result
 
 
-def _constant(store: Store, array: Array, order: Order, dtype: str) -> IRExpr:
+def _reach(call: OperatorCall) -> Reach:
+    values = call.tensors
+    reaches = [value.reach for value in values]
+    constants = [v.constant for v in values if v.constant is not None and v.constant.size == 1]
+    number = float(constants[0].reshape(())) if len(constants) == 1 else None
+    if call.name == "multiply" and len(values) == 2 and values[0] is values[1]:
+        return reach_of("square", reaches[:1])
+    if call.name == "power":
+        exponent = values[1].constant
+        is_number = exponent is not None and exponent.size == 1
+        return power_reach(number if is_number else None, reaches[0])
+    if call.name == "clip":
+        low, high = call.attrs["low"], call.attrs["high"]
+        assert isinstance(low, float) and isinstance(high, float)
+        return clipped_reach(low, high, reaches[0])
+    mean = values[0].mean
+    if mean is not None and number and call.name in {"divide", "multiply"}:
+        factor = 1 / number if call.name == "divide" else number
+        if abs(factor) * mean.count <= 2.0:  # a mean, written as a sum and a division
+            return mean.reach
+    return reach_of(call.name, reaches)
+
+
+def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
+    """`call` with its masks in FP16, where scores and masks make what only a softmax reads.
+
+    Additive masks have values such as -1e9 or -inf. FP16's lowest number serves as well: the
+    exponential of its difference to any score is zero.
+    """
+    if not call.is_score or call.context.is_mixed or call.name not in {"add", "where"}:
+        return None
+    values = call.tensors
+    masks = [v for v in values if v.is_float and v.reach.is_beyond]
+    scores = [v for v in values if v.is_float and not v.reach.is_beyond and v.constant is None]
+    if not masks or [v.stored for v in scores] != ["float16"]:
+        return None
+    if call.name == "where" and any(mask.constant is None for mask in masks):
+        return None
+    call.context.note(
+        "a mask's numbers below FP16's lowest, -65504, are -65504: a softmax makes zero of both"
+    )
+    args = tuple(_saturated(call, v) if v in masks else v for v in values)
+    return replace(call, args=args, is_score=False)
+
+
+def _saturated(call: OperatorCall, mask: Value) -> Value:
+    store, builder = call.store, call.builder
+    if mask.constant is not None:
+        return store.of_array(np.clip(mask.constant, -FP16_MAX, FP16_MAX).astype(np.float16))
+    if mask.saturated is None:
+        expr = store.get(mask, mask.order, "float32")
+        clipped = builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
+        narrow = builder.astype(clipped, "float16")
+        mask.saturated = store.of_expr(narrow, mask.shape, mask.dtype, mask.order)
+    return mask.saturated
+
+
+def _sum_within(call: OperatorCall) -> Item | None:
+    """Scores and masks together, which must not become infinite: a row of such has no softmax."""
+    made = elementwise(call)
+    if call.name != "add" or not isinstance(made, Value):
+        return made
+    expr = call.store.get(made, made.order, "float16")
+    clipped = call.builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
+    return call.result(clipped, made.order)
+
+
+def _constant(store: Store, array: Array, order: Order, dtype: str) -> int:
     with np.errstate(over="ignore"):
         narrow = array.astype(dtype)
-    return store.dialect.constant(as_c_array(narrow.transpose(order)))
+    return store.builder.constant(as_c_array(narrow.transpose(order)))
 
 
-def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> IRExpr:
+def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> int:
     """`value` in `order` of the result's `rank` dimensions, extents of 1 put in front."""
     if value.constant is not None:
         if value.constant.size == 1:
-            return store.dialect.constant(value.constant.astype(dtype).reshape(()))
+            with np.errstate(over="ignore"):
+                return store.builder.constant(value.constant.astype(dtype).reshape(()))
         if order != identity(rank):
             full = (1,) * (rank - value.constant.ndim) + value.constant.shape
             return _constant(store, value.constant.reshape(full), order, dtype)
@@ -145,10 +247,10 @@ def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) ->
     if len(value.shape) == rank or order == identity(rank):
         return store.get(value, order if len(value.shape) == rank else None, dtype)
     full = (1,) * (rank - len(value.shape)) + value.shape
-    expr = store.dialect.reshape(store.get(value, None, dtype), full)
+    expr = store.builder.reshape(store.get(value, None, dtype), full)
     if moves_nothing(full, order):
-        return store.dialect.reshape(expr, permuted(full, order))
-    return store.dialect.permute_dims(expr, order)
+        return store.builder.reshape(expr, permuted(full, order))
+    return store.builder.permute_dims(expr, order)
 
 
 RULES: dict[str, Rule] = {

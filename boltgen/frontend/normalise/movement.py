@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.normalise.dialect import IRExpr
 from boltgen.frontend.normalise.elementwise import elementwise
+from boltgen.frontend.normalise.reach import BEYOND, Reach, any_of
 from boltgen.frontend.normalise.values import (
     FLAT,
     FLOATS,
     NHWC,
+    Mean,
     Order,
+    Padded,
     Store,
     Value,
     identity,
@@ -21,25 +25,41 @@ from boltgen.frontend.normalise.values import (
     permuted,
 )
 
+# A sum of so few elements is no more than the additions that models are full of.
+_FEW = 16
+
+
+def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
+    """The axes of an attribute that names one, several or, by None, all."""
+    given = call.attrs[name]
+    if given is None:
+        return tuple(range(rank))
+    if isinstance(given, int):
+        return (given % rank,)
+    return tuple(int(axis) % rank for axis in cast("Sequence[int]", given))
+
 
 def _permute_dims(call: OperatorCall) -> Item | None:
     """Only the bookkeeping changes: the permutation happens where someone needs its result."""
     x = call.store.settle(call.tensor(0))
     rank = len(x.shape)
-    axes = call.attrs["axes"]
-    axes = tuple(reversed(range(rank))) if axes is None else tuple(int(a) % rank for a in axes)
     if x.flat is not None:
         return None
-    back = inverse(axes)
-    value = Value(
+    axes = _axes(call, "axes", rank)
+    back = inverse(axes if call.attrs["axes"] is not None else tuple(reversed(range(rank))))
+    value = replace(
+        x,
         shape=call.shape,
-        dtype=call.dtype,
         order=permuted(back, x.order),
-        stored=x.stored,
         forms={(permuted(back, order), dtype): expr for (order, dtype), expr in x.forms.items()},
-        keep_wide=x.keep_wide,
+        constant=None,
         single_use=call.single_use,
+        stacked=(),
+        padded=None,
+        saturated=None,
     )
+    if x.constant is not None:
+        value.forms[value.order, value.stored] = call.store.get(x)
     return value
 
 
@@ -56,68 +76,105 @@ def _reshape(call: OperatorCall) -> Item | None:
     )
     if flattens:
         expr = call.store.get(x, x.order, x.stored)
-        value = call.result(call.dialect.reshape(expr, call.shape), FLAT, wide=x.keep_wide)
+        value = call.result(call.builder.reshape(expr, call.shape), FLAT, reach=x.reach)
         _, c, h, w = x.shape
         value.flat = (c, h, w)
         return value
     is_in_place = x.flat is None and moves_nothing(x.shape, x.order)
-    expr = call.store.get(x, x.order if is_in_place else None, x.stored)
-    return call.result(call.dialect.reshape(expr, call.shape), wide=x.keep_wide)
+    order = x.order if is_in_place else None
+    value = call.result(
+        call.builder.reshape(call.store.get(x, order, x.stored), call.shape), reach=x.reach
+    )
+    value.mean = x.mean
+    if x.is_exact:
+        narrow = call.builder.reshape(call.store.get(x, order, "float16"), call.shape)
+        value.forms[value.order, "float16"] = narrow
+        value.is_exact = True
+    return value
 
 
-def _spatial(layout: str) -> Order | None:
+def _spatial(layout: object) -> Order | None:
     orders = {"NCHW": NHWC, "NHWC": identity(4)}
-    return orders.get(layout)
+    return orders.get(str(layout))
+
+
+def _image(call: OperatorCall) -> Order | None:
+    """The order that makes the operator's image NHWC; None where its layouts are unknown."""
+    layout = call.attrs["layout"]
+    order = _spatial(layout)
+    if call.attrs["out_layout"] not in {"", layout} or not call.tensor(0).is_float:
+        return None
+    return order
 
 
 def _pool(*, wide: bool) -> Rule:
     def rule(call: OperatorCall) -> Item | None:
-        attrs = call.attrs
-        order = _spatial(attrs["layout"])
-        x = call.store.settle(call.tensor(0))
-        if order is None or attrs["out_layout"] not in {"", attrs["layout"]} or not x.is_float:
+        order = _image(call)
+        if order is None:
             return None
+        x = call.store.settle(call.tensor(0))
         expr = call.store.get(x, order, "float32" if wide else None)
-        return call.result(call.dialect.pool(call.name, expr, attrs), order, wide=x.keep_wide)
+        attrs = {**call.attrs, "layout": "NHWC", "out_layout": "NHWC"}
+        made = call.builder.operator(
+            call.name, [expr], permuted(call.shape, order), call.builder.dtype(expr), **attrs
+        )
+        return call.result(made, order, reach=x.reach, narrow_early=x.stored == "float16")
 
     return rule
 
 
-def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> IRExpr:
+def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
+    shape = tuple(
+        1 if axis in axes else extent
+        for axis, extent in enumerate(call.builder.shape(x))
+        if keepdims or axis not in axes
+    )
+    dtype = call.builder.dtype(x)
+    return call.builder.operator(name, [x], shape, dtype, axis=tuple(axes), keepdims=keepdims)
+
+
+def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> int:
     """The means of an image's channels, in FP32, where `order` makes it NHWC.
 
-    A cast that nobody has asked for so far is read by nothing else.
+    A cast that nobody has asked for so far is read by nothing else; emitters may fuse it.
     """
     is_cast = x.stored == "float16" and (order, "float32") not in x.forms
     wide = call.store.get(x, order, "float32")
-    if is_cast:
-        return call.dialect.image_mean(wide, keepdims=keepdims)
-    return call.dialect.reduce("mean", wide, [1, 2], keepdims=keepdims)
+    name = "image_mean" if is_cast else "mean"
+    return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
 
 
 def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
     """A mean where one pixel is left, for which TVM has a better schedule."""
-    attrs = call.attrs
-    order = _spatial(attrs["layout"])
-    x = call.store.settle(call.tensor(0))
-    if order is None or attrs["out_layout"] not in {"", attrs["layout"]} or not x.is_float:
+    order = _image(call)
+    if order is None:
         return None
-    if permuted(call.shape, order)[1:3] == (1, 1):
+    x = call.store.settle(call.tensor(0))
+    shape = permuted(call.shape, order)
+    if shape[1:3] == (1, 1):
         expr = _image_mean(call, x, order, keepdims=True)
     else:
-        expr = call.dialect.adaptive_avg_pool2d(call.store.get(x, order, "float32"), attrs)
-    return call.result(expr, order, wide=x.keep_wide)
+        wide = call.store.get(x, order, "float32")
+        attrs = {**call.attrs, "layout": "NHWC", "out_layout": "NHWC"}
+        expr = call.builder.operator(call.name, [wide], shape, "float32", **attrs)
+    return call.result(expr, order, reach=x.reach)
 
 
 def _stack(call: OperatorCall) -> Item | None:
-    """Where what it becomes is read by nothing but a reduction along it, nothing is left of it."""
+    """A stack along a new first dimension; a reduction along it reads the tensors themselves."""
     joined = _joined(call)
     if joined is None or call.attrs["axis"] != 0:
         return None
     order = common_order(joined.values, call.shape[1:])
-    expr = call.store.dialect.stack(joined.in_order(call.store, order))
-    behind = tuple(axis + 1 for axis in order)
-    result = call.result(expr, (0, *behind), wide=joined.wide)
+    behind = (0, *(axis + 1 for axis in order))
+    expr = call.builder.operator(
+        "stack",
+        joined.in_order(call.store, order),
+        permuted(call.shape, behind),
+        joined.dtype,
+        axis=0,
+    )
+    result = call.result(expr, behind, reach=joined.reach)
     result.stacked = tuple(joined.values)
     return result
 
@@ -138,13 +195,12 @@ _PAIRWISE = {"sum": "add", "max": "maximum", "min": "minimum"}
 def _of_stack(call: OperatorCall) -> Item | None:
     """The reduction of a stack along it, one tensor after another: ONNX's Sum, Max and Min."""
     x = call.tensor(0)
-    axes = call.attrs["axis"]
-    along = axes is not None and [int(axis) % len(x.shape) for axis in axes] == [0]
-    if len(x.stacked) < 2 or not along or call.attrs["keepdims"]:
+    if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
         return None
     result: Item | None = x.stacked[0]
     for index, value in enumerate(x.stacked[1:], 1):
         is_last = index + 1 == len(x.stacked)
+        assert isinstance(result, Value)
         result = elementwise(
             replace(
                 call,
@@ -158,6 +214,16 @@ def _of_stack(call: OperatorCall) -> Item | None:
     return result
 
 
+def _reduction_reach(name: str, x: Value, count: int) -> Reach:
+    if name == "variance":
+        return Reach(over=True)
+    if name == "std":
+        return x.reach
+    if name == "sum" and (count > _FEW or x.reach.is_beyond):
+        return BEYOND
+    return x.reach
+
+
 def _reduction(*, wide: bool) -> Rule:
     def rule(call: OperatorCall) -> Item | None:
         if call.name in _PAIRWISE and (pairwise := _of_stack(call)) is not None:
@@ -166,8 +232,7 @@ def _reduction(*, wide: bool) -> Rule:
         if not x.is_float or x.flat is not None:
             return None
         rank = len(x.shape)
-        axis, keepdims = call.attrs["axis"], bool(call.attrs["keepdims"])
-        axes = range(rank) if axis is None else [int(each) % rank for each in axis]
+        axes, keepdims = _axes(call, "axis", rank), bool(call.attrs["keepdims"])
         stored_axes = sorted(x.order.index(each) for each in axes)
         order = x.order
         if not keepdims:
@@ -177,8 +242,12 @@ def _reduction(*, wide: bool) -> Rule:
             reduced = _image_mean(call, x, x.order, keepdims=keepdims)
         else:
             expr = call.store.get(x, x.order, "float32" if wide else None)
-            reduced = call.dialect.reduce(call.name, expr, stored_axes, keepdims=keepdims)
-        return call.result(reduced, order, wide=x.keep_wide)
+            reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
+        count = prod(x.shape[axis] for axis in axes)
+        # Few elements are left of many: what reads them reads them in FP32.
+        result = call.result(reduced, order, reach=_reduction_reach(call.name, x, count))
+        result.mean = Mean(count, x.reach) if call.name == "sum" else None
+        return result
 
     return rule
 
@@ -187,44 +256,44 @@ def _softmax(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
-    axis = x.order.index(call.attrs["axis"] % len(x.shape))
-    expr = call.dialect.softmax(call.name, call.store.get(x, x.order, "float32"), axis)
-    return call.result(expr, x.order)
+    (axis,) = _axes(call, "axis", len(x.shape))
+    wide = call.store.get(x, x.order, "float32")
+    expr = call.builder.operator(
+        call.name, [wide], call.builder.shape(wide), "float32", axis=x.order.index(axis)
+    )
+    return call.result(expr, x.order, narrow_early=True)
 
 
 def _layer_norm(call: OperatorCall) -> Item | None:
-    """In FP16 where its input is, if TVM's layer norm reduces in FP32 all the same."""
+    """In FP16 where its input is: emitters see to it that it reduces in FP32."""
     x = call.store.settle(call.tensor(0))
     if not all(value.is_float for value in call.tensors):
         return None
-    narrow = call.dialect.layer_norm_is_wide and not x.keep_wide
-    dtype = "float16" if narrow else "float32"
+    dtype = call.compute_dtype(x.reach)
     args = [call.store.get(value, None, dtype) for value in call.tensors]
-    return call.result(call.again(args))
+    return call.result(call.again(args, call.shape, dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The tensors that an operator puts together, and whether FP16 cannot hold one of them."""
+    """The tensors that an operator puts together, and the dtype in which it does."""
 
     values: list[Value]
-    wide: bool
+    dtype: str
+    reach: Reach
 
-    def in_order(self, store: Store, order: Order) -> list[IRExpr]:
+    def in_order(self, store: Store, order: Order) -> list[int]:
         """Their expressions."""
-        dtype = "float32" if self.wide else "float16"
-        return [store.get(value, order, dtype) for value in self.values]
+        return [store.get(value, order, self.dtype) for value in self.values]
 
 
 def _joined(call: OperatorCall) -> _Joined | None:
     """What `call` joins, where all of it is of floating point."""
-    (parts,) = call.args
-    if not isinstance(parts, tuple) or call.dtype not in FLOATS:
+    values = [call.store.settle(value) for value in call.tensors]
+    if call.dtype not in FLOATS:
         return None
-    values = [call.store.settle(part) for part in parts if isinstance(part, Value)]
-    if len(values) != len(parts):
-        return None
-    return _Joined(values, any(value.keep_wide for value in values))
+    reach = any_of([value.reach for value in values])
+    return _Joined(values, call.compute_dtype(reach), reach)
 
 
 def _concat(call: OperatorCall) -> Item | None:
@@ -233,47 +302,52 @@ def _concat(call: OperatorCall) -> Item | None:
         return None
     order = common_order(joined.values, call.shape)
     axis = call.attrs["axis"]
-    axis = order.index((0 if axis is None else axis) % len(call.shape))
-    expr = call.dialect.concat(joined.in_order(call.store, order), axis)
-    return call.result(expr, order, wide=joined.wide)
+    assert axis is None or isinstance(axis, int)
+    axis = order.index((axis or 0) % len(call.shape))
+    args = joined.in_order(call.store, order)
+    expr = call.builder.operator(
+        "concat", args, permuted(call.shape, order), joined.dtype, axis=axis
+    )
+    return call.result(expr, order, reach=joined.reach)
 
 
 def _pad(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
-    widths = [call.attrs["widths"][axis] for axis in x.order]
-    expr = call.dialect.pad(call.store.get(x, x.order, x.stored), widths, call.attrs)
-    return call.result(expr, x.order, wide=x.keep_wide)
+    logical = cast("tuple[tuple[int, int], ...]", call.attrs["widths"])
+    value, mode = call.attrs["value"], str(call.attrs["mode"])
+    assert isinstance(value, float)
+    widths = [logical[axis] for axis in x.order]
+    expr = call.builder.pad(call.store.get(x, x.order, x.stored), widths, value, mode)
+    result = call.result(expr, x.order, reach=x.reach)
+    if mode == "constant" and value == 0.0 and all(min(pair) >= 0 for pair in logical):
+        result.padded = Padded(x, logical)
+    return result
 
 
 def _resize2d(call: OperatorCall) -> Item | None:
-    attrs = call.attrs
-    order = _spatial(attrs["layout"])
+    order = _spatial(call.attrs["layout"])
     x = call.tensor(0)
-    if order is None or not x.is_float or attrs["out_dtype"]:
+    if order is None or not x.is_float or call.attrs["out_dtype"]:
         return None
     wide = call.store.get(x, order, "float32")  # it interpolates in its operand's type
-    return call.result(call.dialect.resize2d(wide, attrs), order, wide=x.keep_wide)
-
-
-def _dropout(call: OperatorCall) -> Item | None:
-    """Nothing at inference; the mask is never used."""
-    return (call.tensor(0), call.tensor(0))
+    attrs = {**call.attrs, "layout": "NHWC"}
+    shape = permuted(call.shape, order)
+    expr = call.builder.operator(call.name, [wide], shape, "float32", **attrs)
+    return call.result(expr, order, reach=x.reach)
 
 
 def _movement(call: OperatorCall) -> Item | None:
     """Copies elements of its first operand as they are stored."""
     x = call.tensor(0)
-    if not x.is_float:
+    if not x.is_float or any(value.is_float for value in call.tensors[1:]):
         return None
-    rest: list[IRExpr] = []
-    for arg in call.args[1:]:
-        if isinstance(arg, tuple) or (isinstance(arg, Value) and arg.is_float):
-            return None
-        rest.append(call.store.result(arg) if isinstance(arg, Value) else arg)
-    dtype = "float32" if x.keep_wide else ("float16" if x.constant is not None else None)
-    return call.result(call.again([call.store.get(x, None, dtype), *rest]), wide=x.keep_wide)
+    rest = [call.store.result(value) for value in call.tensors[1:]]
+    dtype = call.compute_dtype(x.reach) if x.constant is not None or x.reach.is_beyond else None
+    first = call.store.get(x, None, dtype)
+    made = call.again([first, *rest], call.shape, call.builder.dtype(first))
+    return call.result(made, reach=x.reach)
 
 
 RULES: dict[str, Rule] = {
@@ -290,7 +364,6 @@ RULES: dict[str, Rule] = {
     "stack": _stack,
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
-    "nn.dropout": _dropout,
     "image.resize2d": _resize2d,
     **dict.fromkeys(("take", "strided_slice", "tile", "repeat", "flip"), _movement),
 }

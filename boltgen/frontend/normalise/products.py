@@ -2,95 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.normalise.call import Item, OperatorCall, Rule
-from boltgen.frontend.normalise.dialect import Array, IRExpr, as_c_array
+from boltgen.frontend.graph import Array
+from boltgen.frontend.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.normalise.elementwise import elementwise
+from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
 from boltgen.frontend.normalise.values import (
     FLOATS,
     Linear,
     Order,
     Value,
+    as_c_array,
     as_weight,
+    fits_fp16,
     identity,
 )
+from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
+# The attribute of a product that stays FP32, with the reason.
+KEPT_WIDE = "kept_wide"
+# A sum of at most so many products, of which a sine is taken, is arithmetic on positions.
+_FEW_POSITIONS = 16
 
 
 def _order(layout: str, goal: str) -> Order:
     return tuple(layout.index(letter) for letter in goal)
 
 
-def _conv2d(call: OperatorCall) -> Item | None:
+def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
+    """Why a product of `operands` is no product of FP16 numbers; None where it is one."""
+    for value in operands:
+        if value.reach.is_beyond and not value.is_exact:
+            return (
+                "FP16 may not hold an operand, which squares, sums, positions or large numbers "
+                "are in"
+            )
+        if call.context.is_mixed and value.dtype == "float32" and not value.is_exact:
+            return "its author made an operand float32 in a model with float16 products"
+    return None
+
+
+def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
+    """The dtype of a product's result, and whether FP16 may not hold it.
+
+    FP32 where its author made FP32 of FP16 operands, and where a sine is taken of it.
+    """
+    if call.is_angle:
+        return "float32", BEYOND
+    if call.context.is_mixed and call.dtype == "float32":
+        return "float32", WITHIN
+    return "float16", WITHIN
+
+
+def _conv2d(call: OperatorCall) -> Item | Declined | None:
     attrs = call.attrs
-    layout, kernel_layout = attrs["data_layout"], attrs["kernel_layout"]
+    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
     known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
     x, weight = call.tensor(0), call.tensor(1)
-    if not known or attrs["out_layout"] != layout or x.keep_wide or call.dtype not in FLOATS:
+    if not known or attrs["out_layout"] != layout or call.dtype not in FLOATS:
         return None
-    store, dialect = call.store, call.dialect
-    order = _order(layout, "NHWC")
-    goal = dialect.filter_layout(
-        channels=x.shape[layout.index("C")],
-        filters=weight.shape[kernel_layout.index("O")],
-        groups=attrs["groups"],
-    )
-    if goal is None:
+    if (reason := _kept_wide(call, x, weight)) is not None:
+        return Declined(reason)
+    groups = cast("int", attrs["groups"])
+    channels = x.shape[layout.index("C")]
+    filters = weight.shape[kernel_layout.index("O")]
+    if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
         return None
-    kernel_order = _order(kernel_layout, goal)
+    x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
+    order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, "OHWI")
+    shape = tuple(call.shape[axis] for axis in order)
+    store, builder = call.store, call.builder
+    store.settle(x)
+    written = {
+        "strides": attrs["strides"],
+        "padding": padding,
+        "dilation": attrs["dilation"],
+        "groups": groups,
+        "data_layout": "NHWC",
+        "kernel_layout": "OHWI",
+        "out_layout": "NHWC",
+    }
+    out_dtype, reach = _result_dtype(call)
 
-    def emit(filters: IRExpr, bias: IRExpr | None) -> IRExpr:
+    def product(kernel: int, bias: int | None, dtype: str, **more: object) -> int:
         # What TVM computes, it accumulates in the output's type: grouped ones are summed in FP32.
-        expr = dialect.conv2d(store.get(x, order, "float16"), filters, goal, attrs)
-        if attrs["groups"] != 1:
-            expr = dialect.astype(expr, "float16")
-        return expr if bias is None else dialect.elementwise("add", expr, bias)
+        wanted = out_dtype if dtype == "float16" else dtype
+        summed = "float32" if groups != 1 else wanted
+        args = [store.get(x, order, dtype), kernel]
+        expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
+        expr = expr if summed == wanted else builder.astype(expr, wanted)
+        return expr if bias is None else builder.elementwise("add", expr, bias)
 
     if weight.constant is None:
-        return call.result(emit(store.get(weight, kernel_order, "float16"), None), order)
+        made = product(store.get(weight, kernel_order, "float16"), None, "float16")
+        return call.result(made, order, reach=reach)
 
-    def emit_folded(array: Array, bias: Array | None) -> IRExpr:
-        filters = as_weight(array, "conv2d", allow_nonfinite=call.allow_nonfinite)
-        reordered = dialect.constant(as_c_array(filters.transpose(kernel_order)))
-        return emit(reordered, _bias(call, bias, (1, 1, 1, -1)))
+    def emit(array: Array, bias: Array | None) -> int:
+        folded = _folded(call, array.transpose(kernel_order), bias, (1, 1, 1, -1))
+        return product(folded.weight, folded.bias, folded.dtype, **folded.attrs)
 
-    linear = Linear(emit_folded, weight.constant, kernel_layout.index("O"), layout.index("C"))
-    return _pending(call, linear, order)
-
-
-def _bias(call: OperatorCall, bias: Array | None, shape: tuple[int, ...]) -> IRExpr | None:
-    if bias is None:
-        return None
-    narrow = as_weight(bias, call.name, allow_nonfinite=call.allow_nonfinite)
-    return call.dialect.constant(narrow.reshape(shape))
+    linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
+    return _pending(call, linear, order, out_dtype, reach)
 
 
-def _pending(call: OperatorCall, linear: Linear, order: Order) -> Value:
+def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """What a convolution reads, and its padding, with zeros around the image made part of it."""
+    if x.padded is None:
+        return x, padding
+    widths = dict(zip(layout, x.padded.widths, strict=True))
+    if widths["N"] != (0, 0) or widths["C"] != (0, 0):
+        return x, padding
+    more = (widths["H"][0], widths["W"][0], widths["H"][1], widths["W"][1])
+    return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folded:
+    """A product's constant operands, as expressions, and the dtype of all its operands."""
+
+    weight: int
+    bias: int | None
+    dtype: str
+    attrs: Mapping[str, object]
+
+
+def _folded(
+    call: OperatorCall, weight: Array, bias: Array | None, bias_shape: tuple[int, ...]
+) -> _Folded:
+    """The constant operands in FP16 where that holds both, else in FP32, with the reason."""
+    arrays = [weight] if bias is None else [weight, bias]
+    attrs: dict[str, object] = {}
+    if all(map(fits_fp16, arrays)):
+        dtype, bias_dtype = "float16", _result_dtype(call)[0]
+        allow = call.context.allow_nonfinite
+        made = [as_weight(each, call.name, allow_nonfinite=allow) for each in arrays]
+    else:
+        dtype = bias_dtype = "float32"
+        largest = max(float(np.nanmax(np.abs(each))) for each in arrays)
+        attrs[KEPT_WIDE] = f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}"
+        made = [np.asarray(each, np.float32) for each in arrays]
+    added = None
+    if bias is not None:
+        added = call.builder.constant(as_c_array(made[1].astype(bias_dtype).reshape(bias_shape)))
+    kernel = call.builder.constant(as_c_array(made[0]))
+    return _Folded(weight=kernel, bias=added, dtype=dtype, attrs=attrs)
+
+
+def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
     return Value(
         shape=call.shape,
         dtype=call.dtype,
         order=order,
-        stored="float16",
+        stored=stored,
         pending=linear,
+        reach=reach,
         single_use=call.single_use,
     )
 
 
-def _matmul(call: OperatorCall) -> Item | None:
+def _matmul(call: OperatorCall) -> Item | Declined | None:
     a, b = call.tensor(0), call.tensor(1)
     if min(len(a.shape), len(b.shape)) < 2 or call.dtype not in FLOATS:
         return None
-    if a.keep_wide or b.keep_wide or not (a.is_float and b.is_float):
+    if not (a.is_float and b.is_float):
         return None
+    if (reason := _kept_wide(call, a, b)) is not None:
+        return Declined(reason)
+    if call.is_angle and a.shape[-1] <= _FEW_POSITIONS:
+        return Declined("it computes angles, of which FP16 has too few digits")
     store = call.store
+    store.settle(a)
+    out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
+        store.settle(b)
         right = _right_operand(call, b)
-        return call.result(right(store.get(a, None, "float16")))
+        expr = call.builder.matmul(store.get(a, None, "float16"), right, out_dtype)
+        return call.result(expr, reach=reach)
     weight = b.constant
     if a.flat is not None and a.shape[-1] == weight.shape[0]:
         # The activation lies in the order H, W, C: the weight's rows follow it.
@@ -98,36 +192,29 @@ def _matmul(call: OperatorCall) -> Item | None:
         weight = weight.reshape(c, h, w, -1).transpose(1, 2, 0, 3).reshape(weight.shape)
     flat_order = a.order if a.flat is not None else None
 
-    def emit(array: Array, bias: Array | None) -> IRExpr:
-        narrow = as_weight(array, "matmul", allow_nonfinite=call.allow_nonfinite)
-        left = store.get(a, flat_order, "float16")
-        expr = _times_weight(call, left, narrow)
-        added = _bias(call, bias, (-1,))
-        return expr if added is None else call.dialect.elementwise("add", expr, added)
+    def emit(array: Array, bias: Array | None) -> int:
+        k, n = array.shape
+        # In the layout whose rows allow the wider vector loads.
+        as_columns = alignment_elements(DType.F16, k) > alignment_elements(DType.F16, n)
+        folded = _folded(call, array.T if as_columns else array, bias, (-1,))
+        right = folded.weight
+        right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
+        left = store.get(a, flat_order, folded.dtype)
+        wanted = out_dtype if folded.dtype == "float16" else folded.dtype
+        expr = call.builder.matmul(left, right, wanted, **folded.attrs)
+        return expr if folded.bias is None else call.builder.elementwise("add", expr, folded.bias)
 
     linear = Linear(emit, weight, axis=1, channel=len(call.shape) - 1)
-    return _pending(call, linear, identity(len(call.shape)))
+    return _pending(call, linear, identity(len(call.shape)), out_dtype, reach)
 
 
-def _times_weight(call: OperatorCall, left: IRExpr, narrow: Array) -> IRExpr:
-    """The product with a (K, N) weight in the layout whose rows allow the wider vector loads."""
-    k, n = narrow.shape
-    if alignment_elements(DType.F16, n) >= alignment_elements(DType.F16, k):
-        return call.dialect.matmul(left, call.dialect.constant(as_c_array(narrow)))
-    return call.dialect.matmul_columns(left, call.dialect.constant(as_c_array(narrow.T)))
-
-
-def _right_operand(call: OperatorCall, b: Value) -> Callable[[IRExpr], IRExpr]:
-    """The product with B as rows, or, where its K lies contiguous, as columns, untransposed."""
-    store = call.store
+def _right_operand(call: OperatorCall, b: Value) -> int:
+    """B as rows, or, where its K lies contiguous, as columns that are transposed."""
     rank = len(b.shape)
     columns = (*range(rank - 2), rank - 1, rank - 2)
-    store.settle(b)
     if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
-        right = store.get(b, columns, "float16")
-        return lambda left: call.dialect.matmul_columns(left, right)
-    right = store.get(b, None, "float16")
-    return lambda left: call.dialect.matmul(left, right)
+        return call.builder.permute_dims(call.store.get(b, columns, "float16"), columns)
+    return call.store.get(b, None, "float16")
 
 
 def _batch_norm(call: OperatorCall) -> Item | None:
@@ -140,26 +227,26 @@ def _batch_norm(call: OperatorCall) -> Item | None:
     gamma, beta, mean, variance = (
         array.astype(np.float64) for array in parameters if array is not None
     )
-    scale = 1.0 / np.sqrt(variance + attrs["epsilon"])
+    scale = 1.0 / np.sqrt(variance + cast("float", attrs["epsilon"]))
     scale = scale * gamma if attrs["scale"] else scale
     shift = (beta if attrs["center"] else 0.0) - mean * scale
-    statistics = (call.tensor(3), call.tensor(4))
-    axis = attrs["axis"] % len(x.shape)
+    axis = cast("int", attrs["axis"]) % len(x.shape)
     if x.pending is not None and x.single_use and x.pending.channel == axis:
         x.pending.scale(scale)
         x.pending.add(shift)
-        return (x, *statistics)
+        return x
     shape = [1] * len(x.shape)
     shape[axis] = -1
     scaled = _apply(call, "multiply", x, scale.astype(np.float32).reshape(shape), single_use=True)
     shifted = shift.astype(np.float32).reshape(shape)
-    return (_apply(call, "add", scaled, shifted, single_use=call.single_use), *statistics)
+    return _apply(call, "add", scaled, shifted, single_use=call.single_use)
 
 
 def _apply(call: OperatorCall, name: str, x: Value, array: Array, *, single_use: bool) -> Value:
     """`x` and a constant under the elementwise operator `name`."""
     result = elementwise(
-        OperatorCall(
+        replace(
+            call,
             name=name,
             original=None,
             attrs={},
@@ -167,8 +254,6 @@ def _apply(call: OperatorCall, name: str, x: Value, array: Array, *, single_use:
             shape=x.shape,
             dtype=x.dtype,
             single_use=single_use,
-            store=call.store,
-            allow_nonfinite=call.allow_nonfinite,
         )
     )
     assert isinstance(result, Value)

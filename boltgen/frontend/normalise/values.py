@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.normalise.dialect import Array, Dialect, IRExpr, as_c_array
+from boltgen.frontend.graph import Array, GraphBuilder
+from boltgen.frontend.normalise.reach import WITHIN, Reach
 from boltgen.frontend.weights import FP16_MAX
 
 Order = tuple[int, ...]
@@ -42,15 +44,20 @@ def moves_nothing(shape: tuple[int, ...], order: Order) -> bool:
     return kept == sorted(kept)
 
 
+def as_c_array(array: Array) -> Array:
+    """The array in C order, its rank kept (which `ascontiguousarray` does not do for scalars)."""
+    return np.asarray(array, order="C")
+
+
 @dataclass(slots=True)
 class Linear:
     """A product whose weight and bias are constants and which is not emitted yet.
 
     A batch norm that follows goes into both. `axis` is the output channel's in the weight;
-    `channel` its axis in the logical result.
+    `channel` its axis in the logical result. `emit` writes the product of a weight and a bias.
     """
 
-    emit: Callable[[Array, Array | None], IRExpr]
+    emit: Callable[[Array, Array | None], int]
     weight: Array
     axis: int
     channel: int
@@ -69,14 +76,31 @@ class Linear:
         self.bias = bias + shift.astype(np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A sum over `count` elements, which divided by their number is within `reach`."""
+
+    count: int
+    reach: Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Zeros around the spatial dimensions of `source`, (before, after) for each logical axis."""
+
+    source: Value
+    widths: tuple[tuple[int, int], ...]
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """One tensor.
 
     Exactly one of `constant` (logical form), `pending` and `forms` is what it is made of; `forms`
     has its expressions by (order, dtype). `flat` is (C, H, W) of a logical (N, C*H*W) that is
-    stored in the order H, W, C. `keep_wide` marks what FP16 cannot hold. `stacked` has the tensors
-    that are one after another along a new first dimension.
+    stored in the order H, W, C. `reach` says whether FP16 may not hold it. `stacked` has the
+    tensors that are one after another along a new first dimension. `saturated` is the value within
+    FP16's range, once that was asked for. `origin` is the IR's own form of a constant.
     """
 
     shape: tuple[int, ...]
@@ -85,11 +109,16 @@ class Value:
     stored: str = ""  # dtype
     constant: Array | None = None
     pending: Linear | None = None
-    forms: dict[tuple[Order, str], IRExpr] = field(default_factory=dict)
+    forms: dict[tuple[Order, str], int] = field(default_factory=dict)
     flat: tuple[int, int, int] | None = None
     stacked: tuple[Value, ...] = ()
-    keep_wide: bool = False
+    padded: Padded | None = None
+    mean: Mean | None = None
+    saturated: Value | None = None
+    reach: Reach = WITHIN
+    is_exact: bool = False
     single_use: bool = False
+    origin: Any = None
 
     @property
     def is_float(self) -> bool:
@@ -100,10 +129,10 @@ class Value:
 class Store:
     """Converts values from one form to another, emitting what that takes."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
 
-    def of_array(self, array: Array) -> Value:
+    def of_array(self, array: Array, origin: Any = None) -> Value:
         """A constant."""
         return Value(
             shape=array.shape,
@@ -111,14 +140,16 @@ class Store:
             order=identity(array.ndim),
             stored=str(array.dtype),
             constant=array,
+            origin=origin,
+            reach=Reach.of_constant(array),
         )
 
     def of_expr(
-        self, expr: IRExpr, shape: tuple[int, ...], dtype: str, order: Order | None = None
+        self, expr: int, shape: tuple[int, ...], dtype: str, order: Order | None = None
     ) -> Value:
         """A value of logical `shape` and `dtype` that `expr` computes in `order`."""
         order = identity(len(shape)) if order is None else order
-        stored = self.dialect.dtype(expr)
+        stored = self.builder.dtype(expr)
         forms = {(order, stored): expr}
         return Value(shape=shape, dtype=dtype, order=order, stored=stored, forms=forms)
 
@@ -127,11 +158,11 @@ class Store:
         if value.pending is not None:
             linear, value.pending = value.pending, None
             expr = linear.emit(linear.weight, linear.bias)
-            value.stored = self.dialect.dtype(expr)
+            value.stored = self.builder.dtype(expr)
             value.forms[value.order, value.stored] = expr
         return value
 
-    def get(self, value: Value, order: Order | None = None, dtype: str | None = None) -> IRExpr:
+    def get(self, value: Value, order: Order | None = None, dtype: str | None = None) -> int:
         """The expression of `value` in `order` and `dtype`; by default logical and as stored."""
         self.settle(value)
         order = identity(len(value.shape)) if order is None else order
@@ -139,68 +170,71 @@ class Store:
         if (order, dtype) in value.forms:
             return value.forms[order, dtype]
         if value.constant is not None:
-            made = self._constant(value.constant, order, dtype)
+            made = self._constant(value, order, dtype)
         elif (order, value.stored) in value.forms:
-            made = self.dialect.astype(value.forms[order, value.stored], dtype)
+            made = self.builder.astype(value.forms[order, value.stored], dtype)
         else:
             made = self._reordered(value, order, dtype)
         value.forms[order, dtype] = made
         return made
 
-    def _constant(self, array: Array, order: Order, dtype: str) -> IRExpr:
-        with np.errstate(over="ignore"):  # to infinity, which `needs_range` and `weight` decide on
+    def _constant(self, value: Value, order: Order, dtype: str) -> int:
+        array = value.constant
+        assert array is not None
+        if str(array.dtype) == dtype and order == identity(array.ndim):
+            return self.builder.constant(array, value.origin)
+        with np.errstate(over="ignore"):  # to infinity, which `reach` and `as_weight` decide on
             narrow = array.astype(dtype) if str(array.dtype) != dtype else array
-        return self.dialect.constant(as_c_array(narrow.transpose(order)))
+        return self.builder.constant(as_c_array(narrow.transpose(order)))
 
-    def _reordered(self, value: Value, order: Order, dtype: str) -> IRExpr:
+    def _reordered(self, value: Value, order: Order, dtype: str) -> int:
         # Narrow before moving, widen after: fewer bytes go through the permutation.
         before = dtype if dtype == "float16" and value.stored == "float32" else value.stored
         expr = self.get(value, value.order, before)
         if value.flat is not None:
             c, h, w = value.flat
-            expr = self.dialect.reshape(expr, (value.shape[0], h, w, c))
-            expr = self.dialect.permute_dims(expr, inverse(NHWC))
-            expr = self.dialect.reshape(expr, value.shape)
+            expr = self.builder.reshape(expr, (value.shape[0], h, w, c))
+            expr = self.builder.permute_dims(expr, inverse(NHWC))
+            expr = self.builder.reshape(expr, value.shape)
             if order != identity(len(value.shape)):
-                expr = self.dialect.permute_dims(expr, order)
+                expr = self.builder.permute_dims(expr, order)
         else:
             stored_shape = permuted(value.shape, value.order)
             back = inverse(value.order)
             step = tuple(back[axis] for axis in order)
             if moves_nothing(stored_shape, step):
-                expr = self.dialect.reshape(expr, permuted(value.shape, order))
+                expr = self.builder.reshape(expr, permuted(value.shape, order))
             elif step != identity(len(step)):
-                expr = self.dialect.permute_dims(expr, step)
+                expr = self.builder.permute_dims(expr, step)
         if before != dtype:
             value.forms[order, before] = expr
-            expr = self.dialect.astype(expr, dtype)
+            expr = self.builder.astype(expr, dtype)
         return expr
 
-    def result(self, value: Value) -> IRExpr:
+    def result(self, value: Value) -> int:
         """The logical form in the logical dtype: what leaves the function."""
         return self.get(value, None, value.dtype)
 
 
-def needs_range(array: Array) -> bool:
-    """Whether FP16 cannot hold a constant that FP32 can: a mask's -1e9, say."""
-    if str(array.dtype) != "float32" or not array.size:
-        return False  # what is FP16 already fits, and what is no float is not narrowed
-    return bool(max(-float(array.min()), float(array.max())) > FP16_MAX)
+def fits_fp16(array: Array) -> bool:
+    """Whether every finite element of `array` is finite in FP16 too."""
+    finite = array[np.isfinite(array)]
+    return not finite.size or bool(np.abs(finite).max() <= FP16_MAX)
 
 
 def as_weight(array: Array, operator: str, *, allow_nonfinite: bool) -> Array:
-    """A kernel's constant operand in FP16.
+    """A kernel's constant operand in FP16; its elements are within FP16's range.
 
     Raises:
-        ModelImportError: an element is infinite in FP16, or NaN.
+        ModelImportError: an element is infinite, or NaN.
     """
     with np.errstate(over="ignore"):
         narrow = array.astype(np.float16)
     if not allow_nonfinite and not np.isfinite(narrow).all():
         bad = array.reshape(-1)[np.flatnonzero(~np.isfinite(narrow))[0]]
         raise ModelImportError(
-            f"a weight or bias of {operator}, of shape {tuple(array.shape)}, contains {bad:g}, "
-            f"which is no finite FP16 number (FP16 ends at {FP16_MAX:.0f}); scale it down, or pass "
-            "allow_nonfinite=True to compile it all the same"
+            f"a weight or bias of {operator}, of shape {tuple(array.shape)}, contains {bad:g}; "
+            "retrain or re-export the model, or pass allow_nonfinite=True to compile it all the "
+            "same"
         )
     return narrow

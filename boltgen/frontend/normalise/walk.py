@@ -1,30 +1,142 @@
-"""One operator at a time: folded where all of it is constant, else given to its rule."""
+"""Arrow: a graph as imported to one that kernels can take.
+
+One walk over the expressions: folded where all of one is constant, else given to its rule. What no
+rule knows stays as its author wrote it, an island with casts and layout transforms at its shore;
+its neighbours are not the worse for it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from boltgen.frontend.anchor import ANCHORS
+from boltgen.frontend.graph import CONSTANT, INPUT, PART, Expr, Graph, GraphBuilder, Structure
 from boltgen.frontend.normalise import elementwise, movement, products
-from boltgen.frontend.normalise.call import Item, OperatorCall, Rule
-from boltgen.frontend.normalise.dialect import IRExpr
+from boltgen.frontend.normalise.call import Context, Declined, Item, OperatorCall, Other, Rule
 from boltgen.frontend.normalise.fold import evaluate
+from boltgen.frontend.normalise.purpose import angles, scores
+from boltgen.frontend.normalise.reach import BEYOND
+from boltgen.frontend.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.normalise.values import Store, Value
 
 RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
 
-def rewrite(call: OperatorCall) -> Item | None:
-    """What becomes of an operator; None where it stays as its author wrote it."""
-    folded = evaluate(call)
-    if folded is not None:
-        return call.store.of_array(folded)
-    if call.name in RULES and call.args and isinstance(call.args[0], (Value, tuple)):
-        return RULES[call.name](call)
-    return None
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """A graph in FP16 and NHWC, and sentences for people about what that changed."""
+
+    graph: Graph
+    notes: tuple[str, ...]
 
 
-def as_written(store: Store, item: Item) -> IRExpr:
-    """The expression that the author's graph has in this place, in its dtype and layout."""
-    if isinstance(item, Value):
-        return store.result(item)
-    if isinstance(item, tuple):
-        return store.dialect.tuple_of([as_written(store, part) for part in item])
-    return item
+def normalise(
+    graph: Graph, *, allow_nonfinite: bool = False, grouped_nhwc: bool = True
+) -> Normalised:
+    """`graph` in FP16 and NHWC inside; its inputs and results keep their dtypes and layouts.
+
+    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC.
+
+    Raises:
+        ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
+    """
+    context = Context(
+        store=Store(GraphBuilder()),
+        allow_nonfinite=allow_nonfinite,
+        is_mixed=_is_mixed(graph),
+        grouped_nhwc=grouped_nhwc,
+    )
+    return _Walk(graph, context).run()
+
+
+def _is_mixed(graph: Graph) -> bool:
+    """Whether a product's author gave it FP16 operands."""
+    return any(
+        graph[arg].dtype == "float16"
+        for expr in graph.exprs
+        if expr.op in ANCHORS
+        for arg in expr.args
+    )
+
+
+class _Walk:
+    """One function under normalisation; `_items` has what became of each expression."""
+
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self._graph = graph
+        self._context = context
+        self._builder = context.store.builder
+        self._angles = angles(graph)
+        self._scores = scores(graph)
+        self._items: list[Item] = []
+
+    def run(self) -> Normalised:
+        """The whole graph anew."""
+        for index, expr in enumerate(self._graph.exprs):
+            self._items.append(self._item(index, expr))
+        graph = self._builder.graph(self._structure(self._graph.results))
+        return Normalised(graph, tuple(self._context.notes))
+
+    def _structure(self, structure: Structure) -> Structure:
+        if isinstance(structure, int):
+            return self._as_written(self._items[structure])
+        return tuple(self._structure(part) for part in structure)
+
+    def _as_written(self, item: Item) -> int:
+        """What the author's graph has in this place, in its dtype and layout."""
+        return item.index if isinstance(item, Other) else self._context.store.result(item)
+
+    def _item(self, index: int, expr: Expr) -> Item:
+        single_use = self._graph.uses[index] == 1
+        if expr.op == CONSTANT and expr.array is not None:
+            return self._context.store.of_array(expr.array, expr.origin)
+        if not self._is_known(expr):
+            return self._unchanged(expr)
+        call = OperatorCall(
+            name=expr.op,
+            original=expr,
+            attrs=expr.attrs,
+            args=tuple(self._items[arg] for arg in expr.args),
+            shape=expr.static_shape,
+            dtype=expr.dtype,
+            single_use=single_use,
+            context=self._context,
+            is_angle=index in self._angles,
+            is_score=index in self._scores,
+        )
+        made = self._rewritten(index, call)
+        if isinstance(made, Declined):
+            kept = {**expr.attrs, products.KEPT_WIDE: made.reason}
+            return self._unchanged(replace(expr, attrs=kept))
+        return self._unchanged(expr) if made is None else made
+
+    def _is_known(self, expr: Expr) -> bool:
+        """Whether an expression is an operator on tensors whose shapes are all known."""
+        if expr.op in {INPUT, CONSTANT, PART} or not expr.args or expr.pinned:
+            return False
+        return expr.is_static and all(isinstance(self._items[arg], Value) for arg in expr.args)
+
+    def _rewritten(self, index: int, call: OperatorCall) -> Item | Declined | None:
+        spelled = spelled_softplus(self._graph, index)
+        if spelled is not None:
+            x = self._items[spelled.x]
+            assert isinstance(x, Value)
+            return softplus(call, x, spelled.beta)
+        folded = evaluate(call)
+        if folded is not None:
+            return self._context.store.of_array(folded)
+        return RULES[call.name](call) if call.name in RULES else None
+
+    def _unchanged(self, expr: Expr) -> Item:
+        """The expression on its arguments as their author has them."""
+        items = [self._items[arg] for arg in expr.args]
+        args = tuple(self._as_written(item) for item in items)
+        index = self._builder.add(replace(expr, args=args))
+        if not expr.is_static or expr.dtype == "":
+            return Other(index)
+        value = self._context.store.of_expr(index, expr.static_shape, expr.dtype)
+        is_product = expr.op in ANCHORS
+        if value.is_float and not is_product:
+            reaches = [item.reach for item in items if isinstance(item, Value) and item.is_float]
+            value.reach = BEYOND if any(reach.is_beyond for reach in reaches) else value.reach
+        return value

@@ -2,7 +2,6 @@
 
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.importer import import_model
-from boltgen.frontend.relax.patterns import placements, regions
 from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition
 
 __all__ = [
@@ -13,6 +12,4 @@ __all__ = [
     "compile_regions",
     "import_model",
     "partition",
-    "placements",
-    "regions",
 ]

@@ -1,4 +1,4 @@
-"""The Relax frontend's two steps: annotate a module with regions, then put their kernels in."""
+"""The Relax frontend's two steps: partition a module's functions, then put their kernels in."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tvm
-from tvm import relax
+from tvm import ir, relax
 
 from boltgen import pipeline
-from boltgen.frontend.padding import PADDING
-from boltgen.frontend.relax import codegen
-from boltgen.frontend.relax.normalise import normalise as _normalise
-from boltgen.frontend.relax.padding import pad
-from boltgen.frontend.relax.patterns import annotate as _annotate
-from boltgen.frontend.relax.patterns import is_region, regions
-from boltgen.frontend.relax.workspaces import with_workspaces
+from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.relax.emit import emit
+from boltgen.frontend.relax.translate import translate
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.padding import PaddingCosts
+
+# The attribute of a module that has the libraries which TVM links with it.
+_LIBRARIES = "external_mods"
+
+
+def is_model(function: object) -> bool:
+    """Whether a module's function is one that its author wrote, and no part of another."""
+    if not isinstance(function, relax.Function):
+        return False
+    return not {"Codegen", "Composite", "Primitive"} & set(function.attrs.keys())
 
 
 def annotate(
@@ -27,36 +33,67 @@ def annotate(
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
-) -> tvm.IRModule:
-    """`module` with each region that boltgen computes in a function of its own.
+) -> Partitioned:
+    """The functions of `module`, with each region that boltgen computes carved out.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
     already keeps its form. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all. The result has "Codegen" functions and is no input for
-    `tvm.compile` before `attach` or `compile_regions`.
+    tensors are padded, if at all.
 
     Raises:
-        ModelImportError: a weight is NaN or infinite in FP16, and `allow_nonfinite` is not set.
+        ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
     """
-    if normalise:
-        module = _normalise(module, allow_nonfinite=allow_nonfinite)
-    if padding is None:
-        return _annotate(module, cut)
-    padded, plan = pad(module, padding)
-    return _annotate(padded, cut).with_attr(PADDING, "\n".join(plan))
+    normal = relax.transform.Normalize()(module)
+    functions = {
+        gvar.name_hint: function
+        for gvar, function in normal.functions.items()
+        if is_model(function)
+    }
+
+    def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:
+        made = {
+            gvar: emit(partitioned.graphs[gvar.name_hint], gvar.name_hint, function, workspaces)
+            if gvar.name_hint in functions
+            else function
+            for gvar, function in normal.functions.items()
+        }
+        written = tvm.IRModule(made, normal.attrs, global_infos=normal.global_infos)
+        # TVM fuses operators within blocks of this kind only.
+        return relax.transform.ConvertToDataflow(min_size=1)(written)
+
+    return partition_graphs(
+        {name: translate(function) for name, function in functions.items()},
+        _symbols(normal),
+        Steps(normalise=normalise, allow_nonfinite=allow_nonfinite, cut=cut, padding=padding),
+        write,
+        grouped_nhwc=True,
+    )
+
+
+def _symbols(module: tvm.IRModule) -> set[str]:
+    """The names of a module's functions, and of external ones that it calls."""
+    found = {gvar.name_hint for gvar in module.get_global_vars()}
+
+    def visit(expr: ir.Expr) -> None:
+        if isinstance(expr, relax.ExternFunc):
+            found.add(str(expr.global_symbol))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function.body, visit)
+    return found
 
 
 def compile_regions(
-    module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions | None = None
+    partitioned: Partitioned, *, arch: str, options: pipeline.PipelineOptions | None = None
 ) -> tvm.IRModule:
-    """An annotated module with its regions' kernels built for `arch` and attached.
+    """A partitioned module with its regions' kernels built for `arch` and attached.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    # Not left to the hook: through TVM's foreign function interface an error loses its type.
-    built = pipeline.build_regions(regions(module), arch, options)
-    return attach(module, built.objects, built.symbols, built.plan.workspaces)
+    built = pipeline.build_regions(partitioned.regions, arch, options)
+    return attach(partitioned, built.objects, built.symbols, built.plan.workspaces)
 
 
 def partition(
@@ -68,46 +105,44 @@ def partition(
 ) -> tvm.IRModule:
     """`module` with its matrix products and convolutions in kernels compiled for `arch`.
 
-    The result compiles with plain `tvm.compile` for target cuda, and exports with
-    `export_library(path, cc="nvcc")`. `normalise` first makes the model FP16 and NHWC inside; its
-    inputs and outputs keep their dtypes and layouts. `options` says how kernels are compiled.
+    The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
+    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
+    kernels are compiled. A module that was partitioned before may be so again: what has kernels
+    keeps them.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     chosen = options or pipeline.PipelineOptions()
-    annotated = annotate(
+    partitioned = annotate(
         module,
         normalise=normalise,
         cut=pipeline.cutter(arch, chosen),
         padding=pipeline.padding_costs(arch, chosen),
     )
-    return compile_regions(annotated, arch=arch, options=chosen)
+    return compile_regions(partitioned, arch=arch, options=chosen)
 
 
 def attach(
-    module: tvm.IRModule,
+    partitioned: Partitioned,
     objects: Sequence[Path],
     symbols: Sequence[str],
     workspaces: Mapping[str, int],
 ) -> tvm.IRModule:
-    """An annotated module with kernels attached that were built before.
+    """The module of a partition, with kernels that were built before.
 
-    `objects` are what `pipeline.build_regions` made of `regions(module)`, `workspaces` the bytes
-    that its plan wants.
+    `objects` are what `pipeline.build_regions` made of the regions, which have `symbols`;
+    `workspaces` are the bytes that its plan wants.
     """
-    options: dict[str, object] = {
-        codegen.OBJECTS: [str(path) for path in objects],
-        codegen.SYMBOLS: list(symbols),
-    }
-    return with_workspaces(_run_codegen(module, options), workspaces)
+    module = partitioned.module(workspaces)
+    attrs = dict(module.attrs.items()) if module.attrs else {}
+    libraries = [*attrs.get(_LIBRARIES, ()), *_libraries(objects, symbols)]
+    return module.with_attr(_LIBRARIES, libraries) if libraries else module
 
 
-def _run_codegen(module: tvm.IRModule, options: dict[str, object]) -> tvm.IRModule:
-    codegen.register()
-    entries = [
-        gvar.name_hint
-        for gvar, function in module.functions.items()
-        if isinstance(function, relax.Function) and not is_region(function)
+def _libraries(objects: Sequence[Path], symbols: Sequence[str]) -> list[tvm.runtime.Module]:
+    """Modules that TVM links into the library it exports; the first one carries all symbols."""
+    return [
+        tvm.runtime.load_static_library(str(path), list(symbols) if not position else [])
+        for position, path in enumerate(objects)
     ]
-    return relax.transform.RunCodegen({"boltgen": options}, entry_functions=entries)(module)

@@ -1,4 +1,4 @@
-"""The hook that TVM calls, with a real object file, and its errors."""
+"""Kernels as TVM links them: real object files, and errors on the way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from tvm import relax
 
 import boltgen.relax
 from boltgen import pipeline
-from boltgen.errors import InvalidProblemError, ModelImportError
-from boltgen.frontend.relax import annotate, attach, compile_regions, regions
-from boltgen.frontend.relax.lower import lower
-from boltgen.frontend.relax.patterns import lower_all
-from boltgen.ir.region import ChainRegion, Region, Rejected
+from boltgen.errors import ModelImportError
+from boltgen.frontend.relax import annotate, attach, compile_regions
+from boltgen.ir.region import Region
 from tests.frontend.modules import build
 
 op = relax.op
@@ -72,7 +70,7 @@ def _run(module: tvm.IRModule, folder: Path) -> np.ndarray:
 
 def test_attached_objects_are_linked_and_called(objects: list[Path], tmp_path: Path) -> None:
     annotated = annotate(_product())
-    module = attach(annotated, objects, [region.symbol for region in regions(annotated)], {})
+    module = attach(annotated, objects, [region.symbol for region in annotated.regions], {})
     np.testing.assert_array_equal(_run(module, tmp_path), np.full((4, 16), 42, np.float16))
 
 
@@ -102,22 +100,6 @@ def test_a_failure_in_the_pipeline_reaches_the_caller(monkeypatch: pytest.Monkey
         compile_regions(annotate(_product()), arch="sm_80")
 
 
-def test_the_hook_builds_for_those_who_run_codegen_themselves(
-    objects: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build_regions(
-        found: tuple[Region, ...], arch: str, options: pipeline.PipelineOptions
-    ) -> SimpleNamespace:
-        assert arch == "sm_90"
-        assert not options.planned_workspaces
-        return SimpleNamespace(objects=objects, symbols=[region.symbol for region in found])
-
-    monkeypatch.setattr(pipeline, "build_regions", build_regions)
-    codegen = relax.transform.RunCodegen({"boltgen": {"arch": "sm_90"}}, entry_functions=["main"])
-    module = codegen(annotate(_product()))
-    np.testing.assert_array_equal(_run(module, tmp_path), np.full((4, 16), 42, np.float16))
-
-
 def test_a_module_without_regions_needs_no_compiler() -> None:
     module = build({"x": ((4, 8), "float32")}, op.nn.relu)
     compiled = tvm.compile(boltgen.relax.partition(module), target="llvm")
@@ -125,62 +107,3 @@ def test_a_module_without_regions_needs_no_compiler() -> None:
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
     actual = machine["main"](tvm.runtime.tensor(x)).numpy()
     np.testing.assert_allclose(actual, np.maximum(x, 0), rtol=2**-11)
-
-
-def _region_of(module: tvm.IRModule) -> relax.Function:
-    return module["main"].with_attrs({"Codegen": "boltgen", "global_symbol": "theirs"})
-
-
-def test_a_region_of_others_is_lowered_by_its_body() -> None:
-    module = build(
-        {"b": ((16,), "float16"), "w": ((16, 8), "float16"), "x": ((4, 8), "float16")},
-        lambda b, w, x: op.add(b, op.matmul(x, op.permute_dims(w))),
-    )
-    region = lower(_region_of(module))
-    assert isinstance(region, Region)
-    assert (region.symbol, region.a, region.b) == ("theirs", 2, 1)
-    assert [operand.parameter for operand in region.operands] == [0]
-
-
-def test_products_in_sequence_are_lowered_to_a_chain() -> None:
-    module = build(
-        {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
-        lambda x, w: op.matmul(op.matmul(x, w), op.nn.relu(w)),
-    )
-    region = lower(
-        _region_of(
-            build(
-                {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
-                lambda x, w: op.matmul(op.nn.relu(op.matmul(x, w)), w),
-            )
-        )
-    )
-    assert isinstance(region, ChainRegion)
-    assert (region.a, [roles.b for roles in region.layers]) == (0, [1, 1])
-    outside = lower(_region_of(module))
-    assert isinstance(outside, Rejected)
-    assert "an operand is not a parameter of its region" in outside.reason
-
-
-def test_what_is_no_region_is_rejected_with_the_reason() -> None:
-    two = build(
-        {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
-        lambda x, w: op.add(op.matmul(x, w), op.matmul(w, x)),
-    )
-    none = build({"x": ((8, 8), "float16")}, op.nn.relu)
-    tail = build(
-        {"x": ((8, 8), "float16"), "w": ((8, 8), "float16")},
-        lambda x, w: op.nn.softmax(op.matmul(x, w)),
-    )
-    wide = build({"x": ((8, 8), "float32"), "w": ((8, 8), "float32")}, op.matmul)
-    for module, reason in (
-        (two, "its products are no chain"),
-        (none, "it has no matrix product and no convolution"),
-        (tail, "what follows the product is not one elementwise graph"),
-        (wide, "an operand is float32"),
-    ):
-        rejected = lower(_region_of(module))
-        assert isinstance(rejected, Rejected)
-        assert reason in rejected.reason
-    with pytest.raises(InvalidProblemError, match=r"region theirs .*: its products are no chain"):
-        lower_all([_region_of(two)])

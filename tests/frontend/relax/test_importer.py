@@ -16,7 +16,7 @@ from torch import nn
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax import TensorSpec, annotate, import_model, placements, regions
+from boltgen.frontend.relax import TensorSpec, annotate, import_model
 from tests.frontend.modules import build
 from tests.frontend.oracle_kernels import Model
 
@@ -203,8 +203,8 @@ def test_hostile_names_are_harmless(name: str) -> None:
 def test_a_model_with_no_product_imports() -> None:
     imported = import_model(_model(helper.make_node("Softmax", ["x"], ["y"])))
     annotated = annotate(imported.module)
-    assert regions(annotated) == ()
-    assert {placed.region for placed in placements(annotated)} == {None}
+    assert annotated.regions == ()
+    assert {placed.region for placed in annotated.placements} == {None}
 
 
 def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import models
-from boltgen.frontend.relax import ImportedModel, annotate, import_model, regions
+from boltgen.frontend.relax import ImportedModel, annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.region import Stored
@@ -64,12 +64,12 @@ def test_a_model_agrees_with_onnx_runtime(name: str, options: dict[str, Any]) ->
 def test_resnet50_has_no_conversion_in_the_middle() -> None:
     source = models.build("resnet50", batch=32)
     annotated = annotate(import_model(source).module)
-    assert len(regions(annotated)) == _products(source)
+    assert len(annotated.regions) == _products(source)
     assert operators(annotated) == [
         "max_pool2d",
         *("astype", "sum", "divide", "reshape", "astype"),  # the pool that sums in FP32
     ]
-    first, *rest = regions(annotated)
+    first, *rest = annotated.regions
     nchw_f32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
     assert first.a_stored == Stored(form=nchw_f32, channels=3)
     assert all(region.a_stored is region.d_stored is None for region in rest)

@@ -13,8 +13,7 @@ from torch.nn import functional
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.normalise import normalise
+from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.region import Stored
@@ -347,18 +346,33 @@ def test_a_model_without_products_still_runs() -> None:
     np.testing.assert_allclose(model.run(x)[0], expected, atol=2**-11)
 
 
-def test_a_folded_weight_that_leaves_fp16_is_refused() -> None:
+def test_a_weight_that_leaves_fp16_keeps_its_product_in_fp32() -> None:
     weight = relax.const(np.full((8, 8), 7e4, np.float32))
-    module = build({"x": ((4, 8), "float32")}, lambda x: op.matmul(x, weight))
-    with pytest.raises(ModelImportError, match=r"matmul, of shape \(8, 8\), contains 70000.*65504"):
-        normalise(module)
-    assert operators(normalise(module, allow_nonfinite=True))
+    other = relax.const(np.eye(8, dtype=np.float32))
+    module = build({"x": ((4, 8), "float32")}, lambda x: op.matmul(op.matmul(x, weight), other))
+    model = Model(module, normalise=True)
+    wide, narrow = (p for p in model.annotated.placements if p.operator.startswith("matmul"))
+    assert (wide.region, len(model.regions)) == (None, 1)
+    assert "70000" in wide.reason and "65504" in wide.reason
+    x = np.full((4, 8), 1e-3, np.float32)
+    # 560 in FP32; its FP16 form and that of the result are half an ulp off each.
+    np.testing.assert_allclose(model.run(x)[0], np.full((4, 8), 560.0), rtol=2 * 2**-11)
+    assert narrow.region is not None
+
+
+def test_a_weight_that_is_nan_or_infinite_is_refused() -> None:
+    for wrong in (np.inf, np.nan):
+        weight = relax.const(np.full((8, 8), wrong, np.float32))
+        module = build({"x": ((4, 8), "float32")}, lambda x, w=weight: op.matmul(x, w))
+        with pytest.raises(ModelImportError, match=rf"matmul.*\(8, 8\).*{wrong}"):
+            annotate(module)
+        assert operators(annotate(module, allow_nonfinite=True)) is not None
 
 
 def test_names_of_inputs_and_attributes_of_functions_stay() -> None:
     module = build({"image": ((4, 8), "float32")}, op.nn.relu)
     module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
-    function = normalise(module)["main"]
+    function = annotate(module).module()["main"]
     assert [param.name for param in function.params] == ["image"]
     assert function.attrs["global_symbol"] == "main"
 

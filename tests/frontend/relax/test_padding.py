@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional
 
 from boltgen.arch import arch_named
-from boltgen.frontend.padding import PADDING
 from boltgen.frontend.relax import import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import KernelTimes, Launch
@@ -79,7 +78,7 @@ def _alignments(model: Model) -> list[tuple[int, int]]:
 
 
 def _said(model: Model) -> list[str]:
-    return str(model.annotated.attrs[PADDING]).splitlines()
+    return list(model.annotated.padding)
 
 
 def test_padded_channels_flow_through_layers_and_residuals() -> None:

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
 
-from boltgen.frontend.relax import annotate, placements, regions
+from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from tests.frontend.modules import build, operators
@@ -228,7 +228,7 @@ def test_batched_gemm(
 
 def test_a_row_per_sample_stays_outside() -> None:
     annotated = annotate(_batched((6, 8, 16), (6, 24, 16), (6, 1, 24)), normalise=False)
-    assert regions(annotated)[0].epilogue.is_identity
+    assert annotated.regions[0].epilogue.is_identity
     assert operators(annotated) == ["add"]
 
 
@@ -269,7 +269,7 @@ def test_a_cast_in_the_middle_rounds_as_its_author_wrote() -> None:
             op.exp(op.astype(op.matmul(x, w, out_dtype="float32"), "float16")), "float32"
         ),
     )
-    (region,) = regions(annotate(module, normalise=False))
+    (region,) = annotate(module, normalise=False).regions
     assert region.epilogue.describe() == "exp(float16(acc))"
     assert region.problem.out_dtype.value == "float32"
 
@@ -348,7 +348,7 @@ def test_placements_name_every_operator_and_its_reason() -> None:
             v,
         ),
     )
-    placed = placements(annotate(module, normalise=False))
+    placed = annotate(module, normalise=False).placements
     assert [(p.operator, p.region) for p in placed] == [
         ("conv2d", None),
         ("relu", None),
@@ -377,7 +377,7 @@ class Symbolic:
 
 def test_a_symbolic_dimension_is_named() -> None:
     for normalise in (True, False):
-        (placed,) = placements(annotate(Symbolic, normalise=normalise))
+        (placed,) = annotate(Symbolic, normalise=normalise).placements
         assert "dimension 0 of an operand, (n, 16), is the symbolic 'n'" in placed.reason
         assert "give the model's inputs fixed shapes" in placed.reason
 
@@ -400,7 +400,7 @@ class Branching:
 
 def test_branches_are_left_alone() -> None:
     model = Model(Branching, normalise=True)
-    placed = placements(model.annotated)
+    placed = model.annotated.placements
     assert [(p.operator, p.region is None) for p in placed] == [("matmul", False), ("if", True)]
     assert placed[1].reason == "boltgen does not look into branches and calls"
     x, w = _random(8, 16), _random(16, 16)
@@ -412,5 +412,5 @@ def test_branches_are_left_alone() -> None:
 def test_symbols_are_ours_and_avoid_names_in_use() -> None:
     module = build({"x": ((8, 16), "float16"), "w": ((16, 16), "float16")}, op.matmul)
     taken = tvm.IRModule({"main": module["main"], "boltgen_0_matmul": Symbolic["main"]})
-    symbols = {region.symbol for region in regions(annotate(taken, normalise=False))}
+    symbols = {region.symbol for region in annotate(taken, normalise=False).regions}
     assert symbols == {"boltgen_1_matmul"}

@@ -1,0 +1,107 @@
+"""Arrow: a module's functions as graphs to graphs with regions, and all there is to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.frontend.carving import CarvedRegion, Symbols, carve
+from boltgen.frontend.graph import Graph
+from boltgen.frontend.normalise.walk import Normalised, normalise
+from boltgen.frontend.padding import plan_padding
+from boltgen.frontend.padding_edits import padded
+from boltgen.frontend.placement import placements
+from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.padding import PaddingCosts
+from boltgen.ir.region import AnyRegion, Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Which passes a module goes through.
+
+    `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
+    are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
+    tensors are padded, if at all.
+    """
+
+    normalise: bool = True
+    allow_nonfinite: bool = False
+    cut: Cutter = separate
+    padding: PaddingCosts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioned:
+    """A module's functions with their regions carved out, by name.
+
+    `padding` says of each product whose tensors could have more channels what was chosen, `notes`
+    what else a reader should know. `write` makes the IR's module of it, where each region in its
+    argument has a workspace of so many bytes.
+    """
+
+    graphs: Mapping[str, Graph]
+    carved: Mapping[str, CarvedRegion]
+    placements: tuple[Placement, ...]
+    padding: tuple[str, ...]
+    notes: tuple[str, ...]
+    write: Callable[[Partitioned, Mapping[str, int]], Any]
+
+    @property
+    def regions(self) -> tuple[AnyRegion, ...]:
+        """The regions, in the order in which they were carved out."""
+        return tuple(carved.region for carved in self.carved.values())
+
+    def module(self, workspaces: Mapping[str, int] | None = None) -> Any:
+        """The IR's module, which calls each region by its symbol.
+
+        `workspaces` has the bytes that TVM plans for a region's call, by the region's symbol.
+        """
+        return self.write(self, workspaces or {})
+
+
+def partition_graphs(
+    graphs: Mapping[str, Graph],
+    taken: Iterable[str],
+    steps: Steps,
+    write: Callable[[Partitioned, Mapping[str, int]], Any],
+    *,
+    grouped_nhwc: bool,
+) -> Partitioned:
+    """The functions `graphs`, by name, through all passes.
+
+    No region has a name that is `taken`. `grouped_nhwc` tells whether the IR computes grouped
+    convolutions in NHWC.
+
+    Raises:
+        ModelImportError: a weight is NaN or infinite, and that is not allowed.
+    """
+    symbols = Symbols(taken)
+    made: dict[str, Graph] = {}
+    carved: dict[str, CarvedRegion] = {}
+    placed: list[Placement] = []
+    padding: list[str] = []
+    notes: dict[str, None] = {}
+    for name, graph in graphs.items():
+        normal = _normalised(graph, steps, grouped_nhwc=grouped_nhwc)
+        notes.update(dict.fromkeys(normal.notes))
+        plan = plan_padding(normal.graph, steps.padding) if steps.padding else ()
+        padding += [choice.describe(normal.graph) for choice in plan]
+        made[name], found = carve(padded(normal.graph, plan), symbols, steps.cut)
+        carved.update((each.region.symbol, each) for each in found)
+        placed += placements(made[name], {s: each.region for s, each in carved.items()})
+    return Partitioned(
+        graphs=made,
+        carved=carved,
+        placements=tuple(placed),
+        padding=tuple(padding),
+        notes=tuple(notes),
+        write=write,
+    )
+
+
+def _normalised(graph: Graph, steps: Steps, *, grouped_nhwc: bool) -> Normalised:
+    if not steps.normalise:
+        return Normalised(graph, ())
+    return normalise(graph, allow_nonfinite=steps.allow_nonfinite, grouped_nhwc=grouped_nhwc)

@@ -1,0 +1,92 @@
+"""Where each operator of a partitioned graph runs, why, and what share of the work that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, PART, REGION, Expr, Extents, Graph
+from boltgen.frontend.normalise.products import KEPT_WIDE
+from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
+
+_NOT_AN_ANCHOR = "not a matrix product or convolution"
+_NO_GRAPH = "boltgen does not look into branches and calls"
+# Convolutions that no kernel computes; the first extent of their weights are channels.
+_OTHER_PRODUCTS = {
+    "nn.conv1d": "kernels exist for convolutions of two dimensions only",
+    "nn.conv3d": "kernels exist for convolutions of two dimensions only",
+    "nn.conv1d_transpose": "no kernel computes a transposed convolution",
+    "nn.conv2d_transpose": "no kernel computes a transposed convolution",
+    "nn.conv3d_transpose": "no kernel computes a transposed convolution",
+}
+
+
+def placements(graph: Graph, regions: Mapping[str, AnyRegion]) -> Iterator[Placement]:
+    """Where each operator runs, in the graph's order."""
+    for index, expr in enumerate(graph.exprs):
+        if expr.op in {INPUT, CONSTANT, PART}:
+            continue
+        shape = tuple(extent for extent in expr.shape or () if isinstance(extent, int))
+        if expr.op == REGION:
+            region = regions[str(expr.attrs["symbol"])]
+            yield Placement(
+                operator=region.label,
+                shape=shape,
+                region=region.symbol,
+                reason=region.note,
+                flops=_region_flops(region),
+            )
+        else:
+            yield _stays(graph, index, shape)
+
+
+def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
+    expr = graph[index]
+    name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
+    if expr.op in ANCHORS:
+        rejected = match_anchor(graph, index)
+        reason = rejected.reason if isinstance(rejected, Rejected) else reason
+        reason = str(expr.attrs.get(KEPT_WIDE, reason))
+    elif expr.op in _OTHER_PRODUCTS:
+        reason = _OTHER_PRODUCTS[expr.op]
+    elif expr.op == OPAQUE:
+        name, reason = str(expr.attrs["callee"]), _NO_GRAPH
+    return Placement(
+        operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
+    )
+
+
+def _region_flops(region: AnyRegion) -> int:
+    if isinstance(region, ChainRegion):
+        return sum(layer.problem.flops for layer in region.chain.layers)
+    return region.problem.flops
+
+
+def _flops(graph: Graph, expr: Expr) -> int:
+    """Floating-point operations of a product; a symbolic extent counts as one element."""
+    if expr.op not in ANCHORS and expr.op not in _OTHER_PRODUCTS:
+        return 0
+    if len(expr.args) < 2 or expr.shape is None:
+        return 0
+    a, b = graph[expr.args[0]].shape, graph[expr.args[1]].shape
+    if a is None or b is None or not a or not b:
+        return 0
+    if expr.op == MATMUL:
+        return 2 * _elements(expr.shape) * _extent(a[-1])
+    layout = str(expr.attrs.get("kernel_layout", "OIHW"))
+    if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
+        filters = _extent(b[layout.index("O")])
+        return 2 * _elements(expr.shape) * _elements(b) // max(filters, 1)
+    # Of a transposed one each element of the input meets a filter, of others each of the result.
+    if expr.op.endswith("_transpose"):
+        return 2 * _elements(a) * _elements(b) // max(_extent(b[0]), 1)
+    return 2 * _elements(expr.shape) * _elements(b) // max(_extent(b[0]), 1)
+
+
+def _extent(extent: int | str) -> int:
+    return extent if isinstance(extent, int) else 1
+
+
+def _elements(shape: Extents) -> int:
+    return prod(map(_extent, shape))

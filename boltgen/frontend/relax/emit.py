@@ -1,0 +1,212 @@
+"""Arrow: the neutral graph to a Relax function.
+
+An operator that no pass has changed is its author's call on the new operands; what passes made is
+written by its neutral name and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from tvm import ir, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.relax.translate import free_variables
+
+_Attributes = Mapping[str, Any]
+
+
+def emit(
+    graph: Graph, name: str, function: relax.Function, workspaces: Mapping[str, int]
+) -> relax.Function:
+    """`function` anew, by what its graph has become; its signature stays.
+
+    A region's call passes a workspace of the bytes in `workspaces`, by its symbol, behind D: one
+    more output, which TVM's memory planner gives what no other tensor needs at that time.
+    """
+    builder = relax.BlockBuilder()
+    emission = _Emission(builder, workspaces)
+    with builder.function(name, list(function.params)):
+        for expr in graph.exprs:
+            emission.values.append(emission.write(expr))
+        builder.emit_func_output(emission.structure(graph.results))
+    made = builder.get()[name]
+    return relax.Function(made.params, made.body, made.ret_ty, function.is_pure, function.attrs)
+
+
+class _Emission:
+    """A function under way; `values[i]` is the Relax expression of the graph's expression `i`."""
+
+    def __init__(self, builder: relax.BlockBuilder, workspaces: Mapping[str, int]) -> None:
+        self._builder = builder
+        self._workspaces = workspaces
+        self.values: list[ir.Expr] = []
+
+    def structure(self, structure: Structure) -> ir.Expr:
+        """The values of a structure, tuples joined."""
+        if isinstance(structure, int):
+            return self.values[structure]
+        return ir.Tuple([self.structure(part) for part in structure])
+
+    def write(self, expr: Expr) -> ir.Expr:
+        """The value of one expression, bound to a variable where it computes something."""
+        args = [self.values[arg] for arg in expr.args]
+        if expr.op == INPUT:
+            return expr.origin
+        if expr.op == CONSTANT:
+            return expr.origin if expr.origin is not None else relax.const(expr.array, expr.dtype)
+        if expr.op == PART:
+            return self._emit(ir.TupleGetItem(args[0], cast("int", expr.attrs["index"])))
+        if expr.op == REGION:
+            return self._region(expr, args)
+        if expr.origin is None:
+            return self._emit(_WRITERS.get(expr.op, _elementwise)(expr, args))
+        return self._again(expr, args)
+
+    def _emit(self, expr: ir.Expr) -> relax.Var:
+        return self._builder.emit(expr)
+
+    def _region(self, expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+        symbol = str(expr.attrs["symbol"])
+        result = relax.TensorType(list(expr.static_shape), expr.dtype)
+        callee = relax.ExternFunc(symbol)
+        size = self._workspaces.get(symbol)
+        if size is None:
+            return self._emit(relax.call_dps_packed(callee, ir.Tuple(list(args)), out_ty=result))
+        outputs = [result, relax.TensorType((size,), "uint8")]
+        both = self._emit(relax.call_dps_packed(callee, ir.Tuple(list(args)), out_ty=outputs))
+        return self._emit(ir.TupleGetItem(both, 0))
+
+    def _again(self, expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+        """The author's expression on new operands."""
+        origin = expr.origin
+        if isinstance(origin, relax.MatchCast):
+            return self._builder.match_cast(rebuilt(origin.value, iter(args)), origin.ty)
+        if isinstance(origin, relax.VarBinding):  # a function, which may name itself
+            value = self._substituted(origin.value, args)
+            binding = relax.VarBinding(origin.var, self._builder.normalize(value))
+            self._builder.emit_normalized(binding)
+            return origin.var
+        if isinstance(origin, relax.Var):  # a tuple as a whole
+            return rebuilt(origin, iter(args))
+        if not isinstance(origin, ir.Call):
+            return self._emit(self._substituted(origin, args))
+        rest = iter(args)
+        op = rebuilt(origin.op, rest)
+        operands = [rebuilt(arg, rest) for arg in origin.args]
+        made = self._emit(ir.Call(op, operands, origin.attrs, origin.ty_args))
+        is_tuple = expr.op == "nn.batch_norm"
+        return self._emit(ir.TupleGetItem(made, 0)) if is_tuple else made
+
+    def _substituted(self, expr: ir.Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+        free = free_variables(expr)
+        return _Substitution(dict(zip(free, args, strict=False))).visit_expr(expr)
+
+
+def rebuilt(arg: ir.Expr, values: Iterator[ir.Expr]) -> ir.Expr:
+    """An argument of the author's call on new values, which are taken in order."""
+    if isinstance(arg, ir.Tuple):
+        return ir.Tuple([rebuilt(part, values) for part in arg.fields])
+    if isinstance(arg, relax.Var):
+        return _of_type(arg.ty, values)
+    return next(values) if isinstance(arg, ir.GenericConst) else arg
+
+
+def _of_type(type_: object, values: Iterator[ir.Expr]) -> ir.Expr:
+    if isinstance(type_, relax.TupleType):
+        return ir.Tuple([_of_type(field, values) for field in type_.fields])
+    return next(values)
+
+
+@mutator
+class _Substitution(PyExprMutator):  # type: ignore[misc]
+    """Puts new expressions in the place of variables, in nested functions and branches too."""
+
+    def __init__(self, names: Mapping[relax.Var, ir.Expr]) -> None:
+        super().__init__()
+        self._names = names
+
+    def visit_var_(self, var: relax.Var) -> ir.Expr:
+        return self._names.get(var, var)
+
+    def visit_dataflow_var_(self, var: relax.Var) -> ir.Expr:
+        return self._names.get(var, var)
+
+
+def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    assert not expr.attrs, f"{expr.op} has no writer for its attributes"
+    return ir.Call(ir.Op.get(f"relax.{expr.op}"), list(args))
+
+
+def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    attrs: _Attributes = expr.attrs
+    return relax.op.nn.conv2d(
+        *args,
+        strides=attrs["strides"],
+        padding=attrs["padding"],
+        dilation=attrs["dilation"],
+        groups=attrs["groups"],
+        data_layout=attrs["data_layout"],
+        kernel_layout=attrs["kernel_layout"],
+        out_dtype=expr.dtype,
+    )
+
+
+def _pool(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    options = {key: value for key, value in expr.attrs.items() if key != "out_layout"}
+    return getattr(relax.op.nn, expr.op.removeprefix("nn."))(*args, **options)
+
+
+def _adaptive(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    size = expr.attrs["output_size"]
+    return relax.op.nn.adaptive_avg_pool2d(*args, size, layout=expr.attrs["layout"])
+
+
+def _reduction(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    axes = list(cast("Sequence[int]", expr.attrs["axis"]))
+    return getattr(relax.op, expr.op)(*args, axes, keepdims=expr.attrs["keepdims"])
+
+
+def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    """A sum and a division: TVM fuses casts into sums, and none into means."""
+    _, h, w, _ = (int(extent) for extent in args[0].ty.shape.values)
+    total = relax.op.sum(*args, [1, 2], keepdims=expr.attrs["keepdims"])
+    return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
+
+
+def _resize2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    options = {key: value for key, value in expr.attrs.items() if key != "out_dtype"}
+    return relax.op.image.resize2d(*args, **options)
+
+
+def _padded(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    attrs: _Attributes = expr.attrs
+    flat = [width for pair in attrs["widths"] for width in pair]
+    return relax.op.nn.pad(*args, flat, attrs["mode"], attrs["value"])
+
+
+_WRITERS: Mapping[str, Callable[[Expr, Sequence[ir.Expr]], ir.Expr]] = {
+    "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
+    "reshape": lambda expr, args: relax.op.reshape(*args, expr.static_shape),
+    "permute_dims": lambda expr, args: relax.op.permute_dims(*args, expr.attrs["axes"]),
+    "clip": lambda expr, args: relax.op.clip(*args, expr.attrs["low"], expr.attrs["high"]),
+    "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
+    "nn.conv2d": _conv2d,
+    "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
+    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
+    "nn.adaptive_avg_pool2d": _adaptive,
+    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
+    **dict.fromkeys(
+        ("nn.softmax", "nn.log_softmax"),
+        lambda expr, args: getattr(relax.op.nn, expr.op.removeprefix("nn."))(
+            *args, axis=expr.attrs["axis"]
+        ),
+    ),
+    "image_mean": _image_mean,
+    "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
+    "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
+    "nn.pad": _padded,
+    "image.resize2d": _resize2d,
+}
