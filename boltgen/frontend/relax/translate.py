@@ -206,7 +206,8 @@ class _Translation:
             case ir.TupleGetItem():
                 whole = self._structure(value.tuple_value)
                 assert isinstance(whole, tuple)
-                return whole[value.index]
+                part: Structure = whole[value.index]
+                return part
             case ir.Call():
                 return self._call(value, type_)
             case relax.Function():
