@@ -13,6 +13,7 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import DeviceError
+from boltgen.intake.numerals import shown, whole_number
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.partitioned import accumulator_named, frontend_named, import_model, tasks_of_model
 from boltgen.pipeline import PipelineOptions
@@ -27,6 +28,7 @@ from boltgen.tune.select import AnyTask
 from boltgen.tune.session import Session, SessionOptions, SessionReport
 
 _DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
+_MOST_ORDINAL = 1023
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +181,19 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         return RecordedBench(Path(rest), arch)
     if device == "vgpu":
         return _of_arch(open_vgpu(arch, how), arch)
-    if device == "cuda" or (kind == "cuda" and rest.isdigit()):
-        return _of_arch(open_cuda(how, ordinal=int(rest or 0)), arch)
-    raise DeviceError(f"unknown device {device!r} to tune on; give {_DEVICES}")
+    if device == "cuda":
+        return _of_arch(open_cuda(how), arch)
+    if kind == "cuda":
+        return _of_arch(open_cuda(how, ordinal=_ordinal(device, rest)), arch)
+    raise DeviceError(f"unknown device {shown(device)} to tune on; give {_DEVICES}")
+
+
+def _ordinal(device: str, text: str) -> int:
+    """The number of a GPU."""
+    try:
+        return whole_number(text, 0, _MOST_ORDINAL)
+    except ValueError as error:
+        raise DeviceError(f"unknown device {shown(device)}: {error}; give {_DEVICES}") from None
 
 
 def _of_arch(bench: Bench, arch: str) -> Bench:
