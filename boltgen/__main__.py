@@ -6,21 +6,28 @@ import io
 import os
 import sys
 
+from boltgen.settings import forget_odd_terminal_sizes
+
 _INTERRUPTED = 130
 _LAST_STREAM = 2
 
 
 def main() -> None:
     """Run the command line; it ends the process."""
+    _open_streams()
+    sys.exit(obey())
+
+
+def obey() -> int:
+    """Run the command line of this process; the status to end with."""
     try:
-        _open_streams()
+        forget_odd_terminal_sizes()
         # Importing takes a second, in which users press Ctrl-C too.
         from boltgen import cli  # noqa: PLC0415
 
-        status = cli.main()
+        return cli.main()
     except KeyboardInterrupt:
-        status = _INTERRUPTED
-    sys.exit(status)
+        return _INTERRUPTED
 
 
 def _open_streams() -> None:

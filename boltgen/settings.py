@@ -38,6 +38,9 @@ _COMPILER_VARIABLES = (
 )
 
 
+_MOST_COLUMNS = 10_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The user's choices.
@@ -69,6 +72,15 @@ class Settings:
         return env
 
 
+def forget_odd_terminal_sizes() -> None:
+    """Take sizes of a terminal that are none out of the environment: rich and typer trust them."""
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        try:
+            whole_number(os.environ.get(name, "1"), 1, _MOST_COLUMNS)
+        except ValueError:
+            del os.environ[name]
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -88,15 +100,13 @@ def _jobs(text: str | None) -> int:
 
 def _folder(env: Mapping[str, str], variable: str, default: Callable[[], str]) -> Path:
     """The absolute folder that `variable` names, else the `default`."""
-    text = env.get(variable) or default()
+    text = env.get(variable) or ""
     try:
-        return Path(text).expanduser().absolute()
+        return Path(text or default()).expanduser().absolute()
     except (OSError, RuntimeError) as error:
         # There is no such home, or the folder that we are in was removed.
-        raise BoltgenError(
-            f"the folder {shown(text)} cannot be found ({error}): set {variable} to an absolute "
-            "path"
-        ) from error
+        said = f"{variable}={shown(text)} names no folder" if text else "there is no default folder"
+        raise BoltgenError(f"{said} ({error}): set {variable} to an absolute path") from error
 
 
 def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
