@@ -306,8 +306,48 @@ def _make_onnx(folder: Path) -> None:
 
 def _onnx(made: Path, folder: Path, rng: random.Random) -> None:
     path = folder / "net.onnx"
-    path.write_bytes(mutated_bytes((made / "net.onnx").read_bytes(), rng))
+    content = (made / "net.onnx").read_bytes()
+    changed = mutated_bytes(content, rng) if rng.random() < 0.3 else _mutated_model(content, rng)
+    path.write_bytes(changed)
     _import(path)
+
+
+def _mutated_model(content: bytes, rng: random.Random) -> bytes:
+    """A model that can be parsed, with up to three fields that contradict the others."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    graph = model.graph
+    names = [*(name for node in graph.node for name in (*node.input, *node.output)), "", "none"]
+    for _ in range(rng.randint(1, 3)):
+        node, tensor = rng.choice(graph.node), rng.choice(graph.initializer)
+        value = rng.choice([*graph.input, *graph.output])
+        extent = rng.choice([0, -1, 1, 7, 2**31, 2**40, 2**62])
+        match rng.randrange(11):
+            case 0 if tensor.dims:
+                tensor.dims[rng.randrange(len(tensor.dims))] = extent
+            case 1:
+                tensor.dims.append(extent)
+            case 2:
+                tensor.data_type = rng.randrange(30)
+            case 3:
+                tensor.raw_data = mutated_bytes(tensor.raw_data, rng)
+            case 4:
+                graph.input.append(rng.choice(graph.input))
+            case 5:
+                graph.node.append(node)
+            case 6:
+                node.input[rng.randrange(len(node.input))] = rng.choice(names)
+            case 7:
+                node.op_type = rng.choice(["Relu", "Gemm", "Reshape", "Gather", "Loop", "Foo", ""])
+            case 8:
+                dims = value.type.tensor_type.shape.dim
+                rng.choice(dims).dim_value = extent
+            case 9:
+                value.type.tensor_type.elem_type = rng.randrange(30)
+            case _:
+                model.opset_import[0].version = rng.choice([0, 1, 6, 11, 23, 99, 2**40])
+    return bytes(model.SerializeToString())
 
 
 def _digits(made: Path, folder: Path, rng: random.Random) -> None:
