@@ -449,7 +449,7 @@ def test_tables_that_are_not_boltgens_are_not_read(
         "UPDATE record SET measured_at_us = 'noon'",
         "UPDATE record SET outcome = x'ff'",
         "UPDATE bench SET toolchain = x'ff'",
-        "UPDATE kernel SET digest = 7.5",
+        "UPDATE kernel SET digest = x'ff' WHERE id = 1",
         "UPDATE task SET epilogue = '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[['",
         'UPDATE task SET problem = \'{"type":"Gemm"}\'',
         "UPDATE config SET json = '5' WHERE id = 1",
