@@ -31,6 +31,7 @@ from boltgen.partitioned import (
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
 from boltgen.runtime.metadata import (
+    FILE_NAME,
     KernelInfo,
     Metadata,
     PhaseInfo,
@@ -138,7 +139,7 @@ def compile(
                     measurements=costs.stamp,
                     frontend=which,
                 )
-        found = cache.find(_KIND, key) if key else None
+        found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
         return Artifact(found, metadata)

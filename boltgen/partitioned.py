@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from boltgen.errors import BoltgenError, InvalidProblemError
+from boltgen.errors import BoltgenError, InvalidProblemError, ModelImportError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
+from boltgen.intake.files import require_regular
 from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
 from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, tasks_of
@@ -58,6 +60,8 @@ def import_model(
         ModelImportError: the model cannot be read or imported.
         ToolchainError: there is no TVM with that frontend.
     """
+    if isinstance(model, (str, Path)):
+        _require_file(Path(model))
     with options.phases.phase("load TVM"):
         _FRONTENDS[frontend]()
         provide_cuda_runtime(options.settings, options.reporter)
@@ -66,6 +70,16 @@ def import_model(
         fixed = {name: tuple(shape) for name, shape in shapes.items()}
         imported: Model = steps.Model(model, fixed)
     return imported
+
+
+def _require_file(path: Path) -> None:
+    """Refuse a path that is no file's before anything is loaded or built for it."""
+    try:
+        require_regular(path, path.stat())
+    except FileNotFoundError:
+        raise ModelImportError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ModelImportError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:

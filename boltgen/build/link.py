@@ -73,4 +73,4 @@ def linked(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
     def build(folder: Path) -> None:
         link_shared([compiled.path], folder / _LINKED, tools)
 
-    return cache.get_or_build("linked", compiled.unit.key, build).folder / _LINKED
+    return cache.get_or_build("linked", compiled.unit.key, build, [_LINKED]).folder / _LINKED

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from boltgen.errors import ArtifactError
+from boltgen.arch import arch_named
+from boltgen.errors import ArtifactError, RecordError, UnknownArchError
+from boltgen.intake.json_text import JsonError, read_json
+from boltgen.tune.json_form import decode
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 1
@@ -103,17 +105,8 @@ class Metadata:
     def write(self, folder: Path) -> None:
         """Write `metadata.json` into `folder`."""
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
-
-
-_PARTS: dict[str, type[Any]] = {
-    "inputs": TensorInfo,
-    "outputs": TensorInfo,
-    "regions": RegionInfo,
-    "kernels": KernelInfo,
-    "placements": PlacementInfo,
-    "phases": PhaseInfo,
-}
+        # A model's file may have a name that is no UTF-8.
+        (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 
 
 def read_metadata(folder: Path) -> Metadata:
@@ -125,7 +118,7 @@ def read_metadata(folder: Path) -> Metadata:
     path = folder / FILE_NAME
     again = "compile the model again"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except FileNotFoundError:
         raise ArtifactError(
             f"{folder} is no compiled model: it has no {FILE_NAME}; give the folder that "
@@ -133,7 +126,10 @@ def read_metadata(folder: Path) -> Metadata:
         ) from None
     except NotADirectoryError:
         raise ArtifactError(f"{folder} is a file; a compiled model is a folder") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"{path} cannot be read ({reason}); {again}") from error
+    except JsonError as error:
         raise ArtifactError(f"{path} cannot be read ({error}); {again}") from error
     if not isinstance(values, dict) or "schema" not in values:
         raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
@@ -143,20 +139,8 @@ def read_metadata(folder: Path) -> Metadata:
             f"{again}"
         )
     try:
-        return _parse(values)
-    except (TypeError, KeyError, ValueError) as error:
+        metadata: Metadata = decode(Metadata, values)
+        arch_named(metadata.arch)
+    except (RecordError, UnknownArchError) as error:
         raise ArtifactError(f"{path} is incomplete or damaged ({error}); {again}") from error
-
-
-def _parse(values: dict[str, Any]) -> Metadata:
-    known = {f.name for f in fields(Metadata)}
-    if unknown := sorted(values.keys() - known):
-        raise ValueError(f"unknown fields {', '.join(unknown)}")
-    parts = {
-        name: tuple(kind(**_tupled(part)) for part in values[name]) for name, kind in _PARTS.items()
-    }
-    return Metadata(**(_tupled(values) | parts))
-
-
-def _tupled(part: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
+    return metadata
