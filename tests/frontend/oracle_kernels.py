@@ -66,7 +66,9 @@ def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     return reference_move(move, _as_images(array), channels)
 
 
-def _register(region: Region) -> None:
+def register(region: Region) -> None:
+    """Make the oracle compute calls of `region`."""
+
     def kernel(*tensors: tvm.runtime.Tensor) -> None:
         *inputs, output = tensors
         assert len(inputs) == region.parameter_count
@@ -89,13 +91,13 @@ class Model:
         self.annotated = annotate(module, normalise=normalise, padding=padding)
         self.regions = self.annotated.regions
         for region in self.regions:
-            _register(region)
+            register(region)
         compiled = tvm.compile(attach(self.annotated, [], [], {}), target="llvm")
-        self._machine = relax.VirtualMachine(compiled, tvm.cpu())
+        self.machine = relax.VirtualMachine(compiled, tvm.cpu())
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """The results of the function `main`."""
-        results = self._machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
+        results = self.machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
         if isinstance(results, tvm.runtime.Tensor):
             return [results.numpy()]
         return [result.numpy() for result in results]

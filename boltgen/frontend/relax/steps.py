@@ -10,6 +10,7 @@ from tvm import ir, relax
 
 from boltgen import pipeline
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.translate import translate
 from boltgen.ir.chain import Cutter, separate
@@ -43,7 +44,7 @@ def annotate(
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
     """
-    normal = relax.transform.Normalize()(module)
+    normal = with_lifted_branches(relax.transform.Normalize()(module))
     functions = {
         gvar.name_hint: function
         for gvar, function in normal.functions.items()

@@ -310,7 +310,7 @@ def _callee(call: ir.Call) -> str:
         return str(function.name_hint)
     if isinstance(function, relax.ExternFunc):
         return str(function.global_symbol)
-    return str(getattr(function, "name_hint", "function"))
+    return str(getattr(function, "name", "function"))
 
 
 def free_variables(expr: object) -> list[relax.Var]:
