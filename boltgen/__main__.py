@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 
 from boltgen.settings import forget_odd_terminal_sizes
 
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143
 _LAST_STREAM = 2
 
 
 def main() -> None:
     """Run the command line; it ends the process."""
+    signal.signal(signal.SIGTERM, _terminate)
     _open_streams()
     sys.exit(obey())
+
+
+def _terminate(*_: object) -> None:
+    """End in order: compilers that were started are stopped, and what is half-written goes."""
+    sys.exit(_TERMINATED)
 
 
 def obey() -> int:

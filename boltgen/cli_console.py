@@ -105,7 +105,7 @@ def errors_for_people(
     """End with a sentence and the status of `boltgen.ending` where something is raised."""
     try:
         yield
-    except (typer.Exit, typer.BadParameter):
+    except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:
         raise typer.Exit(say_ending(error, interrupted, debug=debug)) from None

@@ -6,6 +6,7 @@
 70    an internal error, described in a report file
 130   interrupted
 141   nobody reads the output any more
+143   ended by SIGTERM
 """
 
 from __future__ import annotations

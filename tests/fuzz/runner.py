@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,19 +34,23 @@ class Result:
     wrong: str
 
 
-def results(target: str, seeds: range, case_seconds: float = CASE_SECONDS) -> Iterator[Result]:
+def results(
+    target: str, seeds: Sequence[int], case_seconds: float = CASE_SECONDS
+) -> Iterator[Result]:
     """Run the cases of `seeds`, one after another; a child that was lost is started again."""
-    left = seeds
+    left = list(seeds)
     with tempfile.TemporaryDirectory(prefix="boltgen-fuzz-") as folder:
         while left:
-            for result in _child(target, left, Path(folder), case_seconds):
-                left = range(result.seed + 1, seeds.stop)
+            for result in _child(target, tuple(left), Path(folder), case_seconds):
+                left.remove(result.seed)
                 yield result
 
 
-def _child(target: str, seeds: range, folder: Path, case_seconds: float) -> Iterator[Result]:
+def _child(
+    target: str, seeds: Sequence[int], folder: Path, case_seconds: float
+) -> Iterator[Result]:
     """Results of one child, which ends early where it is lost to a case."""
-    arguments = (target, str(seeds.start), str(seeds.stop), str(folder))
+    arguments = (target, str(folder), *map(str, seeds))
     log = folder / "child.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -92,7 +96,7 @@ def _lines(process: subprocess.Popen[bytes], case_seconds: float) -> Iterator[st
             waited = case_seconds
 
 
-def _serve(name: str, seeds: range, folder: Path) -> None:
+def _serve(name: str, folder: Path, seeds: Sequence[int]) -> None:
     """The child: a line for each case."""
     # What a library prints is no result.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -119,4 +123,4 @@ def _serve(name: str, seeds: range, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], range(int(sys.argv[2]), int(sys.argv[3])), Path(sys.argv[4]))
+    _serve(sys.argv[1], Path(sys.argv[2]), [int(text) for text in sys.argv[3:]])
