@@ -39,6 +39,7 @@ from boltgen.cli_vgpu import vgpu_app
 from boltgen.ending import REFUSED, flush_streams
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact, replaceable
+from boltgen.runtime.coverage import coverage
 from boltgen.runtime.doctor import Verdict, examine
 from boltgen.settings import settings_from
 from boltgen.tune.progress_bar import observer_for
@@ -210,9 +211,12 @@ def _print_summary(artifact: Artifact) -> None:
         ),
         soft_wrap=True,
     )
+    for note in metadata.notes:
+        out.print(Text(note), soft_wrap=True)
     out.print("worth opening:", style="bold")
     for path in artifact.worth_opening():
         out.print(Text(f"  {path}"), soft_wrap=True)
+    out.print(Text(coverage(metadata.placements).verdict()), soft_wrap=True)
 
 
 def main() -> int:

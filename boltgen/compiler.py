@@ -30,6 +30,7 @@ from boltgen.partitioned import (
 )
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
     KernelInfo,
@@ -142,7 +143,7 @@ def compile(
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
-        return Artifact(found, metadata)
+        return _warned(Artifact(found, metadata))
     artifact = _compile(
         model=model, arch=row, shapes=fixed, options=options, frontend=which, tuning=tuning
     )
@@ -151,6 +152,14 @@ def compile(
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
         except CacheError as error:
             _log.warning("the compiled model is not kept in the cache: %s", error)
+    return _warned(artifact)
+
+
+def _warned(artifact: Artifact) -> Artifact:
+    """`artifact`, after a warning where little of it runs in boltgen's kernels."""
+    found = coverage(artifact.metadata.placements)
+    if found.is_low:
+        _log.warning("most of the model is not in boltgen's kernels: %s", found.verdict())
     return artifact
 
 
@@ -201,6 +210,7 @@ def _compile(
         library_sha256=file_digest(library),
         frontend=frontend,
         padding=partitioned.padding,
+        notes=partitioned.notes,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)
@@ -290,7 +300,11 @@ def _bound(decision: Decision | ChainDecision, arch: str) -> str:
 
 def _placement_info(placed: Placement) -> PlacementInfo:
     return PlacementInfo(
-        operator=placed.operator, shape=placed.shape, region=placed.region, reason=placed.reason
+        operator=placed.operator,
+        shape=placed.shape,
+        region=placed.region,
+        reason=placed.reason,
+        flops=placed.flops,
     )
 
 

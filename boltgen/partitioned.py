@@ -11,7 +11,7 @@ from boltgen.frontend.relay.versions import installed_tvm, require_relax, requir
 from boltgen.intake.files import require_regular
 from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, tasks_of
+from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, rejecter, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
 from boltgen.tune.padding import PaddingSurvey
@@ -85,7 +85,9 @@ def _require_file(path: Path) -> None:
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        imported.annotate(cutter(arch, options), padding_costs(arch, options))
+        imported.annotate(
+            cutter(arch, options), padding_costs(arch, options), rejecter(arch, options)
+        )
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
@@ -102,7 +104,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         cut = survey if options.fuse else separate
         costs = padding_costs(arch, options)
         padding = PaddingSurvey(costs) if costs else None
-        imported.annotate(cut, padding)
+        imported.annotate(cut, padding, rejecter(arch, options))
         products = tasks_of(imported.regions, options.accumulate)
         alternatives = padding.tasks(options.accumulate) if padding else ()
         return (*products, *alternatives, *survey.tasks(arch, options.accumulate))

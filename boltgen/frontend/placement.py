@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
-from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, PART, REGION, Expr, Extents, Graph
-from boltgen.frontend.normalise.products import KEPT_WIDE
+from boltgen.frontend.graph import (
+    CONSTANT,
+    INPUT,
+    OPAQUE,
+    PART,
+    REASON,
+    REGION,
+    Expr,
+    Extents,
+    Graph,
+)
 from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
@@ -47,7 +56,7 @@ def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
     if expr.op in ANCHORS:
         rejected = match_anchor(graph, index)
         reason = rejected.reason if isinstance(rejected, Rejected) else reason
-        reason = str(expr.attrs.get(KEPT_WIDE, reason))
+        reason = str(expr.attrs.get(REASON, reason))
     elif expr.op in _OTHER_PRODUCTS:
         reason = _OTHER_PRODUCTS[expr.op]
     elif expr.op == OPAQUE:

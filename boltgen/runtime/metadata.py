@@ -62,12 +62,13 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementInfo:
-    """Where an operator runs: in a region, or in TVM for a reason."""
+    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
 
     operator: str
     shape: tuple[int, ...]
     region: str | None
     reason: str
+    flops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,8 @@ class Metadata:
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
-    whose tensors could have more channels than the model says what was chosen, and why.
+    whose tensors could have more channels than the model says what was chosen, and why; `notes`
+    say what else was changed on the way.
     """
 
     model: str
@@ -100,6 +102,7 @@ class Metadata:
     library_sha256: str
     frontend: str = "relax"
     padding: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import Array
+from boltgen.frontend.graph import REASON, Array
 from boltgen.frontend.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.normalise.elementwise import elementwise
 from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
@@ -26,8 +26,6 @@ from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
-# The attribute of a product that stays FP32, with the reason.
-KEPT_WIDE = "kept_wide"
 # A sum of at most so many products, of which a sine is taken, is arithmetic on positions.
 _FEW_POSITIONS = 16
 
@@ -151,7 +149,7 @@ def _folded(
         made = [as_weight(each, call.name, allow_nonfinite=allow) for each in arrays]
     else:
         dtype = bias_dtype = "float32"
-        attrs[KEPT_WIDE] = _too_large(*arrays)
+        attrs[REASON] = _too_large(*arrays)
         made = [np.asarray(each, np.float32) for each in arrays]
     added = None
     if bias is not None:
