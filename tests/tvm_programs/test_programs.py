@@ -26,7 +26,7 @@ UNTIL_THEN = {
     "being built",
     "relax/second_partition.py": "both partitions name their regions from 0 on, so that the "
     "linker meets symbols twice",
-    "relax/recursion.py": "a recursive function ends the process",
+    "relax/recursion.py": "RunCodegen follows the calls of a recursive function without end",
     "relay/second_partition.py": "the regions of the first partition are lowered again, from what "
     "the first one made of them",
     "relay/called_function.py": "the graph executor, TVM's own too, finds no function that main "
