@@ -9,11 +9,11 @@ import tvm
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, describe, first_line, require_main
+from boltgen.frontend.imported import ImportedModel, describe, require_main
 from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
+from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
-from boltgen.frontend.weights import check_weight
 
 
 def import_model(
@@ -32,7 +32,7 @@ def import_model(
     shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     if isinstance(source, (str, Path)):
         path = Path(source)
-        source = _read_torch(path) if path.suffix == ".pt2" else read_onnx(path)
+        source = read_program(path) if path.suffix == ".pt2" else read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relax(source, shapes)
     if type(source).__module__.startswith("torch.export"):
@@ -51,43 +51,12 @@ def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Import
     return _describe(module, inputs, [value.name for value in model.graph.output])
 
 
-def _read_torch(path: Path) -> object:
-    try:
-        import torch  # noqa: PLC0415
-    except ImportError as error:
-        raise ModelImportError(
-            "reading a torch.export program needs PyTorch: pip install 'boltgen[torch]'"
-        ) from error
-    if not path.is_file():
-        raise ModelImportError(f"{path}: there is no such file")
-    try:
-        program: object = torch.export.load(path)
-    except Exception as error:  # torch raises whatever its unpickler met
-        raise ModelImportError(
-            f"{path}: not a program that torch.export.save wrote, or a truncated one: {error}"
-        ) from error
-    return program
-
-
 def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
-    from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
-
-    if not allow_nonfinite:
-        for name, tensor in program.state_dict.items():
-            if tensor.is_floating_point():
-                array = tensor.detach().cpu().float().numpy()
-                check_weight(f"parameter {name!r}", array, is_weight=tensor.dim() > 1)
-    try:
-        module = from_exported_program(
-            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
-        )
-    except Exception as error:
-        raise ModelImportError(
-            f"TVM cannot import the torch.export program: {first_line(error)}"
-        ) from error
-    signature = program.graph_signature
-    module = _fix_shapes(module, list(signature.user_inputs), shapes)
-    return _describe(module, list(signature.user_inputs), list(signature.user_outputs))
+    imported = import_program(program, allow_nonfinite=allow_nonfinite)
+    inputs = list(imported.inputs)
+    # Until symbolic dimensions pass through, those that `shapes` leaves open are refused.
+    module = _fix_shapes(with_shapes(imported, shapes), inputs, {})
+    return _describe(module, inputs, list(imported.outputs))
 
 
 def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
