@@ -20,13 +20,6 @@ PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" 
 UNTIL_THEN = {
     "relax/compiled_mode.py": "machine code looks a packed function up in imported modules, where "
     "kernels that are linked into the library itself are not",
-    "relax/lifted_parameters.py": "a function outside of a dataflow block, or with a tuple for a "
-    "parameter, is rewritten while no block is being built",
-    "relax/bundled_parameters.py": "a parameter that is a tuple is taken apart while no block is "
-    "being built",
-    "relax/second_partition.py": "both partitions name their regions from 0 on, so that the "
-    "linker meets symbols twice",
-    "relax/recursion.py": "RunCodegen follows the calls of a recursive function without end",
     "relay/second_partition.py": "the regions of the first partition are lowered again, from what "
     "the first one made of them",
     "relay/called_function.py": "the graph executor, TVM's own too, finds no function that main "
