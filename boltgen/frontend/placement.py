@@ -22,12 +22,14 @@ from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
+_TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
+_TRANSPOSED = "no kernel computes a transposed convolution: a resize and a convolution have kernels"
 _OTHER_PRODUCTS = {
-    "nn.conv1d": "kernels exist for convolutions of two dimensions only",
-    "nn.conv3d": "kernels exist for convolutions of two dimensions only",
-    "nn.conv1d_transpose": "no kernel computes a transposed convolution",
-    "nn.conv2d_transpose": "no kernel computes a transposed convolution",
-    "nn.conv3d_transpose": "no kernel computes a transposed convolution",
+    "nn.conv1d": f"{_TWO_DIMENSIONS}: give it a height of one",
+    "nn.conv3d": _TWO_DIMENSIONS,
+    "nn.conv1d_transpose": _TRANSPOSED,
+    "nn.conv2d_transpose": _TRANSPOSED,
+    "nn.conv3d_transpose": _TRANSPOSED,
 }
 
 

@@ -41,10 +41,14 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
             continue  # what is known is judged by its numbers
         if value.reach.is_beyond and not value.is_exact:
             return (
-                "FP16 may not hold an operand: squares, sums, positions or large numbers are in it"
+                "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
+                "it; normalise or clip it before the product"
             )
         if call.context.is_mixed and value.dtype == "float32" and not value.is_exact:
-            return "its author made an operand float32 in a model with float16 products"
+            return (
+                "its author made an operand float32 in a model with float16 products: cast it to "
+                "float16 before the product"
+            )
     return None
 
 
@@ -124,7 +128,7 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
 
 def _too_large(*arrays: Array) -> str:
     largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays)
-    return f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}"
+    return f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}: scale it down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
