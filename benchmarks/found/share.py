@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,15 +16,34 @@ _TRANSPOSED = {"nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpos
 _MATRIX_PRODUCTS = {"matmul", "nn.matmul", "nn.dense", "nn.batch_matmul"}
 
 
-def share_of_flops(module: Any, regions: Sequence[AnyRegion]) -> tuple[float, int, int]:
-    """(FLOPs in regions / FLOPs of all products, FLOPs of all products, products).
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A model's products, and how much of their FLOPs is in regions.
 
-    `module` is as imported, of Relax or Relay, all sizes known. The share is 1 where it has no
-    product. In the branches of an If all products count.
+    `unsized` products have shapes that are not known before the model runs: their FLOPs are not
+    counted. `of_flops` is 1 where there is no product, and 0 where no product has a size.
+    """
+
+    products: int
+    unsized: int
+    flops: int
+    of_flops: float
+
+
+def share_of(module: Any, regions: Sequence[AnyRegion]) -> Share:
+    """What of `module`, as imported by Relax or Relay, is in the regions carved out of it.
+
+    In the branches of an If all products count.
     """
     counts = list(_product_flops(module))
+    flops = sum(count for count in counts if count is not None)
     offloaded = sum(map(_region_flops, regions))
-    return (offloaded / sum(counts) if counts else 1.0), sum(counts), len(counts)
+    return Share(
+        products=len(counts),
+        unsized=counts.count(None),
+        flops=flops,
+        of_flops=offloaded / flops if flops else float(not counts),
+    )
 
 
 def _region_flops(region: AnyRegion) -> int:
@@ -32,8 +52,10 @@ def _region_flops(region: AnyRegion) -> int:
     return region.problem.flops
 
 
-def _product_flops(module: Any) -> Iterator[int]:
-    """FLOPs of each product; a multiplication and an addition are two.
+def _product_flops(module: Any) -> Iterator[int | None]:
+    """FLOPs of each product, None where a size is not known.
+
+    A multiplication and an addition are two.
 
     Each element of a convolution's filter is used once at each position of the output, or, where
     it is transposed, of the input. A filter's first extent is the channels of that side, so that
@@ -41,21 +63,24 @@ def _product_flops(module: Any) -> Iterator[int]:
     """
     for call in _operator_calls(module):
         name = call.op.name.removeprefix("relax.")
-        if name in _CONVOLUTIONS:
-            weight = _shape(call.args[1])
-            yield 2 * math.prod(_shape(call)) * math.prod(weight[1:])
+        if name not in _CONVOLUTIONS | _TRANSPOSED | _MATRIX_PRODUCTS:
+            continue
+        result, a, b = (_shape(expr) for expr in (call, *call.args[:2]))
+        if result is None or a is None or b is None:
+            yield None
+        elif name in _CONVOLUTIONS:
+            yield 2 * math.prod(result) * math.prod(b[1:])
         elif name in _TRANSPOSED:
-            weight = _shape(call.args[1])
-            yield 2 * math.prod(_shape(call.args[0])) * math.prod(weight[1:])
-        elif name in _MATRIX_PRODUCTS:
-            yield 2 * math.prod(_shape(call)) * _shape(call.args[0])[-1]
+            yield 2 * math.prod(a) * math.prod(b[1:])
+        else:
+            yield 2 * math.prod(result) * a[-1]
 
 
 def _operator_calls(module: Any) -> list[Any]:
     if hasattr(tvm, "relay"):
-        from tvm.relay.analysis import post_order_visit  # noqa: PLC0415
+        from tvm import relay as dialect  # noqa: PLC0415
     else:
-        from tvm.relax.analysis import post_order_visit  # noqa: PLC0415
+        from tvm import relax as dialect  # noqa: PLC0415
     found: list[Any] = []
 
     def visit(expr: Any) -> None:
@@ -63,18 +88,16 @@ def _operator_calls(module: Any) -> list[Any]:
             found.append(expr)
 
     for function in module.functions.values():
-        post_order_visit(function, visit)
+        if isinstance(function, dialect.Function):
+            dialect.analysis.post_order_visit(function, visit)
     return found
 
 
-def _shape(expr: Any) -> tuple[int, ...]:
-    """The shape of a Relax or a Relay expression.
-
-    Raises:
-        ValueError: it is not known before the model runs.
-    """
+def _shape(expr: Any) -> tuple[int, ...] | None:
+    """The shape of a Relax or a Relay expression; None where it is not known."""
     type_ = expr.checked_type if hasattr(tvm, "relay") else expr.ty
-    shape = getattr(type_.shape, "values", type_.shape)
-    if shape is None:
-        raise ValueError(f"a product has a shape that is not known: {expr}")
-    return tuple(int(extent) for extent in shape)
+    extents = getattr(type_.shape, "values", type_.shape)
+    # A size that is known has a value, or is a number itself.
+    sizes = [getattr(extent, "value", extent) for extent in extents or ()]
+    is_known = extents is not None and all(isinstance(size, int) for size in sizes)
+    return tuple(sizes) if is_known else None

@@ -7,6 +7,7 @@ nvcc is not.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -68,7 +69,10 @@ class Model:
         with tvm.transform.PassContext(opt_level=3):
             built = relay.build(annotated, target="llvm")
         self._folder = tempfile.TemporaryDirectory()
-        library = Path(self._folder.name) / "model.so"
+        folder = Path(self._folder.name)
+        (folder / "include").mkdir()
+        os.environ["TVM_HOME"] = str(folder)  # TVM looks there for headers, which no stub wants
+        library = folder / "model.so"
         built.export_library(str(library))
         loaded = tvm.runtime.load_module(str(library))
         self._executor = graph_executor.GraphModule(loaded["default"](tvm.cpu()))
