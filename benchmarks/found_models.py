@@ -35,6 +35,8 @@ _COLUMNS = {
     "seconds": "seconds",
     "error": "error",
     "bound": "bound",
+    "rms_error": "RMS error",
+    "rms_bound": "bound",
     "outcome": "outcome",
 }
 

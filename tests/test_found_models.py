@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from benchmarks.found.judge import errors_of, judge, try_model
+from benchmarks.found.judge import errors_of, judge, run_onnx, try_model
+from benchmarks.found.rounding import with_rounded_products
 from benchmarks.found.sources import MODELS, TESTED, model_named
 
 _LEAST_SHARE = 0.9
@@ -53,10 +55,39 @@ def test_errors_are_relative_to_the_output() -> None:
     [np.array([1.0, np.nan]), np.array([1.0, np.inf]), np.array([1.0]), np.array([[1.0, 2.0]])],
 )
 def test_what_is_no_number_or_has_another_shape_is_wrong(actual: np.ndarray) -> None:
-    assert judge([actual], [np.array([1.0, 2.0])], products=1000)["outcome"] == "wrong"
+    wanted = np.array([1.0, 2.0])
+    assert judge([actual], [wanted], [wanted], products=1000)["outcome"] == "wrong"
 
 
 def test_whole_numbers_are_to_be_the_same() -> None:
     wanted = np.array([5, 1000])
-    assert judge([wanted], [wanted], products=1)["outcome"] == "agrees"
-    assert judge([wanted + 1], [wanted], products=1000)["outcome"] == "wrong"
+    assert judge([wanted], [wanted], [wanted], products=1)["outcome"] == "agrees"
+    assert judge([wanted + 1], [wanted], [wanted], products=1000)["outcome"] == "wrong"
+
+
+def test_a_model_may_enlarge_what_is_rounded_and_no_more() -> None:
+    wanted = np.ones(4)
+    assert judge([wanted + 0.03], [wanted], [wanted + 0.01], products=1)["outcome"] == "agrees"
+    assert judge([wanted + 0.05], [wanted], [wanted + 0.01], products=1)["outcome"] == "wrong"
+
+
+def test_a_model_that_overflows_in_fp16_is_allowed_no_more_than_others() -> None:
+    wanted, overflown = np.ones(4), np.full(4, np.inf)
+    assert judge([wanted + 0.05], [wanted], [overflown], products=1)["outcome"] == "wrong"
+    assert judge([overflown], [wanted], [overflown], products=1)["outcome"] == "wrong"
+
+
+def test_the_rounded_model_rounds_what_products_read_and_write() -> None:
+    third = np.float32(1 / 3)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["c"])],
+        "product",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1]) for name in "ab"],
+        [helper.make_tensor_value_info("c", TensorProto.FLOAT, [1, 1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    arrays = {name: np.full((1, 1), third) for name in "ab"}
+    (result,) = run_onnx(with_rounded_products(model), arrays)
+    half = np.float32(np.float16(third))
+    assert result.item() == np.float16(half * half)
+    assert result.item() != third * third
