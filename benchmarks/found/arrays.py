@@ -70,3 +70,25 @@ def photograph(*shape: int, low: float = 0.0, high: float = 1.0, last: bool = Fa
         return scaled.transpose(0, 2, 3, 1) if last else scaled
 
     return Input(shape, make)
+
+
+# A few letters, five rows of three dots each: what a reader of text needs to find something.
+_LETTERS = ("010101111101101", "110101110101110", "111100110100111", "111010010010111")
+
+
+def writing(*shape: int, low: float = -1.0, high: float = 1.0, dot: int = 6) -> Input:
+    """Dark letters in lines on white paper, with a little noise; a dot has `dot` pixels a side."""
+
+    def make(rng: np.random.Generator, extents: tuple[int, ...]) -> Array:
+        h, w = extents[-2:]
+        paper = np.ones((h, w))
+        for top in range(dot, h - 6 * dot + 1, 9 * dot):
+            for left in range(dot, w - 4 * dot + 1, 4 * dot):
+                letter = np.array(list(_LETTERS[rng.integers(len(_LETTERS))])).reshape(5, 3) == "1"
+                inked = letter.repeat(dot, axis=0).repeat(dot, axis=1)
+                paper[top : top + 5 * dot, left : left + 3 * dot][inked] = 0
+        noisy = np.clip(paper + 0.03 * rng.standard_normal(extents), 0, 1)
+        scaled: Array = low + (high - low) * noisy
+        return scaled
+
+    return Input(shape, make)

@@ -17,6 +17,7 @@ from benchmarks.found.arrays import (
     tone,
     uniform,
     whole,
+    writing,
 )
 
 
@@ -212,28 +213,28 @@ MODELS: tuple[FoundModel, ...] = (
         RAPIDOCR,
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
         "OCR detector: PP-LCNetV3, upsampling",
-        {"x": photograph(1, 3, 320, 320, low=-1, high=1)},
+        {"x": writing(1, 3, 320, 320, dot=4)},
     ),
     FoundModel(
         "ocr-rec",
         RAPIDOCR,
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
         "OCR recogniser: PP-LCNetV3, transformer",
-        {"x": photograph(1, 3, 48, 320, low=-1, high=1)},
+        {"x": writing(1, 3, 48, 320)},
     ),
     FoundModel(
         "ocr-cls",
         RAPIDOCR,
         "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
         "OCR classifier: MobileNetV3",
-        {"x": photograph(1, 3, 48, 192, low=-1, high=1)},
+        {"x": writing(1, 3, 48, 192)},
     ),
     FoundModel(
         "ddddocr",
         DDDDOCR,
         "ddddocr/common.onnx",
         "OCR recogniser: CRNN with LSTM",
-        {"input1": photograph(1, 1, 64, 160, low=-1, high=1)},
+        {"input1": writing(1, 1, 64, 160, dot=8)},
     ),
     # Sound
     FoundModel(
