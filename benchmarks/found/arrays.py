@@ -92,3 +92,20 @@ def writing(*shape: int, low: float = -1.0, high: float = 1.0, dot: int = 6) -> 
         return scaled
 
     return Input(shape, make)
+
+
+_SOURCE = (
+    b"import os\n\n\ndef main(path):\n    for name in os.listdir(path):\n        print(name)\n"
+)
+
+
+def short_file(*shape: int, padding: int) -> Input:
+    """The bytes of a short program, at the beginning and again at the end, and padding between."""
+
+    def make(rng: np.random.Generator, extents: tuple[int, ...]) -> Array:
+        del rng
+        array = np.full(extents, padding)
+        array[..., : len(_SOURCE)] = array[..., -len(_SOURCE) :] = list(_SOURCE)
+        return array
+
+    return Input(shape, make)

@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from benchmarks.found.rounding import with_rounded_products
+from benchmarks.found.rounding import in_single_precision, with_rounded_products
 from benchmarks.found.sources import FoundModel
 from benchmarks.found.trial import MARK
 from benchmarks.found.wheels import file_of
@@ -40,7 +40,8 @@ def try_model(model: FoundModel, frontend: str, how: str = "oracle", limit_s: fl
     row = {**_description(model, proto), "bytes": path.stat().st_size}
     row |= {"frontend": frontend, "how": how}
     arrays = made_inputs(model, proto)
-    wanted = run_onnx(proto, arrays)
+    single = in_single_precision(proto)
+    wanted = run_onnx(single, arrays)
     with tempfile.TemporaryDirectory() as name:
         inputs, outputs = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
         np.savez(inputs, allow_pickle=False, **arrays)
@@ -48,7 +49,7 @@ def try_model(model: FoundModel, frontend: str, how: str = "oracle", limit_s: fl
         row |= _run_trial(arguments, PYTHONS[frontend], limit_s)
         if row["outcome"] == "ran":
             with np.load(outputs) as actual:
-                rounded = run_onnx(with_rounded_products(proto), arrays)
+                rounded = run_onnx(with_rounded_products(single), arrays)
                 results = [actual[key] for key in actual.files]
                 row |= judge(results, wanted, rounded, row["products"])
     return row
@@ -90,13 +91,18 @@ def made_inputs(model: FoundModel, proto: Any) -> dict[str, Array]:
 
 
 def run_onnx(proto: Any, arrays: Mapping[str, Array]) -> list[Array]:
-    """What ONNX Runtime computes, on the CPU."""
+    """What ONNX Runtime computes, on the CPU; FP16 arrays are given to it in the model's type."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors; of a model it warns of what its exporter left over
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    outputs: list[Array] = session.run(None, dict(arrays))
+    types = {each.name: each.type for each in session.get_inputs()}
+    given = {
+        name: array.astype(np.float32) if types[name] == "tensor(float)" else array
+        for name, array in arrays.items()
+    }
+    outputs: list[Array] = session.run(None, given)
     return outputs
 
 

@@ -1,16 +1,43 @@
-"""What FP16 does to a model at least: the same model with what its products read and write rounded.
+"""What a model computes in FP32, and what FP16 does to that at least.
 
-ONNX Runtime runs it, so that nothing of boltgen's is in this.
+Both are ONNX models for ONNX Runtime to run, so that nothing of boltgen's is in them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+
+
+def in_single_precision(model: Any) -> Any:
+    """A copy whose FP16 tensors are FP32, the weights' values being the same."""
+    single = onnx.ModelProto()
+    single.CopyFrom(model)
+    graph = single.graph
+    del graph.value_info[:]
+    for tensor in graph.initializer:
+        _widen(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen(attribute.t)
+            elif attribute.name in {"to", "dtype"} and attribute.i == TensorProto.FLOAT16:
+                attribute.i = TensorProto.FLOAT
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return single
+
+
+def _widen(tensor: Any) -> None:
+    if tensor.data_type == TensorProto.FLOAT16:
+        array = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
 def with_rounded_products(model: Any) -> Any:
