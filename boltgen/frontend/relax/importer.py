@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, first_line, require_main
-from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
+from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
 from boltgen.frontend.relax.translate import shape_of, tensor_type
 from boltgen.frontend.weights import check_weight
@@ -46,9 +47,10 @@ def import_model(
 
 
 def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
-    module = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
+    module, prepared = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
     inputs = [value.name for value in graph_inputs(model)]
-    return _describe(module, inputs, [value.name for value in model.graph.output])
+    imported = _describe(module, inputs, [value.name for value in model.graph.output])
+    return replace(imported, notes=prepared.notes)
 
 
 def _read_torch(path: Path) -> object:
