@@ -2,7 +2,7 @@
 
 from boltgen.frontend.onnx.importers import Importer, relax_importer, relay_importer
 from boltgen.frontend.onnx.prepare import Prepared, import_failure, prepare
-from boltgen.frontend.onnx.read import read_onnx
+from boltgen.frontend.onnx.read import naming, read_onnx
 from boltgen.frontend.onnx.shapes import Shapes, fix_shape, graph_inputs
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "fix_shape",
     "graph_inputs",
     "import_failure",
+    "naming",
     "prepare",
     "read_onnx",
     "relax_importer",

@@ -27,7 +27,9 @@ def function_nodes(node: Any, scope: Scope) -> tuple[list[Any], int] | None:
         return None
     function, opset = found
     given = dict.fromkeys(function.input, "") | dict(zip(function.input, node.input, strict=False))
-    attributes = {each.name: each for each in function.attribute_proto}
+    schema = scope.onnx.defs.get_schema(node.op_type, scope.opset, node.domain)
+    defaults = {name: each.default_value for name, each in schema.attributes.items()}
+    attributes = {name: each for name, each in defaults.items() if each.name}
     attributes |= {each.name: each for each in node.attribute}
     nodes = _renamed(
         function.node,

@@ -158,7 +158,8 @@ def import_failure(
     )
     invalid = _invalidity(onnx_package(), model)
     advice = f" (the ONNX checker says: {invalid})" if invalid else ""
-    remedy = f". Try --frontend {other}, or export the model without it" if other else ""
+    without = f", or export the model without {operator}" if operator else ""
+    remedy = f". Try --frontend {other}{without}" if other else ""
     return ModelImportError(f"TVM cannot import {where}: {_first_line(error)}{advice}{remedy}")
 
 
@@ -174,6 +175,6 @@ def _invalidity(onnx: Any, model: Any) -> str:
     try:
         if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
             onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:  # text that is no text, too
         return str(error).strip().splitlines()[0]
     return ""

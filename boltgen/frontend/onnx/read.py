@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,25 @@ def onnx_package() -> Any:
     """
     try:
         import onnx  # noqa: PLC0415
-        import onnx.numpy_helper  # noqa: PLC0415
+        import onnx.inliner  # noqa: PLC0415
         import onnx.shape_inference  # noqa: PLC0415
+        import onnx.version_converter  # noqa: PLC0415
     except ImportError as error:
         raise ModelImportError(
             "reading an ONNX model needs the onnx package: pip install 'boltgen[onnx]'"
         ) from error
     return onnx
+
+
+@contextlib.contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Puts the file's name before what is said of a model that came from one."""
+    try:
+        yield
+    except ModelImportError as error:
+        if path is None or str(error).startswith(str(path)):
+            raise
+        raise ModelImportError(f"{path}: {error}") from error
 
 
 def read_onnx(path: Path) -> Any:

@@ -16,7 +16,7 @@ AGAIN = "Export or download the model again"
 # Graphs in graphs: no exporter nests branches as deeply.
 MOST_NESTED = 16
 STANDARD = ("", "ai.onnx")
-# Fields of TensorProto that hold elements, and how many of theirs one complex number takes.
+# Fields of TensorProto that hold elements.
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
 
@@ -92,6 +92,11 @@ def check_tensor(tensor: Any) -> None:
             f"{name} has the unknown data type {tensor.data_type}. Export the model with numbers "
             "that this version of onnx knows, or update the package"
         )
+    if tensor.data_type in {proto.STRING, proto.COMPLEX64, proto.COMPLEX128}:
+        kind = proto.DataType.Name(tensor.data_type)
+        raise ModelImportError(
+            f"{name} is of type {kind}, which no device computes with. Export the model without it"
+        )
     if any(extent < 0 for extent in tensor.dims):
         raise ModelImportError(f"{name} has the negative shape {tuple(tensor.dims)}. {AGAIN}")
     if tensor.data_location == proto.EXTERNAL:
@@ -113,13 +118,12 @@ def _extents_and_data(onnx: Any, tensor: Any) -> tuple[int, int, str]:
     packed = {proto.INT4, proto.UINT4, getattr(proto, "FLOAT4E2M1", -1)}
     bits = 4 if tensor.data_type in packed else 0
     if tensor.HasField("raw_data"):
-        if not bits and tensor.data_type != proto.STRING:
+        if not bits:
             bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize * 8
         return -(-count * bits // 8), len(tensor.raw_data), "bytes"
     field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
     others = sum(len(getattr(tensor, each)) for each in _FIELDS if each != field)
-    per = 2 if tensor.data_type in {proto.COMPLEX64, proto.COMPLEX128} else 1
-    wanted = -(-count // 2) if bits else count * per
+    wanted = -(-count // 2) if bits else count
     return wanted, len(getattr(tensor, field)) or others, "elements"
 
 
@@ -154,6 +158,10 @@ def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:
 
 def _check_node(node: Any, known: set[str], outer: frozenset[str], depth: int) -> None:
     """Check what a node reads, and add what it makes to what is known."""
+    attributes = Counter(attribute.name for attribute in node.attribute)
+    if attributes.total() > len(attributes):
+        (double, _), *_ = attributes.most_common(1)
+        raise ModelImportError(f"{described(node)} has the attribute {double!r} twice. {AGAIN}")
     for name in filter(None, node.input):
         if name not in known and name not in outer:
             raise ModelImportError(

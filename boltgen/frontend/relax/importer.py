@@ -11,7 +11,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, first_line, require_main
-from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, read_onnx
+from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, naming, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
 from boltgen.frontend.relax.translate import shape_of, tensor_type
 from boltgen.frontend.weights import check_weight
@@ -31,15 +31,16 @@ def import_model(
             do.
     """
     shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    if isinstance(source, (str, Path)):
-        path = Path(source)
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is not None:
         source = _read_torch(path) if path.suffix == ".pt2" else read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relax(source, shapes)
     if type(source).__module__.startswith("torch.export"):
         return _import_torch(source, shapes, allow_nonfinite=allow_nonfinite)
     if type(source).__name__ == "ModelProto":
-        return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
+        with naming(path):
+            return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
     raise ModelImportError(
         f"a {type(source).__module__}.{type(source).__qualname__} is no model that boltgen knows; "
         "pass an ONNX file or ModelProto, a torch.export ExportedProgram, or a Relax IRModule"

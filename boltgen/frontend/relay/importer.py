@@ -19,6 +19,7 @@ from boltgen.frontend.onnx import (
     Shapes,
     graph_inputs,
     import_failure,
+    naming,
     prepare,
     read_onnx,
     relay_importer,
@@ -43,12 +44,14 @@ def import_model(
             do.
     """
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    if isinstance(source, (str, Path)):
-        source = read_onnx(Path(source))
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is not None:
+        source = read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relay(source, fixed, allow_nonfinite=allow_nonfinite)
     if type(source).__name__ == "ModelProto":
-        return _import_onnx(source, fixed, allow_nonfinite=allow_nonfinite)
+        with naming(path):
+            return _import_onnx(source, fixed, allow_nonfinite=allow_nonfinite)
     if type(source).__module__.startswith("torch."):
         return _import_torch(source, fixed, allow_nonfinite=allow_nonfinite)
     raise ModelImportError(
