@@ -45,6 +45,24 @@ def _is_zero(build: Builder, name: str) -> bool:
     return value is not None and bool((value == 0).all())
 
 
+@rewrites(
+    "Clip", why="TVM's converter takes one bound for the other where one is left out", only="relay"
+)
+def both_bounds(node: Any, build: Builder) -> bool:
+    """Give a bound that is left out the most extreme number of its type."""
+    dtype = build.scope.dtype(node.input[0])
+    bounds = [operand(node, 1), operand(node, 2)]
+    if all(bounds) or dtype is None or dtype.kind not in "fiu":
+        return False
+    range_ = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low, high = (
+        name or build.constant(extreme, dtype)
+        for name, extreme in zip(bounds, (range_.min, range_.max), strict=True)
+    )
+    build("Clip", [node.input[0], low, high], out=node.output[0])
+    return True
+
+
 @rewrites("Sum", "Mean", why="it is written as additions of two operands each")
 def sum_(node: Any, build: Builder) -> bool:
     """Write a sum of several tensors as additions, which become part of kernels."""

@@ -95,6 +95,17 @@ def transposed(node: Any, build: Builder) -> bool:
     return True
 
 
+@rewrites("GridSample", why="its modes have their old names", only="relay")
+def grid_sample(node: Any, build: Builder) -> bool:
+    """Name the modes as operator set 16 does."""
+    old = {"linear": "bilinear", "cubic": "bicubic"}
+    mode = attribute(node, "mode", "linear")
+    if mode not in old:
+        return False
+    _again(node, build, node.input, mode=old[mode])
+    return True
+
+
 def _kernel(node: Any, build: Builder) -> list[int] | None:
     kernel: list[int] | None = attribute(node, "kernel_shape")
     if kernel is None and operand(node, 1):
