@@ -196,6 +196,30 @@ def test_one_hot(axis: int) -> None:
     assert_same(made, after, {"x": np.array([[0, 4, -1], [-5, 5, 2]], np.float32)})
 
 
+@pytest.mark.parametrize(
+    ("equation", "shape"),
+    [
+        ("bhid,bhjd->bhij", (2, 3, 5, 4)),
+        ("bij,bjk->bik", (2, 4, 3)),
+        ("bij,jk->bki", (4, 3)),
+        ("bij,ikj->bk", (3, 6, 4)),
+        ("bhid,dc->bhic", (4, 7)),
+    ],
+)
+def test_contractions(equation: str, shape: tuple[int, ...]) -> None:
+    first = {"bhid": (2, 3, 6, 4), "bij": (2, 3, 4)}[equation.split(",", maxsplit=1)[0]]
+    single = node("Einsum", ["x", "w"], ["y"], equation=equation)
+    assert "MatMul" in check(model([single], {"x": first}, {"w": noise(*shape, seed=1)}), *first)
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "ij->ji", "ij,ij->i", "...ij,...jk->...ik"])
+def test_contractions_that_are_no_product_stay(equation: str) -> None:
+    names = ["x", "w"][: equation.count(",") + 1]
+    single = node("Einsum", names, ["y"], equation=equation)
+    made = model([single], {"x": (3, 3)}, {"w": noise(3, 3)})
+    assert "Einsum" in operators(prepared(made).model) or equation == "ij,ij->i"
+
+
 def test_quantised_products() -> None:
     quantised = [
         node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),

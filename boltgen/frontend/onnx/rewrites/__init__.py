@@ -2,6 +2,7 @@
 
 from boltgen.frontend.onnx.rewrites import (
     arithmetic,
+    contraction,
     legacy,
     normalisation,
     quantisation,
@@ -14,6 +15,7 @@ __all__ = [
     "RULES",
     "Rule",
     "arithmetic",
+    "contraction",
     "legacy",
     "normalisation",
     "quantisation",
