@@ -193,6 +193,12 @@ def _compile(
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
     imported = import_model(model, shapes, frontend, options)
+    inputs = tuple(
+        TensorInfo(name=t.name, shape=t.fixed_shape, dtype=t.dtype) for t in imported.inputs
+    )
+    outputs = tuple(
+        TensorInfo(name=t.name, shape=t.fixed_shape, dtype=t.dtype) for t in imported.outputs
+    )
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
         with (
@@ -213,12 +219,8 @@ def _compile(
         model=name,
         arch=arch.name,
         entry="main",
-        inputs=tuple(
-            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs
-        ),
-        outputs=tuple(
-            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs
-        ),
+        inputs=inputs,
+        outputs=outputs,
         regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, require_main
-from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
+from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, naming, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
 from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
@@ -30,15 +31,16 @@ def import_model(
             do.
     """
     shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    if isinstance(source, (str, Path)):
-        path = Path(source)
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is not None:
         source = read_program(path) if path.suffix == ".pt2" else read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relax(source, shapes)
     if type(source).__module__.startswith("torch.export"):
         return _import_torch(source, shapes, allow_nonfinite=allow_nonfinite)
     if type(source).__name__ == "ModelProto":
-        return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
+        with naming(path):
+            return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
     raise ModelImportError(
         f"a {type(source).__module__}.{type(source).__qualname__} is no model that boltgen knows; "
         "pass an ONNX file or ModelProto, a torch.export ExportedProgram, or a Relax IRModule"
@@ -46,9 +48,10 @@ def import_model(
 
 
 def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
-    module = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
+    module, prepared = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
     inputs = [value.name for value in graph_inputs(model)]
-    return _describe(module, inputs, [value.name for value in model.graph.output])
+    imported = _describe(module, inputs, [value.name for value in model.graph.output])
+    return replace(imported, notes=prepared.notes)
 
 
 def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
