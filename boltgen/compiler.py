@@ -193,12 +193,8 @@ def _compile(
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
     imported = import_model(model, shapes, frontend, options)
-    inputs = tuple(
-        TensorInfo(name=t.name, shape=t.fixed_shape, dtype=t.dtype) for t in imported.inputs
-    )
-    outputs = tuple(
-        TensorInfo(name=t.name, shape=t.fixed_shape, dtype=t.dtype) for t in imported.outputs
-    )
+    inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
+    outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
         with (
@@ -229,7 +225,7 @@ def _compile(
         library_sha256=file_digest(library),
         frontend=frontend,
         padding=partitioned.padding,
-        notes=partitioned.notes,
+        notes=imported.notes,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)

@@ -25,21 +25,6 @@ class TensorSpec:
     shape: tuple[int | str, ...] | None
     dtype: str
 
-    @property
-    def fixed_shape(self) -> tuple[int, ...]:
-        """The shape, all of whose extents are numbers.
-
-        Raises:
-            ModelImportError: one is not.
-        """
-        if self.shape is None or any(isinstance(extent, str) for extent in self.shape):
-            shown = "no known rank" if self.shape is None else f"shape {self.shape}"
-            raise ModelImportError(
-                f"{self.name!r} has {shown}; a compiled model has fixed shapes. Give its inputs' "
-                "dimensions, for instance with --shape"
-            )
-        return tuple(extent for extent in self.shape if isinstance(extent, int))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedModel:

@@ -131,21 +131,38 @@ def check_inputs(
         raise InputError(f"no input {', '.join(map(repr, missing))}; {takes}")
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {takes}")
+    known: dict[str, int] = {}
     for info in expected:
         array = inputs[info.name]
         if not isinstance(array, np.ndarray):
             raise InputError(
                 f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; {takes}"
             )
-        if tuple(array.shape) != info.shape:
+        if not _fits(array.shape, info.shape, known):
+            named = "".join(f", with {name} = {value}" for name, value in known.items())
             raise InputError(
-                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}; "
-                f"{takes}"
+                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}"
+                f"{named}; {takes}"
             )
         if array.dtype != np.dtype(info.dtype):
             raise InputError(
                 f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
             )
+
+
+def _fits(
+    shape: tuple[int, ...], expected: tuple[int | str, ...] | None, known: dict[str, int]
+) -> bool:
+    """Whether a shape is the one expected; a name stands for one extent wherever it is in `known`.
+
+    Names that are met for the first time are put there.
+    """
+    if expected is None:
+        return True
+    return len(shape) == len(expected) and all(
+        have == (known.setdefault(want, have) if isinstance(want, str) else want)
+        for have, want in zip(shape, expected, strict=True)
+    )
 
 
 def file_digest(path: Path) -> str:

@@ -20,14 +20,19 @@ FILE_NAME = "metadata.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
-    """An input or output."""
+    """An input or output.
+
+    An extent that is not known before the model runs is a name; the shape is None where not even
+    the rank is known.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...] | None
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        shown = "any shape" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{shown}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

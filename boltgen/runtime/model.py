@@ -42,6 +42,7 @@ class Model(ABC):
         imported = self.frontend.import_model(source, shapes=shapes)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
+        self._import_notes = imported.notes
         self._imported = imported.module
         self._partitioned: Partitioned | None = None
 
@@ -62,6 +63,11 @@ class Model(ABC):
         """The model as it was last annotated."""
         assert self._partitioned is not None, "annotate comes first"
         return self._partitioned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the import and of normalisation, in sentences."""
+        return (*self._import_notes, *self.partitioned.notes)
 
     @property
     def regions(self) -> tuple[AnyRegion, ...]:

@@ -50,6 +50,8 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
 def _coders(kind: Any) -> tuple[Encoder, Decoder]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
+        if set(arguments) == {int, str}:
+            return _EXTENT
         return _optional(arguments) if types.NoneType in arguments else _tagged(arguments)
     if origin is tuple:
         return _tuple(arguments)
@@ -104,6 +106,13 @@ def _decode_time(json: Json, field: str) -> datetime:
         raise _wrong(field, "a time of the years 1 to 9999", json) from None
 
 
+def _decode_extent(json: Json, field: str) -> int | str:
+    if type(json) is int or isinstance(json, str):
+        return json
+    raise _wrong(field, "an integer or a name", json)
+
+
+_EXTENT: tuple[Encoder, Decoder] = (lambda value: value), _decode_extent
 _SIMPLE: dict[type, tuple[Encoder, Decoder]] = {
     str: _exactly(str, "a text"),
     int: _exactly(int, "an integer"),

@@ -20,11 +20,11 @@ from boltgen.frontend.relax.translate import shape_of, tensor_type
 def import_model(
     source: object, *, shapes: Shapes | None = None, allow_nonfinite: bool = False
 ) -> ImportedModel:
-    """Import a model, with a fixed shape for every input.
+    """Import a model; a dimension that it leaves open and `shapes` do not give stays symbolic.
 
     `source` is the path of an ONNX file or of a saved `torch.export` program (`.pt2`), an ONNX
     ModelProto, an ExportedProgram, or a Relax module. `shapes` gives the inputs' shapes, where the
-    model leaves dimensions open. `allow_nonfinite` takes weights that are NaN or infinite in FP16.
+    model leaves dimensions open. `allow_nonfinite` takes weights that are NaN or infinite.
 
     Raises:
         ModelImportError: the model cannot be read or imported; the message says why, and what to
@@ -56,10 +56,8 @@ def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Import
 
 def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
     imported = import_program(program, allow_nonfinite=allow_nonfinite)
-    inputs = list(imported.inputs)
-    # Until symbolic dimensions pass through, those that `shapes` leaves open are refused.
-    module = _fix_shapes(with_shapes(imported, shapes), inputs, {})
-    return _describe(module, inputs, list(imported.outputs))
+    module = with_shapes(imported, shapes)
+    return _describe(module, list(imported.inputs), list(imported.outputs))
 
 
 def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
@@ -79,8 +77,10 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
     for name, param in zip(names, module["main"].params, strict=True):
         if not isinstance(param.ty, relax.TensorType):
             raise ModelImportError(f"input {name!r} is no tensor; only tensors are supported")
+        if name not in shapes:
+            continue
         shape = shape_of(param.ty)
-        fixed = fix_shape(name, None if shape is None else list(shape), shapes.get(name))
+        fixed = fix_shape(name, None if shape is None else list(shape), shapes[name])
         for extent, value in zip(shape or (), fixed, strict=False):
             if isinstance(extent, str) and values.setdefault(extent, value) != value:
                 raise ModelImportError(

@@ -21,7 +21,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
-from boltgen.frontend.onnx_file import Shapes, fix_shape
+from boltgen.frontend.onnx import Shapes, fix_shape
 from boltgen.frontend.relax.translate import shape_of
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import check_weight
