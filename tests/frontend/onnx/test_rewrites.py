@@ -227,7 +227,8 @@ def test_quantised_products() -> None:
         node("DequantizeLinear", ["p", "ys", "yz"], ["y"]),
     ]
     constants = {
-        "xs": np.float32(0.02), "xz": np.uint8(120), "w": np.arange(96, dtype=np.uint8).reshape(8, 12),
+        "xs": np.float32(0.02), "xz": np.uint8(120),
+        "w": np.arange(96, dtype=np.uint8).reshape(8, 12),
         "ws": np.float32(0.01), "wz": np.uint8(40), "ys": np.float32(0.05), "yz": np.uint8(100),
     }  # fmt: skip
     made = model(quantised, {"x": (3, 8)}, constants)
