@@ -48,10 +48,10 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
 
 def relay_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
     """The model's outputs, as TVM 0.17 computes them on the host."""
-    import tvm
-    from tvm import relay
-
     import boltgen.relay  # noqa: F401  loads what TVM's library needs
+
+    import tvm  # isort: skip
+    from tvm import relay  # isort: skip
 
     if BARE:
         import onnx

@@ -35,6 +35,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._module = module
+        self._known: dict[tuple[str, str, str], tirx.PrimFunc] = {}
         self.written = 0
 
     def visit_call_(self, call: ir.Call) -> ir.Expr:
@@ -42,12 +43,15 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         if call.op != ir.Op.get("relax.call_tir") or len(call.args) != 2:
             return call
         callee, arguments = call.args
-        found = _PLAIN.get(str(callee.name_hint).rstrip("0123456789_"))
-        if found is None or len(arguments.fields) != 2:
+        name = str(callee.name_hint).rstrip("0123456789_")
+        if name not in _PLAIN or len(arguments.fields) != 2:
             return call
-        loops, operator = found
+        loops, operator = _PLAIN[name]
         left, right = arguments.fields
-        if not tvm_ffi.structural_equal(self._module[callee], _loops(loops, left, right)):
+        key = (name, str(left.ty), str(right.ty))
+        if key not in self._known:
+            self._known[key] = _loops(loops, left, right)
+        if not tvm_ffi.structural_equal(self._module[callee], self._known[key]):
             return call
         self.written += 1
         return operator(left, self._bound(right))

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax import import_model
 from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
@@ -227,7 +228,8 @@ def test_quantised_products() -> None:
         node("DequantizeLinear", ["p", "ys", "yz"], ["y"]),
     ]
     constants = {
-        "xs": np.float32(0.02), "xz": np.uint8(120), "w": np.arange(96, dtype=np.uint8).reshape(8, 12),
+        "xs": np.float32(0.02), "xz": np.uint8(120),
+        "w": np.arange(96, dtype=np.uint8).reshape(8, 12),
         "ws": np.float32(0.01), "wz": np.uint8(40), "ys": np.float32(0.05), "yz": np.uint8(100),
     }  # fmt: skip
     made = model(quantised, {"x": (3, 8)}, constants)
@@ -261,3 +263,21 @@ def test_every_rewriting_has_a_reason() -> None:
         for rule in rules:
             assert rule.why
             assert rule.apply.__doc__
+
+
+def test_a_refusal_names_the_frontend_that_takes_the_operator() -> None:
+    made = model(
+        [node("ReverseSequence", ["x", "lens"], ["y"], name="turn")],
+        {"x": (4, 2)},
+        {"lens": np.array([4, 2])},
+    )
+    with pytest.raises(ModelImportError, match=r"ReverseSequence \(node 'turn'\).*frontend relay"):
+        import_model(made)
+
+
+def test_operators_of_other_domains_are_not_taken_for_standard_ones() -> None:
+    made = model([node("Relu", ["x"], ["y"], domain="com.acme", name="own")], {"x": (4, 2)})
+    with pytest.raises(ModelImportError, match=r"Relu \(node 'own', domain 'com.acme'\)"):
+        import_model(made)
+    gelu = model([node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (4, 2)})
+    assert import_model(gelu).outputs[0].shape == (4, 2)
