@@ -61,6 +61,8 @@ def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
         reason = str(expr.attrs.get(REASON, reason))
     elif expr.op in _OTHER_PRODUCTS:
         reason = _OTHER_PRODUCTS[expr.op]
+    elif expr.op == "image_mean":
+        name = "mean"
     elif expr.op == OPAQUE:
         name, reason = str(expr.attrs["callee"]), _NO_GRAPH
     return Placement(

@@ -240,9 +240,8 @@ def test_torch_dynamic_dimensions() -> None:
     program = torch.export.export(
         Dense().eval(), (torch.zeros(4, 8),), dynamic_shapes={"image": {0: batch}}
     )
-    message = _message(program)
-    assert "input 'image' has the dynamic dimension" in message
-    assert "shapes={'image': (1, 8)}" in message
+    (image,) = import_model(program).inputs
+    assert image.shape is not None and image.shape[1] == 8 and isinstance(image.shape[0], str)
     assert import_model(program, shapes={"image": (5, 8)}).outputs[0].shape == (5, 16)
 
 
@@ -274,7 +273,7 @@ def test_a_relax_module() -> None:
 def test_a_relax_module_with_symbols() -> None:
     extent = tvm.tirx.Var("n", "int64")
     module = build({"x": ((extent, 8), "float32")}, relax.op.nn.relu)  # type: ignore[dict-item]
-    assert "input 'x' has the dynamic dimension 'n' (axis 0 of (n, 8))" in _message(module)
+    assert import_model(module).inputs[0].shape == ("n", 8)
     assert import_model(module, shapes={"x": (3, 8)}).outputs[0].shape == (3, 8)
 
 
