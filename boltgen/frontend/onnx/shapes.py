@@ -59,7 +59,7 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
     names = _Names()
     found: dict[str, tuple[Extent, ...]] = {}
     for name, extents in declared.items():
-        known = extents and [bound.get(each, (each,))[0] for each in map(_key, extents)]
+        known = None if extents is None else [_bound(each, bound) for each in extents]
         still_open = known is None or any(isinstance(each, str) for each in known)
         if name in shapes or known is None or (still_open and not symbolic):
             found[name] = fix_shape(name, extents, shapes.get(name))
@@ -71,8 +71,8 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
     return found
 
 
-def _key(extent: Extent) -> Any:
-    return extent
+def _bound(extent: Extent, bound: Mapping[str, tuple[int, str]]) -> Extent:
+    return bound[extent][0] if isinstance(extent, str) and extent in bound else extent
 
 
 def _declared(value: Any) -> list[Extent] | None:
