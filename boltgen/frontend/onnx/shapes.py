@@ -94,12 +94,13 @@ class _Names:
     """Gives each open dimension a name that is an identifier in TVM."""
 
     def __init__(self) -> None:
-        self._given: dict[str, str] = {}
+        self._given: dict[str | tuple[str, int], str] = {}
 
     def of(self, value: str, axis: int, extent: str) -> str:
-        key = f"{value}_{axis}" if extent == "?" else extent
+        key = (value, axis) if extent == "?" else extent
         if key not in self._given:
-            name = re.sub(r"\W", "_", key, flags=re.ASCII)[:64]
+            text = f"{value}_{axis}" if extent == "?" else extent
+            name = re.sub(r"\W", "_", text, flags=re.ASCII)[:64]
             name = name if name[:1].isalpha() else f"dim_{name}"
             while name in self._given.values():
                 name += "_"
