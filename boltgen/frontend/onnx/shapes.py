@@ -59,7 +59,7 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
     names = _Names()
     found: dict[str, tuple[Extent, ...]] = {}
     for name, extents in declared.items():
-        known = extents and [bound.get(each, (each,))[0] for each in map(_key, extents)]
+        known = None if extents is None else [_bound(each, bound) for each in extents]
         still_open = known is None or any(isinstance(each, str) for each in known)
         if name in shapes or known is None or (still_open and not symbolic):
             found[name] = fix_shape(name, extents, shapes.get(name))
@@ -71,8 +71,8 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
     return found
 
 
-def _key(extent: Extent) -> Any:
-    return extent
+def _bound(extent: Extent, bound: Mapping[str, tuple[int, str]]) -> Extent:
+    return bound[extent][0] if isinstance(extent, str) and extent in bound else extent
 
 
 def _declared(value: Any) -> list[Extent] | None:
@@ -94,12 +94,13 @@ class _Names:
     """Gives each open dimension a name that is an identifier in TVM."""
 
     def __init__(self) -> None:
-        self._given: dict[str, str] = {}
+        self._given: dict[str | tuple[str, int], str] = {}
 
     def of(self, value: str, axis: int, extent: str) -> str:
-        key = f"{value}_{axis}" if extent == "?" else extent
+        key = (value, axis) if extent == "?" else extent
         if key not in self._given:
-            name = re.sub(r"\W", "_", key, flags=re.ASCII)[:64]
+            text = f"{value}_{axis}" if extent == "?" else extent
+            name = re.sub(r"\W", "_", text, flags=re.ASCII)[:64]
             name = name if name[:1].isalpha() else f"dim_{name}"
             while name in self._given.values():
                 name += "_"
