@@ -18,8 +18,6 @@ PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" 
 
 # Why a program fails, until boltgen's frontend can do what it asks for.
 UNTIL_THEN = {
-    "relax/compiled_mode.py": "machine code looks a packed function up in imported modules, where "
-    "kernels that are linked into the library itself are not",
     "relay/second_partition.py": "the regions of the first partition are lowered again, from what "
     "the first one made of them",
     "relay/called_function.py": "the graph executor, TVM's own too, finds no function that main "
