@@ -11,7 +11,7 @@ from tvm import relay
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import require_main
-from boltgen.frontend.relay.translate import dtype_of, shape_of
+from boltgen.frontend.relay.operators import dtype_of, shape_of
 from boltgen.frontend.weights import check_weight
 
 # By name: TVM's arrays or numpy's.

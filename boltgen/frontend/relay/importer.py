@@ -24,7 +24,7 @@ from boltgen.frontend.onnx_file import (
     read_onnx,
 )
 from boltgen.frontend.relay.bind import bind
-from boltgen.frontend.relay.translate import tensor_type
+from boltgen.frontend.relay.operators import tensor_type
 
 
 def import_model(
