@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import autotvm, relay
+from tvm.runtime import module as module_of_tvm
 from tvm.target import Target
 
 from boltgen.arch import Arch, arch_named
@@ -88,5 +90,28 @@ def export_library(built: Any, output: str | Path, tools: Toolchain | None = Non
         link_shared([Path(each) for each in objects], Path(name), chosen)
 
     exportable = built if hasattr(built, "export_library") else built.mod
-    exportable.export_library(str(path), fcompile=link)
+    with _headers_optional():
+        exportable.export_library(str(path), fcompile=link)
     return path
+
+
+@contextmanager
+def _headers_optional() -> Iterator[None]:
+    """Let TVM export C source where it is installed without its headers.
+
+    Where every operator is offloaded, TVM's virtual machine has an empty module in the place of its
+    own code, as C source; TVM's exporter then looks for headers that an empty file does not need.
+    """
+    find = module_of_tvm.find_include_path
+
+    def found() -> list[str]:
+        try:
+            return list(find())
+        except (AssertionError, RuntimeError):
+            return []
+
+    module_of_tvm.find_include_path = found
+    try:
+        yield
+    finally:
+        module_of_tvm.find_include_path = find

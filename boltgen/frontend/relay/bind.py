@@ -87,6 +87,8 @@ def _typed(module: tvm.IRModule) -> tvm.IRModule:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ModelImportError(
             "TVM cannot infer the module's types; give every parameter a shape and a dtype, and "
-            f"check that operators' shapes fit together: {lines[-1] if lines else error}"
+            "every function that another one calls a result type (relay.Function(params, body, "
+            "ret_type)), and check that operators' shapes fit together: "
+            f"{lines[-1] if lines else error}"
         ) from error
     return typed

@@ -216,13 +216,12 @@ _NAMES = {
 }
 
 
-def neutral(call: relay.Call) -> tuple[str, Attributes]:
-    """The neutral name and attributes of a call of an operator.
+def neutral(name: str, call: relay.Call) -> tuple[str, Attributes]:
+    """The neutral name and attributes of a call of the operator that Relay calls `name`.
 
     Raises:
         UnknownFormError: there is no such name.
     """
-    name = str(call.op.name)
     attrs = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
     if name == "nn.bias_add" and attrs["axis"] in {-1, len(extents(call)) - 1}:
         return "add", {}

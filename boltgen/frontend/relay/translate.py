@@ -7,7 +7,7 @@ expression. Shared values are visited once, and nothing here recurs on a value's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from tvm import ir, relay
@@ -52,9 +52,10 @@ def _operands(expr: relay.Expr) -> list[relay.Expr]:
         case relay.Constant():
             return []
         case relay.Call():
-            is_whole = is_called_whole(expr.op)
-            read = free_variables(expr.op) if isinstance(expr.op, relay.Function) else []
-            return [*read, *([] if is_whole else [expr.op]), *expr.args]
+            op = expr.op
+            if isinstance(op, relay.Function):
+                return [*free_variables(op), *expr.args]
+            return [*expr.args] if is_called_whole(op) else [op, *expr.args]
         case relay.Tuple():
             return list(expr.fields)
         case relay.TupleGetItem():
@@ -81,66 +82,71 @@ def free_variables(expr: relay.Expr) -> list[relay.Var]:
 
 
 class _Translation:
-    """One function under translation; `_items` has what became of each Relay expression."""
+    """One function under translation; `_items` has what became of each Relay expression.
+
+    Both dictionaries go by addresses: that an expression is hashed by TVM takes longer.
+    """
 
     def __init__(self, function: relay.Function) -> None:
         self._function = function
         self._builder = GraphBuilder()
-        self._items: dict[relay.Expr, Structure] = {}
+        self._items: dict[int, Structure] = {}
         # Bindings are names of values, unless they say in which order references are used.
         self._has_names = not _has_references(function)
-        self._bound: dict[relay.Var, relay.Expr] = {}
+        self._bound: dict[int, relay.Expr] = {}
 
     def run(self) -> Graph:
         function = self._function
         for param in function.params:
             shape, dtype = tensor_type(param.checked_type)
             index = self._builder.add(Expr(op=INPUT, shape=shape, dtype=dtype, origin=param))
-            self._items[param] = self._parts(index, param.checked_type)
+            self._items[_address(param)] = self._parts(index, param.checked_type)
         self._visit(function.body)
-        return self._builder.graph(self._items[function.body])
+        return self._builder.graph(self._item(function.body))
 
     def _visit(self, root: relay.Expr) -> None:
         """Translate `root` and all that it is computed of, each after what it reads."""
-        stack = [(root, False)]
+        stack: list[tuple[relay.Expr, list[relay.Expr] | None]] = [(root, None)]
         while stack:
-            expr, is_ready = stack.pop()
-            if expr in self._items:
+            expr, operands = stack.pop()
+            address = _address(expr)
+            if address in self._items:
                 continue
-            if is_ready:
-                self._items[expr] = self._translated(expr)
+            if operands is not None:
+                self._items[address] = self._translated(expr, operands)
             else:
-                stack.append((expr, True))
-                stack += [(each, False) for each in reversed(self._before(expr))]
+                operands = self._before(expr)
+                stack.append((expr, operands))
+                stack += [(each, None) for each in reversed(operands)]
+
+    def _before(self, expr: relay.Expr) -> list[relay.Expr]:
+        if self._is_name(expr):
+            self._bound[_address(expr.var)] = expr.value
+            return [expr.body]
+        return [self._bound[_address(expr)]] if isinstance(expr, relay.Var) else _operands(expr)
 
     def _is_name(self, expr: relay.Expr) -> bool:
         """Whether an expression only names a value; a function may name itself."""
         is_let = isinstance(expr, relay.Let) and not isinstance(expr.value, relay.Function)
         return is_let and self._has_names
 
-    def _before(self, expr: relay.Expr) -> list[relay.Expr]:
-        if self._is_name(expr):
-            self._bound[expr.var] = expr.value
-            return [expr.body]
-        return [self._bound[expr]] if isinstance(expr, relay.Var) else _operands(expr)
-
-    def _translated(self, expr: relay.Expr) -> Structure:
-        if self._is_name(expr):
-            return self._items[expr.body]
+    def _translated(self, expr: relay.Expr, operands: list[relay.Expr]) -> Structure:
+        if isinstance(expr, relay.Var) or self._is_name(expr):
+            return self._item(operands[0])
         match expr:
             case relay.Constant():
                 return self._constant(expr)
-            case relay.Var():
-                return self._items[self._bound[expr]]
             case relay.Tuple():
-                return tuple(self._items[part] for part in expr.fields)
+                return tuple(map(self._item, operands))
             case relay.TupleGetItem():
-                whole = self._items[expr.tuple_value]
+                whole = self._item(operands[0])
                 assert isinstance(whole, tuple)
                 return whole[int(expr.index)]
-            case relay.Call():
-                return self._call(expr)
-        return self._opaque(expr, type(expr).__name__.lower())
+        args = tuple(leaf for operand in operands for leaf in leaves(self._item(operand)))
+        return self._call(expr, args) if isinstance(expr, relay.Call) else self._opaque(expr, args)
+
+    def _item(self, expr: relay.Expr) -> Structure:
+        return self._items[_address(expr)]
 
     def _constant(self, constant: relay.Constant) -> int:
         array: Array = constant.data.numpy()
@@ -149,28 +155,29 @@ class _Translation:
         shape, dtype = tensor_type(constant.checked_type)
         return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=constant))
 
-    def _call(self, call: relay.Call) -> Structure:
-        if not isinstance(call.op, ir.Op):
-            return self._opaque(call, _callee(call))
-        args = tuple(self._leaves(call.args))
+    def _call(self, call: relay.Call, args: tuple[int, ...]) -> Structure:
+        op = call.op
+        if not isinstance(op, ir.Op):
+            return self._opaque(call, args)
+        written = str(op.name)
         try:
-            name, attrs = neutral(call)
+            name, attrs = neutral(written, call)
         except UnknownFormError:
-            return self._kept(call, f"relay.{call.op.name}", args)
+            return self._kept(call, f"relay.{written}", args)
         if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
             return (args[0], args[0])
         if name == "nn.batch_norm":
             shape, dtype = tensor_type(call.checked_type.fields[0])
             made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call)
             return (self._builder.add(made), args[3], args[4])
-        if call.op.name in _PRODUCTS:
+        if written in _PRODUCTS:
             return self._written(call, "matmul", self._straightened(call, args), {})
         if name == "nn.conv2d" and _has_other_weight(attrs) and self._builder[args[1]].is_static:
             weight = self._permuted(args[1], _KERNEL_ORDERS[str(attrs["kernel_layout"])])
             return self._written(call, name, (args[0], weight), {**attrs, "kernel_layout": "OHWI"})
         if name in _UNARY:
             return self._written(call, name, args[:1], attrs)
-        if (call.op.name, name) == ("nn.bias_add", "add"):
+        if (written, name) == ("nn.bias_add", "add"):
             return self._written(call, name, args, attrs)
         return self._kept(call, name, args, attrs)
 
@@ -189,9 +196,10 @@ class _Translation:
         attrs: Mapping[str, object] | None = None,
     ) -> Structure:
         """An operator that is written again by its author's expression."""
-        shape, dtype = tensor_type(origin.checked_type)
+        type_ = origin.checked_type
+        shape, dtype = tensor_type(type_)
         made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs or {}, origin=origin)
-        return self._parts(self._builder.add(made), origin.checked_type)
+        return self._parts(self._builder.add(made), type_)
 
     def _straightened(self, call: relay.Call, args: tuple[int, ...]) -> tuple[int, ...]:
         """A matrix product's operands as (M, K) and (K, N), whichever way it reads them."""
@@ -213,14 +221,11 @@ class _Translation:
             return self._builder.permute_dims(index, axes)
         return self._builder.constant(np.ascontiguousarray(array.transpose(axes)))
 
-    def _opaque(self, expr: relay.Expr, callee: str) -> Structure:
-        """An expression that passes through, on the variables that are free in it."""
-        return self._kept(expr, OPAQUE, tuple(self._leaves(_operands(expr))), {"callee": callee})
-
-    def _leaves(self, exprs: Iterable[relay.Expr]) -> Iterator[int]:
-        """The values of expressions, tuples taken apart."""
-        for expr in exprs:
-            yield from leaves(self._items[expr])
+    def _opaque(self, expr: relay.Expr, args: tuple[int, ...]) -> Structure:
+        """An expression that passes through."""
+        called = expr.op if isinstance(expr, relay.Call) else expr
+        callee = str(getattr(called, "name_hint", type(called).__name__.lower()))
+        return self._kept(expr, OPAQUE, args, {"callee": callee})
 
     def _parts(self, index: int, type_: object) -> Structure:
         """A value, or a tuple of the parts that it holds."""
@@ -248,6 +253,6 @@ def _has_references(function: relay.Function) -> bool:
     return any(found)
 
 
-def _callee(call: relay.Call) -> str:
-    """The name of the function that a call calls."""
-    return str(getattr(call.op, "name_hint", type(call.op).__name__.lower()))
+def _address(expr: relay.Expr) -> int:
+    """Where the function, which lives as long as its translation, has an expression."""
+    return int(expr.handle.value)
