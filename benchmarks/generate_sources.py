@@ -34,7 +34,7 @@ stages["import boltgen and TVM"] = time.perf_counter() - started
 model = stage("import the model", lambda: relax.import_model(sys.argv[1]))
 cut = stage("find the compilers", lambda: cutter("sm_80", PipelineOptions()))
 annotated = stage("normalise and partition", lambda: relax.annotate(model.module, cut=cut))
-plan = stage("choose and render", lambda: plan_regions(relax.regions(annotated), "sm_80"))
+plan = stage("choose and render", lambda: plan_regions(annotated.regions, "sm_80"))
 print(json.dumps({
     "stages": stages, "regions": len(plan.launches), "kernels": len(plan.kernels)}))
 """

@@ -37,12 +37,12 @@ has_padding = hasattr(pipeline, "padding_costs")
 more = {"padding": pipeline.padding_costs("sm_80", options)} if has_padding else {}
 module = frontend.import_model(models.build(sys.argv[1], batch=32)).module
 annotated = annotate(module, cut=cut, **more)
-plan = pipeline.plan_regions(frontend.regions(annotated), "sm_80")
+plan = pipeline.plan_regions(annotated.regions, "sm_80")
 calls = {launch.region.symbol: launch.memory for launch in plan.launches} if more else {}
 passes = tvm.transform.Sequential([relax.transform.LegalizeOps(),
     relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(), relax.transform.FuseTIR()])
 with tvm.target.Target({"kind": "cuda", "arch": "sm_80"}):
-    fused = passes(annotated)
+    fused = passes(annotated.module())
 
 def size(type_):
     if not isinstance(type_, relax.TensorType):
@@ -57,9 +57,11 @@ for block in fused["main"].body.blocks:
         value = binding.value
         if not isinstance(value, ir.Call):
             continue
-        name = value.op.name_hint if isinstance(value.op, ir.GlobalVar) else ""
+        name = ""
+        if isinstance(value.op, ir.Op) and value.op.name == "relax.call_dps_packed":
+            name = str(value.args[0].global_symbol)
         if name.startswith("boltgen_"):
-            kind, args = "boltgen", value.args
+            kind, args = "boltgen", value.args[1].fields
         elif isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir":
             kind, args = "TVM", value.args[1].fields
             if "reshape" in value.args[0].name_hint:

@@ -38,7 +38,7 @@ def tvm_compile_alone(path: Path) -> float:
 
     settings = settings_from()
     annotated = relax.annotate(relax.import_model(path).module)
-    built = build_regions(relax.regions(annotated), "sm_80", PipelineOptions(settings=settings))
+    built = build_regions(annotated.regions, "sm_80", PipelineOptions(settings=settings))
     module = relax.attach(annotated, built.objects, built.symbols, built.plan.workspaces)
     with tempfile.TemporaryDirectory() as name:
         empty = Cache(Path(name) / "cache")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from boltgen.arch import arch_named
 from boltgen.ir.region import Region
 from boltgen.partitioned import frontend_named, import_model, partition
 from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.coverage import Coverage, coverage
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tune.advice import Advice, Layer, advise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAdvice:
+    """What of a model boltgen computes and why not the rest, and changes that cost little."""
+
+    coverage: Coverage
+    changes: tuple[Advice, ...]
 
 
 def advise_model(
@@ -18,11 +28,11 @@ def advise_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     frontend: str | None = None,
-) -> tuple[Advice, ...]:
-    """Changes of `model`'s layers that cost little on `arch`.
+) -> ModelAdvice:
+    """What keeps `model`'s products from kernels, and changes of layers that cost little on `arch`.
 
-    By what was measured where there are times before and after a change, else by the analytical
-    model.
+    Costs are measured ones where there are times before and after a change, else the analytical
+    model's.
 
     Layers that are the same problem are told of once, under the name of the first.
 
@@ -46,4 +56,5 @@ def advise_model(
         layers.setdefault((region.problem, region.epilogue), layer)
     tools = own_compilers(options.settings)
     with stored_measurements(row, tools, options.settings) as measurements:
-        return advise(tuple(layers.values()), row, measurements)
+        changes = advise(tuple(layers.values()), row, measurements)
+    return ModelAdvice(coverage=coverage(partitioned.partitioned.placements), changes=changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,17 +25,21 @@ from boltgen.cli_console import (
     Jobs,
     Pad,
     Shape,
+    WarningsHandler,
     err,
     errors_for_people,
     out,
     parse_shape,
+    say_ending,
 )
 from boltgen.cli_db import db_app
 from boltgen.cli_library import library_app
 from boltgen.cli_tune import KEPT, tune_command
 from boltgen.cli_vgpu import vgpu_app
+from boltgen.ending import REFUSED, flush_streams
 from boltgen.runtime.arrays import read_arrays, write_arrays
-from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.artifact import Artifact, replaceable
+from boltgen.runtime.coverage import coverage
 from boltgen.runtime.doctor import Verdict, examine
 from boltgen.settings import settings_from
 from boltgen.tune.progress_bar import observer_for
@@ -86,6 +91,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         boltgen compile resnet50.onnx -o resnet50 --tune 120s --device cuda
     """
     with errors_for_people(debug, interrupted=KEPT if tune else "nothing half-written was kept"):
+        replaceable(output)
         artifact = boltgen.compile(
             model,
             arch=arch,
@@ -205,15 +211,27 @@ def _print_summary(artifact: Artifact) -> None:
         ),
         soft_wrap=True,
     )
+    for note in metadata.notes:
+        out.print(Text(note), soft_wrap=True)
     out.print("worth opening:", style="bold")
     for path in artifact.worth_opening():
         out.print(Text(f"  {path}"), soft_wrap=True)
+    out.print(Text(coverage(metadata.placements).verdict()), soft_wrap=True)
 
 
-def main() -> None:
-    """The program `boltgen`."""
-    app()
+def main() -> int:
+    """The program `boltgen`: obey the command line; the status to end with."""
+    logging.getLogger("boltgen").addHandler(WarningsHandler(logging.WARNING))
+    try:
+        app(prog_name="boltgen")
+        status: object = 0
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException as error:  # what a command raises while it prints
+        status = say_ending(error, "nothing half-written was kept")
+    code = status if isinstance(status, int) else REFUSED if status else 0
+    return code if flush_streams() else code or REFUSED
 
 
 if __name__ == "__main__":
-    sys.exit(app())
+    sys.exit(main())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from boltgen import report
 from boltgen.advisor import advise_model
@@ -19,11 +20,12 @@ def advise_command(
     frontend: Frontend = None,
     debug: Debug = False,
 ) -> None:
-    """Name the layers where a change of the model would come nearly free.
+    """Name what keeps products from kernels, and changes of layers that come nearly free.
 
-    Channels of a multiple of eight, another activation, a 1x1 convolution in the same kernel: with
-    each layer's time before and after. Times are measured ones where a device has timed both, else
-    predicted by the analytical model. Nothing is compiled.
+    What stays with TVM is named with the reason and the remedy, the largest first. Of the layers
+    that have kernels: channels of a multiple of eight, another activation, a 1x1 convolution in the
+    same kernel, with each layer's time before and after. Times are measured ones where a device has
+    timed both, else predicted by the analytical model. Nothing is compiled.
 
     Example:
 
@@ -32,4 +34,7 @@ def advise_command(
     with errors_for_people(debug, interrupted="nothing was written"):
         shapes = dict(parse_shape(text) for text in shape or [])
         given = advise_model(model, arch, shapes, frontend=frontend)
-    out.print(report.advice(given))
+    if given.coverage.rest:
+        out.print(report.rest(given.coverage))
+    out.print(report.advice(given.changes))
+    out.print(Text(given.coverage.verdict()), soft_wrap=True)

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from boltgen import report
 from boltgen.cli_console import Debug, errors_for_people, out
+from boltgen.intake.numerals import MOST_ROWS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import read_records, write_records
 from boltgen.tune.outcome import DeviceKind
 from boltgen.tune.query import Query
+from boltgen.tune.records import checked
 
 db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
 
@@ -90,7 +92,7 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
     before: Before = None,
     failures: Failures = None,
     best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Show at most so many.")] = 50,
     database: Where = None,
     debug: Debug = False,
 ) -> None:
@@ -169,7 +171,7 @@ def merge(
     with errors_for_people(debug), _open(database) as opened:
         for path in others:
             with Database(path, read_only=True) as other:
-                count = opened.add(other.records())
+                count = opened.add(map(checked, other.records()))
             out.print(Text(f"{count} new records from {path}"), soft_wrap=True)
 
 

@@ -9,6 +9,7 @@ import typer
 from boltgen.build.progress import reporter_for
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.cli_console import err, errors_for_people
+from boltgen.intake.numerals import MOST_JOBS
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
@@ -33,7 +34,9 @@ def run_command(
     check: Annotated[
         list[str] | None, typer.Option(help="A check to switch on; may be given several times.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Host threads; default: all.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_JOBS, help="Host threads; default: all.")
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("-o", "--option", help="name=value of vgpu/README.md.")
     ] = None,

@@ -16,8 +16,9 @@ from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
-from boltgen.errors import CacheError
+from boltgen.errors import CacheError, ModelImportError
 from boltgen.frontend.relay.versions import installed_tvm
+from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.chain import describe_chain
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
@@ -30,7 +31,9 @@ from boltgen.partitioned import (
 )
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
+    FILE_NAME,
     KernelInfo,
     Metadata,
     PhaseInfo,
@@ -59,9 +62,12 @@ _MOST_CACHED_BYTES = 2 << 30
 
 def compile(
     model: object,
+    example_inputs: object = None,
     arch: str = "sm_80",
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
+    example_kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     jobs: int | None = None,
     reporter: Reporter | None = None,
     reuse: bool = True,
@@ -75,8 +81,11 @@ def compile(
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
-    `model` is the path of an ONNX file, a `torch.export` program, or a Relax module; `shapes` gives
-    the inputs' shapes where the model leaves dimensions open. `jobs` compilers run at once.
+    `model` is the path of an ONNX file, a `torch.export` program, a `torch.nn.Module`, or a Relax
+    module; `shapes` gives the inputs' shapes where the model leaves dimensions open. A
+    `torch.nn.Module` is exported in eval mode, for inputs like the example inputs (one tensor, a
+    sequence of positional arguments, or a mapping of keyword arguments) and keyword arguments;
+    `dynamic_shapes` is torch.export's. `jobs` compilers run at once.
     `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
     on consumer GPUs and rounds at every step. With `fuse`, products in sequence become one
     back-to-back kernel where that is faster; with `pad`, tensors have more channels than the model
@@ -87,7 +96,8 @@ def compile(
     analytical model where nothing was; with a budget for `tune` ("120s", "500trials") they are
     measured first, on `device`, as `boltgen.tune` does.
 
-    Example: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`.
+    Examples: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`;
+    `boltgen.compile(module, (torch.zeros(1, 3, 224, 224),), arch="sm_80")`.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -104,8 +114,10 @@ def compile(
     """
     settings = settings_from()
     row = arch_named(arch)
+    name = _model_name(model)
     summed_in = accumulator_named(accumulate)
     which = frontend_named(frontend)
+    source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, which)
     tuning = (
         None if tune is None else Tuning(budget=budget_of(tune), device=device, observer=observer)
     )
@@ -128,7 +140,7 @@ def compile(
         if is_cached:
             with stored_costs(row, tools, settings) as costs:
                 key = model_key(
-                    model,
+                    source,
                     row,
                     fixed,
                     tools,
@@ -138,24 +150,39 @@ def compile(
                     measurements=costs.stamp,
                     frontend=which,
                 )
-        found = cache.find(_KIND, key) if key else None
+        found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
-        return Artifact(found, metadata)
+        return _warned(Artifact(found, metadata))
     artifact = _compile(
-        model=model, arch=row, shapes=fixed, options=options, frontend=which, tuning=tuning
+        model=source,
+        name=name,
+        arch=row,
+        shapes=fixed,
+        options=options,
+        frontend=which,
+        tuning=tuning,
     )
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
         except CacheError as error:
             _log.warning("the compiled model is not kept in the cache: %s", error)
+    return _warned(artifact)
+
+
+def _warned(artifact: Artifact) -> Artifact:
+    """`artifact`, after a warning where little of it runs in boltgen's kernels."""
+    found = coverage(artifact.metadata.placements)
+    if found.is_low:
+        _log.warning("most of the model is not in boltgen's kernels: %s", found.verdict())
     return artifact
 
 
 def _compile(
     *,
     model: object,
+    name: str,
     arch: Arch,
     shapes: dict[str, tuple[int, ...]],
     options: PipelineOptions,
@@ -166,6 +193,8 @@ def _compile(
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
     imported = import_model(model, shapes, frontend, options)
+    inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
+    outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
         with (
@@ -183,15 +212,11 @@ def _compile(
         library = imported.export(folder.path / LIBRARY, tools)
     kernels = _write_sources(folder.path / SOURCES, built, device_sources)
     metadata = Metadata(
-        model=_model_name(model),
+        model=name,
         arch=arch.name,
         entry="main",
-        inputs=tuple(
-            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs
-        ),
-        outputs=tuple(
-            TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs
-        ),
+        inputs=inputs,
+        outputs=outputs,
         regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),
@@ -200,9 +225,39 @@ def _compile(
         library_sha256=file_digest(library),
         frontend=frontend,
         padding=partitioned.padding,
+        notes=imported.notes,
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)
+
+
+def _exported(
+    model: object,
+    example_inputs: object,
+    example_kwargs: Mapping[str, object] | None,
+    dynamic_shapes: object,
+    frontend: str,
+) -> object:
+    """The program of a PyTorch module; any other model as it is."""
+    has_examples = not (example_inputs is example_kwargs is dynamic_shapes is None)
+    if isinstance(example_inputs, str):
+        raise ModelImportError(
+            f"{example_inputs!r} is given for example inputs, the second argument: name the "
+            f"architecture, arch={example_inputs!r}"
+        )
+    if is_module(model):
+        if frontend == "relay":
+            raise ModelImportError(
+                "the Relay frontend takes a PyTorch module that was traced: give "
+                "torch.jit.trace(module, inputs), and shapes={'name': (1, 3, 224, 224)}"
+            )
+        return export_module(model, example_inputs, example_kwargs, dynamic_shapes)
+    if has_examples:
+        raise ModelImportError(
+            f"example inputs are for a torch.nn.Module; the model is a {type(model).__qualname__}, "
+            "which says itself what its inputs are"
+        )
+    return model
 
 
 @dataclass(frozen=True)
@@ -289,7 +344,11 @@ def _bound(decision: Decision | ChainDecision, arch: str) -> str:
 
 def _placement_info(placed: Placement) -> PlacementInfo:
     return PlacementInfo(
-        operator=placed.operator, shape=placed.shape, region=placed.region, reason=placed.reason
+        operator=placed.operator,
+        shape=placed.shape,
+        region=placed.region,
+        reason=placed.reason,
+        flops=placed.flops,
     )
 
 

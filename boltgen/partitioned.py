@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from boltgen.errors import BoltgenError, InvalidProblemError
+from boltgen.errors import BoltgenError, InvalidProblemError, ModelImportError
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
+from boltgen.intake.files import require_regular
 from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, tasks_of
+from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, rejecter, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
 from boltgen.tune.padding import PaddingSurvey
@@ -58,6 +60,8 @@ def import_model(
         ModelImportError: the model cannot be read or imported.
         ToolchainError: there is no TVM with that frontend.
     """
+    if isinstance(model, (str, Path)):
+        _require_file(Path(model))
     with options.phases.phase("load TVM"):
         _FRONTENDS[frontend]()
         provide_cuda_runtime(options.settings, options.reporter)
@@ -68,10 +72,22 @@ def import_model(
     return imported
 
 
+def _require_file(path: Path) -> None:
+    """Refuse a path that is no file's before anything is loaded or built for it."""
+    try:
+        require_regular(path, path.stat())
+    except FileNotFoundError:
+        raise ModelImportError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ModelImportError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        imported.annotate(cutter(arch, options), padding_costs(arch, options))
+        imported.annotate(
+            cutter(arch, options), padding_costs(arch, options), rejecter(arch, options)
+        )
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
@@ -88,7 +104,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         cut = survey if options.fuse else separate
         costs = padding_costs(arch, options)
         padding = PaddingSurvey(costs) if costs else None
-        imported.annotate(cut, padding)
+        imported.annotate(cut, padding, rejecter(arch, options))
         products = tasks_of(imported.regions, options.accumulate)
         alternatives = padding.tasks(options.accumulate) if padding else ()
         return (*products, *alternatives, *survey.tasks(arch, options.accumulate))

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,12 +25,15 @@ from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adap
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
+from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import ChainLayer, Cut, Cutter, separate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
+from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
+from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
@@ -233,6 +236,26 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
             return cut_chain(layers, row, options.accumulate, known)
 
     return cut
+
+
+def rejecter(arch: str, options: PipelineOptions) -> Callable[[Problem], str | None]:
+    """What tells a frontend why no kernel computes a problem on `arch`: None where one does.
+
+    Raises:
+        UnknownArchError: `arch` is not in the table.
+    """
+    row = arch_named(arch)
+
+    def rejects(problem: Problem) -> str | None:
+        try:
+            enumerate_configs(
+                execution_problem(replace(problem, acc_dtype=options.accumulate)), row
+            )
+        except NoLegalConfigError as error:
+            return str(error)
+        return None
+
+    return rejects
 
 
 class Survey:

@@ -15,10 +15,15 @@ provide_cuda_runtime(settings_from())
 
 from boltgen.frontend.relay import codegen  # noqa: E402
 from boltgen.frontend.relay.steps import partition  # noqa: E402
-from boltgen.runtime.relay_link import export_library, install_cuda_compiler  # noqa: E402
+from boltgen.runtime.relay_link import (  # noqa: E402
+    export_library,
+    install_cuda_compiler,
+    install_linking,
+)
 
 __all__ = ["export_library", "partition"]
 
 # For those who load a module that was partitioned elsewhere.
 codegen.register()
 install_cuda_compiler()
+install_linking()

@@ -10,6 +10,7 @@ from rich.text import Text
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RegionInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
@@ -53,6 +54,16 @@ def padding(metadata: Metadata) -> Table:
     table = Table("channels that are no multiple of 8: what was chosen, and why")
     for line in metadata.padding:
         table.add_row(Text(line, overflow="fold"))
+    return table
+
+
+def rest(found: Coverage) -> Table:
+    """The products that stay with TVM, those with most of the work first."""
+    table = Table("stays with TVM", "products", "of all work", "why, and what to change")
+    for each in found.rest:
+        share = each.flops / found.total_flops
+        reason = Text(each.reason, overflow="fold")
+        table.add_row(Text(each.operator), str(each.count), f"{share:.1%}", reason)
     return table
 
 

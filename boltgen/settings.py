@@ -2,7 +2,7 @@
 
 BOLTGEN_CACHE_DIR   folder for compiled kernels; default: the user's cache folder
 BOLTGEN_DATA_DIR    folder for measurements; default: the user's data folder
-BOLTGEN_JOBS        compilers that run at once; default: the processor cores available
+BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processor cores available
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
@@ -12,13 +12,14 @@ BOLTGEN_VGPU        options of the virtual GPU (vgpu/README.md), for the program
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 from boltgen.errors import BoltgenError
+from boltgen.intake.numerals import MOST_JOBS, shown, whole_number
 
 # They change what a compiler emits without being on its command line, so a cached object would not
 # be what its key says.
@@ -35,6 +36,9 @@ _COMPILER_VARIABLES = (
     "MAKEFLAGS",
     "MFLAGS",
 )
+
+
+_MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,15 @@ class Settings:
         return env
 
 
+def forget_odd_terminal_sizes() -> None:
+    """Take sizes of a terminal that are none out of the environment: rich and typer trust them."""
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        try:
+            whole_number(os.environ.get(name, "1"), 1, _MOST_COLUMNS)
+        except ValueError:
+            del os.environ[name]
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -77,29 +90,40 @@ def _cores() -> int:
 def _jobs(text: str | None) -> int:
     if text is None or not text.strip():
         return _cores()
-    if not text.strip().isdigit() or int(text) < 1:
+    try:
+        return whole_number(text, 1, MOST_JOBS)
+    except ValueError as error:
         raise BoltgenError(
-            f"BOLTGEN_JOBS={text!r} is not a number of jobs: give an integer of at least 1"
-        )
-    return int(text)
+            f"BOLTGEN_JOBS={shown(text)} is not a number of jobs: {error}; unset it, or give one"
+        ) from None
+
+
+def _folder(env: Mapping[str, str], variable: str, default: Callable[[], str]) -> Path:
+    """The absolute folder that `variable` names, else the `default`."""
+    text = env.get(variable) or ""
+    try:
+        return Path(text or default()).expanduser().absolute()
+    except (OSError, RuntimeError) as error:
+        # There is no such home, or the folder that we are in was removed.
+        said = f"{variable}={shown(text)} names no folder" if text else "there is no default folder"
+        raise BoltgenError(f"{said} ({error}): set {variable} to an absolute path") from error
 
 
 def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
     """The settings that `environment` (default: the process's own) asks for.
 
     Raises:
-        BoltgenError: BOLTGEN_JOBS is no positive integer.
+        BoltgenError: BOLTGEN_JOBS is no number of jobs, or a folder's path has no meaning: there
+            is no home folder, or no current one.
     """
     env = dict(os.environ if environment is None else environment)
-    cache_dir = env.get("BOLTGEN_CACHE_DIR") or platformdirs.user_cache_dir("boltgen")
-    data_dir = env.get("BOLTGEN_DATA_DIR") or platformdirs.user_data_dir("boltgen")
-    home = env.get("CUDA_HOME") or env.get("CUDA_PATH")
+    home = next((name for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)), None)
     kept = {k: v for k, v in env.items() if k not in _COMPILER_VARIABLES} | {"LC_ALL": "C"}
     return Settings(
-        cache_dir=Path(cache_dir).expanduser().absolute(),
-        data_dir=Path(data_dir).expanduser().absolute(),
+        cache_dir=_folder(env, "BOLTGEN_CACHE_DIR", lambda: platformdirs.user_cache_dir("boltgen")),
+        data_dir=_folder(env, "BOLTGEN_DATA_DIR", lambda: platformdirs.user_data_dir("boltgen")),
         jobs=_jobs(env.get("BOLTGEN_JOBS")),
-        cuda_home=Path(home).absolute() if home else None,
+        cuda_home=_folder(env, home, str) if home else None,
         cxx=env.get("CXX") or "g++",
         search_path=env.get("PATH") or os.defpath,
         compiler_environment=tuple(sorted(kept.items())),

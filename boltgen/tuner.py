@@ -13,6 +13,7 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import DeviceError
+from boltgen.intake.numerals import shown, whole_number
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.partitioned import accumulator_named, frontend_named, import_model, tasks_of_model
 from boltgen.pipeline import PipelineOptions
@@ -27,6 +28,7 @@ from boltgen.tune.select import AnyTask
 from boltgen.tune.session import Session, SessionOptions, SessionReport
 
 _DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
+_MOST_ORDINAL = 1023
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,9 @@ class Tuning:
 
     `device` is "cuda" (the first GPU), "cuda:1", "vgpu", or "recorded:FILE"; `database` by default
     the user's.
+
+    Raises:
+        DeviceError: `device` is none of these.
     """
 
     budget: Budget
@@ -42,6 +47,9 @@ class Tuning:
     database: Path | None = None
     session: SessionOptions = field(default_factory=SessionOptions)
     observer: Observer | None = None
+
+    def __post_init__(self) -> None:
+        _check_device(self.device)
 
 
 def tune(
@@ -167,6 +175,7 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         RecordError: a recorded device's file holds what is no record.
         TuningError: it has no records for `arch`, or those of several devices.
     """
+    _check_device(device)
     kind, _, rest = device.partition(":")
     how = BenchOptions(
         settings=options.settings,
@@ -175,13 +184,25 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         jobs=options.jobs,
         reporter=options.reporter,
     )
-    if kind == "recorded" and rest:
+    if kind == "recorded":
         return RecordedBench(Path(rest), arch)
-    if device == "vgpu":
+    if kind == "vgpu":
         return _of_arch(open_vgpu(arch, how), arch)
-    if device == "cuda" or (kind == "cuda" and rest.isdigit()):
-        return _of_arch(open_cuda(how, ordinal=int(rest or 0)), arch)
-    raise DeviceError(f"unknown device {device!r} to tune on; give {_DEVICES}")
+    return _of_arch(open_cuda(how, ordinal=int(rest or 0)), arch)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a text that names no device, before anything is imported or built for it."""
+    kind, colon, rest = device.partition(":")
+    known = device in {"cuda", "vgpu"} or (kind in {"cuda", "recorded"} and bool(colon and rest))
+    wrong = f"unknown device {shown(device)} to tune on; give {_DEVICES}"
+    if not known:
+        raise DeviceError(wrong)
+    if kind == "cuda" and colon:
+        try:
+            whole_number(rest, 0, _MOST_ORDINAL)
+        except ValueError as error:
+            raise DeviceError(f"{wrong}: {error}") from None
 
 
 def _of_arch(bench: Bench, arch: str) -> Bench:

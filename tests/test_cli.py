@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from rich.table import Table
+from rich.text import Text
 from typer.testing import CliRunner
 
 import boltgen.compiler
@@ -99,7 +101,9 @@ def test_errors_are_sentences_and_end_with_status_1(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 1
     assert result.output == "error: nvcc failed on [bold]k[/bold]: oops\n"
     result = runner.invoke(cli.app, ["compile", "m.onnx", "-o", "d", "--debug"])
-    assert isinstance(result.exception, CompileError)
+    assert result.exit_code == 1
+    assert "CompileError: nvcc failed" in result.output
+    assert "in compile_command" in result.output, "where it comes from"
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +173,45 @@ def test_doctor_ends_with_status_1_where_something_is_missing(
     assert result.exit_code == status
     assert "13.0.88" in result.output
     assert "apt it" in result.output
+
+
+def test_an_internal_error_is_two_lines_and_a_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> Artifact:
+        raise RecursionError("too deep")
+
+    monkeypatch.setenv("BOLTGEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(boltgen.compiler, "compile", fail)
+    result = runner.invoke(cli.app, ["compile", "m.onnx", "-o", str(tmp_path / "d")])
+    assert result.exit_code == 70
+    (report,) = (tmp_path / "reports").iterdir()
+    first, second = result.output.splitlines()
+    assert first == "internal error, which is boltgen's fault: RecursionError: too deep"
+    assert str(report) in second
+    assert "in compile_command" in report.read_text()
+
+
+def test_names_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console = cli_console.TextConsole()
+    table = Table("[red]a\x1b[2J", "b")
+    table.add_row(Text("x\x07\u202ey"), ":smile: [/] \x9b1m")
+    console.print(table)
+    printed = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(printed)
+    assert "[red]a\ufffd[2" in printed
+    assert ":smile: [/]" in printed
+
+
+def test_numbers_that_no_option_takes(tmp_path: Path) -> None:
+    for arguments in (
+        ["compile", "m.onnx", "-o", "d", "--shape", "x=\u00b2"],
+        ["compile", "m.onnx", "-o", "d", "--shape", f"x={2**31}"],
+        ["compile", "m.onnx", "-o", "d", "--jobs", "9" * 30],
+        ["db", "query", "--limit", "9" * 30],
+    ):
+        assert runner.invoke(cli.app, arguments).exit_code == 2
+    result = runner.invoke(cli.app, ["compile", "m.onnx", "-o", str(tmp_path / ("d" * 5000))])
+    assert result.exit_code == 1
+    assert "cannot be written: File name too long" in result.output
+    assert len(result.output) < 600

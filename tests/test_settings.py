@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from boltgen.errors import BoltgenError
-from boltgen.settings import settings_from
+from boltgen.settings import forget_odd_terminal_sizes, settings_from
 
 
 def test_defaults_need_no_variables() -> None:
@@ -45,3 +46,42 @@ def test_a_number_of_jobs_that_is_none(jobs: str) -> None:
 def test_compilers_do_not_see_what_would_change_their_output() -> None:
     given = {"NVCC_APPEND_FLAGS": "-G", "CPATH": "/x", "HOME": "/h", "LC_ALL": "de_DE"}
     assert dict(settings_from(given).compiler_environment) == {"HOME": "/h", "LC_ALL": "C"}
+
+
+@pytest.mark.parametrize("jobs", ["\u00b2", "9" * 5000, "4097", "\x1b[31m"])
+def test_a_number_of_jobs_that_python_stumbles_over(jobs: str) -> None:
+    with pytest.raises(BoltgenError, match="is no whole number in 1 to 4096") as caught:
+        settings_from({"BOLTGEN_JOBS": jobs})
+    assert len(str(caught.value)) < 250
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_folder_without_a_meaning_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BoltgenError, match="BOLTGEN_DATA_DIR='~nobody-of-that-name/x' names no"):
+        settings_from({"BOLTGEN_DATA_DIR": "~nobody-of-that-name/x"})
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    assert settings_from({"BOLTGEN_CACHE_DIR": "c"}).cache_dir == tmp_path / "gone" / "c"
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(BoltgenError, match="BOLTGEN_CACHE_DIR='c' names no folder"):
+        settings_from({"BOLTGEN_CACHE_DIR": "c"})
+
+
+def test_without_a_home_the_variables_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(*_: object) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_data_dir", homeless)
+    with pytest.raises(BoltgenError, match=r"no default folder .*set BOLTGEN_DATA_DIR to an abs"):
+        settings_from({"BOLTGEN_CACHE_DIR": "/c"})
+    assert settings_from({"BOLTGEN_CACHE_DIR": "/c", "BOLTGEN_DATA_DIR": "/d"}).data_dir
+
+
+def test_sizes_of_no_terminal_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "\u00b2")
+    monkeypatch.setenv("LINES", "40")
+    forget_odd_terminal_sizes()
+    assert "COLUMNS" not in os.environ
+    assert os.environ["LINES"] == "40"

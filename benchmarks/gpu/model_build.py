@@ -76,7 +76,7 @@ def build_model(
         parameters = PeriodicParameters()
         model = tvm_alone.onnx_model(shape, parameters)
         started = time.monotonic()
-        artifact = boltgen.compile(model, arch.name, jobs=jobs, reporter=reporter, reuse=False)
+        artifact = boltgen.compile(model, arch=arch.name, jobs=jobs, reporter=reporter, reuse=False)
         compiled = time.monotonic()
         alone = tvm_alone.build_alone(tvm_alone.plain_module(model), arch, tools, cache)
         _export(alone, folder / _ALONE, tools)

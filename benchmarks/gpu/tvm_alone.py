@@ -27,8 +27,7 @@ from benchmarks.gpu.tuned_log import TunedLog
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
-from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.normalise import normalise
+from boltgen.frontend.relax import annotate, import_model
 from boltgen.runtime.link import build_library, cuda_target
 from models.parameters import ParameterSource
 
@@ -61,7 +60,8 @@ def onnx_model(shape: ModelShape, parameters: ParameterSource) -> ModelProto:
 
 def plain_module(model: ModelProto) -> tvm.IRModule:
     """The model in FP16 and NHWC, with batch norms folded, all of it TVM's."""
-    return normalise(import_model(model).module)
+    nothing = annotate(import_model(model).module, rejects=lambda problem: "it is TVM's here")
+    return nothing.module()
 
 
 def build_alone(

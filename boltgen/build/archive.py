@@ -27,7 +27,7 @@ def archive(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
         program = _run((str(tools.cxx.path), "-print-prog-name=ar"), folder, tools)
         _run((program, "rcsD", _ARCHIVE, str(compiled.path)), folder, tools)
 
-    return cache.get_or_build("archive", compiled.unit.key, build).folder / _ARCHIVE
+    return cache.get_or_build("archive", compiled.unit.key, build, [_ARCHIVE]).folder / _ARCHIVE
 
 
 def _run(command: tuple[str, ...], folder: Path, tools: Toolchain) -> str:

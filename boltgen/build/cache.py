@@ -2,7 +2,7 @@
 
     <root>/<kind>/<key[:2]>/<key>/    an entry: its files and `manifest.json`, written last
     <root>/locks/                     one lock per entry under construction
-    <root>/building/                  folders of entries under construction
+    <root>/building/                  entries under construction, each in a folder with a lock
     <root>/failed/                    sources and logs of what did not compile
 
 An entry is built in `building/` and renamed into place, so it is there whole or not at all,
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import logging
@@ -22,21 +23,22 @@ import os
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from boltgen.errors import CacheError
+from boltgen.intake.files import open_regular
+from boltgen.intake.json_text import JsonError, read_json
 
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-# No build runs for so long: a folder of this age was left by a killed process.
-_ABANDONED_SECONDS = 24 * 3600
+# In the folder of an entry under construction: the lock of who builds it, and its files.
+_LOCK, _FILES = "lock", "files"
 _CHOOSE_ANOTHER = "set BOLTGEN_CACHE_DIR to a folder of your own"
 
 
@@ -109,15 +111,12 @@ class Cache:
             )
 
     def _sweep(self) -> None:
-        """Remove what killed builds left behind."""
-        oldest = time.time() - _ABANDONED_SECONDS
+        """Remove what killed builds left behind: a lock ends with its process, a clock can jump."""
         for folder in (self.root / "building").iterdir():
-            try:
-                abandoned = folder.stat().st_mtime < oldest
-            except FileNotFoundError:  # another process has just finished with it
-                continue
-            if abandoned:
+            held = _hold(folder)
+            if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
 
     def folder(self, kind: str, key: str) -> Path:
         """Where the entry is, or would be."""
@@ -127,21 +126,23 @@ class Cache:
         """Whether the entry is there and whole."""
         return _damage(self.folder(kind, key)) is None
 
-    def get_or_build(self, kind: str, key: str, build: Callable[[Path], None]) -> Entry:
+    def get_or_build(
+        self, kind: str, key: str, build: Callable[[Path], None], holds: Sequence[str] = ()
+    ) -> Entry:
         """The entry; where it is not there, `build` fills an empty folder with its files.
 
-        Where several processes ask for one entry, one builds and the others wait. What `build`
+        One that lacks a file of `holds` is damaged. Where several processes ask for one entry, one builds and the others wait. What `build`
         raises is passed on, and leaves nothing behind.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
         """
         folder = self.folder(kind, key)
-        if _damage(folder) is None:
+        if _damage(folder, holds) is None:
             return Entry(folder, built=False)
         lock = FileLock(self.root / "locks" / f"{kind}-{key}.lock", mode=0o600)
         with disk_errors(self.root), lock:
-            damage = _damage(folder)
+            damage = _damage(folder, holds)
             if damage is None:  # another process has built it meanwhile
                 return Entry(folder, built=False)
             if damage:
@@ -152,10 +153,12 @@ class Cache:
                 self._move_into_place(scratch, folder)
         return Entry(folder, built=True)
 
-    def find(self, kind: str, key: str) -> Path | None:
-        """The folder of an entry that is there and whole; it counts as used now."""
+    def find(self, kind: str, key: str, holds: Sequence[str] = ()) -> Path | None:
+        """The folder of an entry that is there and whole, with the files `holds`; it counts as
+        used now.
+        """
         folder = self.folder(kind, key)
-        damage = _damage(folder)
+        damage = _damage(folder, holds)
         if damage is None:
             with contextlib.suppress(OSError):
                 os.utime(folder)
@@ -182,7 +185,10 @@ class Cache:
             self._move_into_place(scratch, self.folder(kind, key))
 
     def _make_room(self, kind: str, most_bytes: int) -> None:
-        entries = [(e.stat().st_mtime, e) for e in (self.root / kind).glob("??/*")]
+        entries = []
+        for entry in (self.root / kind).glob("??/*"):
+            with contextlib.suppress(FileNotFoundError):  # another process makes room too
+                entries.append((entry.stat().st_mtime, entry))
         total = 0
         for _, entry in sorted(entries, reverse=True):
             total += _size(entry)
@@ -193,11 +199,17 @@ class Cache:
     @contextmanager
     def scratch(self, kind: str) -> Iterator[Path]:
         """An empty folder on the cache's file system, removed afterwards."""
-        folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.root / "building"))
+        held = None
+        while held is None:  # a sweep can take a folder before we do
+            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.root / "building"))
+            held = _hold(folder)
         try:
-            yield folder
+            files = folder / _FILES
+            files.mkdir(mode=0o700)
+            yield files
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
 
     def keep_failed(self, scratch: Path, key: str) -> Path:
         """Move the files of a failed build to where the user can read them; returns the folder."""
@@ -208,14 +220,40 @@ class Cache:
 
     def _move_into_place(self, scratch: Path, target: Path) -> None:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if target.exists():  # damaged, or an earlier failure: a full folder cannot be renamed over
+        if os.path.lexists(target):  # damaged, or an earlier failure: a full folder cannot be renamed over
             with self.scratch("old") as old:
                 target.rename(old / "entry")
         scratch.rename(target)
 
 
+def _hold(folder: Path) -> int | None:
+    """Lock a folder under construction until the file whose number this is is closed.
+
+    None: another process holds it, or it is gone.
+    """
+    try:
+        number = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(number), (folder / _LOCK).stat()):
+            return number
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(number)
+        raise
+    os.close(number)
+    return None
+
+
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    state = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            state.update(block)
+    return state.hexdigest()
 
 
 def _size(folder: Path) -> int:
@@ -228,17 +266,36 @@ def _seal(folder: Path) -> None:
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _damage(folder: Path) -> str | None:
+def _damage(folder: Path, holds: Sequence[str] = ()) -> str | None:
     """What is wrong with an entry: None if it is whole, "" if there is none."""
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return ""
     try:
-        files = json.loads((folder / _MANIFEST).read_text())["files"]
+        files = _declared(folder)
+        if absent := [name for name in holds if name not in files]:
+            return f"{absent[0]} is missing"
         for name, expected in files.items():
             if _sha256(folder / name) != expected:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        return f"{Path(error.filename or folder).name} cannot be read: {error.strerror}"
+    except JsonError:
         return f"{_MANIFEST} cannot be read"
     return None
+
+
+def _declared(folder: Path) -> dict[str, str]:
+    """The names of an entry's files, of which there is one at least, and their SHA-256."""
+    form = read_json(folder / _MANIFEST)
+    files = form.get("files") if isinstance(form, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise JsonError("it names no files")
+    for name, digest in files.items():
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or "/" in parts[0] or "\0" in name:
+            raise JsonError("it names a file elsewhere")
+        if not isinstance(digest, str):
+            raise JsonError("a file has no digest")
+    return files

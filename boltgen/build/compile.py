@@ -46,7 +46,10 @@ def compile_unit(unit: TranslationUnit, cache: Cache, children: Children | None 
     runner = children or Children()
     try:
         entry = cache.get_or_build(
-            unit.kind, unit.key, lambda folder: _build(unit, folder, cache, runner)
+            unit.kind,
+            unit.key,
+            lambda folder: _build(unit, folder, cache, runner),
+            [unit.output, unit.source_name],
         )
     except _FailedError as failed:
         return failed.failure

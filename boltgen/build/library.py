@@ -31,6 +31,8 @@ from boltgen.build.unit import (
 from boltgen.codegen.kernel import headers_of, headers_of_family, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
+from boltgen.intake.files import read_regular
+from boltgen.intake.json_text import MOST_BYTES, parse_json
 from boltgen.ir.key import digest
 from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import Family, KernelSpec
@@ -209,22 +211,22 @@ def stored_units(cache: Cache) -> list[StoredUnit]:
     found = []
     for path in sorted((cache.root / KIND).glob(f"??/*/{ABOUT}")):
         try:
-            about = read_about(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, LibraryError) as error:
+            about = read_about(read_regular(path, MOST_BYTES))
+        except (OSError, LibraryError) as error:
             _log.warning("library unit %s is passed over: %s", path.parent, error)
             continue
         found.append(StoredUnit(key=path.parent.name, folder=path.parent, about=about))
     return found
 
 
-def read_about(text: str) -> About:
+def read_about(text: str | bytes) -> About:
     """What an `about.json` says.
 
     Raises:
         LibraryError: it is none, or of another version of boltgen.
     """
     try:
-        form = json.loads(text)
+        form = parse_json(text)
         version = form["version"]
         if version != _ABOUT_VERSION:
             raise LibraryError(
@@ -241,7 +243,7 @@ def read_about(text: str) -> About:
             flags=tuple(map(str, form["flags"])),
             kernels=kernels,
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LibraryError(f"{ABOUT} cannot be read: {error!r}") from error
 
 
@@ -261,6 +263,6 @@ class Shelf:
         if unit is None:
             return None
         if unit not in self._verified:
-            folder = self._cache.find(KIND, unit)
+            folder = self._cache.find(KIND, unit, [OUTPUT])
             self._verified[unit] = folder / OUTPUT if folder else None
         return self._verified[unit]

@@ -14,10 +14,8 @@ import gzip
 import hashlib
 import io
 import json
-import lzma
 import re
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +26,9 @@ from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT
 from boltgen.build.library import KIND, OUTPUT, StoredUnit, read_about
 from boltgen.errors import LibraryError
+from boltgen.intake.files import written_whole
+from boltgen.intake.json_text import parse_json
+from boltgen.intake.unpacking import BombError, open_unpacked
 from boltgen.ir.key import digest
 
 _MANIFEST = "boltgen-library.json"
@@ -73,22 +74,17 @@ def export_library(units: Sequence[StoredUnit], path: Path) -> None:
                 for key, contents in files.items()
             },
         }
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".export-", delete=False) as out:
-            temporary = Path(out.name)
-            try:
-                # No time stamps: equal libraries make equal archives.
-                with (
-                    gzip.GzipFile(fileobj=out, mode="wb", mtime=0, filename="") as packed,
-                    tarfile.open(fileobj=packed, mode="w") as tar,
-                ):
-                    _add(tar, _MANIFEST, json.dumps(manifest, indent=1).encode())
-                    for key, contents in files.items():
-                        for name, content in contents.items():
-                            _add(tar, f"{key}/{name}", content)
-                out.flush()
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        # No time stamps: equal libraries make equal archives.
+        with (
+            written_whole(path) as staged,
+            staged.open("wb") as out,
+            gzip.GzipFile(fileobj=out, mode="wb", mtime=0, filename="") as packed,
+            tarfile.open(fileobj=packed, mode="w") as tar,
+        ):
+            _add(tar, _MANIFEST, json.dumps(manifest, indent=1).encode())
+            for key, contents in files.items():
+                for name, content in contents.items():
+                    _add(tar, f"{key}/{name}", content)
     except OSError as error:
         raise LibraryError(f"the library cannot be written to {path}: {error}") from error
 
@@ -114,14 +110,14 @@ def import_library(path: Path, cache: Cache) -> Import:
     """
     try:
         return _import(path, cache)
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, BombError) as error:
         raise LibraryError(f"{path} is no kernel library, or is damaged: {error}") from error
 
 
 def _import(path: Path, cache: Cache) -> Import:
     added: list[str] = []
     present: list[str] = []
-    with tarfile.open(path, "r|*") as tar:
+    with open_unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
         members = iter(tar)
         manifest = _read_manifest(path, tar, members)
         for key, declared in manifest.items():
@@ -135,7 +131,7 @@ def _import(path: Path, cache: Cache) -> Import:
                 for name, content in contents.items():
                     (folder / name).write_bytes(content)
 
-            entry = cache.get_or_build(KIND, key, write)
+            entry = cache.get_or_build(KIND, key, write, [ABOUT, OUTPUT])
             (added if entry.built else present).append(key)
         extra = next(members, None)
         if extra is not None:
@@ -152,7 +148,7 @@ def _read_manifest(
     if first.size > _MOST_MANIFEST_BYTES:
         raise LibraryError(f"{path}: its manifest has {first.size} bytes")
     try:
-        form = json.loads(_content(tar, first))
+        form = parse_json(_content(tar, first), _MOST_MANIFEST_BYTES)
         if form["version"] != _VERSION:
             raise LibraryError(
                 f"{path} is of version {form['version']!r}, this boltgen reads {_VERSION}"
@@ -160,12 +156,12 @@ def _read_manifest(
         units = cast("dict[str, dict[str, Any]]", form["units"])
         manifest = {
             key: {
-                name: _Declared(size_bytes=int(file["bytes"]), sha256=str(file["sha256"]))
+                name: _Declared(size_bytes=_whole(file["bytes"]), sha256=str(file["sha256"]))
                 for name, file in files.items()
             }
             for key, files in units.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LibraryError(f"{path}: its manifest cannot be read: {error!r}") from error
     for key, files in manifest.items():
         if not _KEY.fullmatch(key):
@@ -176,6 +172,12 @@ def _read_manifest(
                     f"{path}: a unit does not hold a file {name!r} of {declared.size_bytes} bytes"
                 )
     return manifest
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:  # true is no number
+        raise TypeError(f"{value!r} is no number of bytes")
+    return value
 
 
 def _read_member(

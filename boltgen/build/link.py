@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,9 @@ def link_command(objects: Sequence[Path], output: Path, tools: Toolchain) -> tup
 def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path:
     """Link `objects` to the shared library `output`, which appears whole or not at all.
 
+    Objects with the same contents are linked once: modules that were partitioned apart share
+    kernels.
+
     Raises:
         ToolchainError: the linker fails; the message holds what it says.
     """
@@ -45,7 +49,7 @@ def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path
         folder = Path(name)
         linked, log = folder / output.name, folder / "link.log"
         status = Children().run(
-            link_command(objects, linked, tools),
+            link_command(_distinct(objects), linked, tools),
             folder=folder,
             environment=dict(tools.environment),
             log=log,
@@ -57,6 +61,14 @@ def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path
             )
         linked.replace(output)
     return output
+
+
+def _distinct(objects: Sequence[Path]) -> list[Path]:
+    """The first of each object's copies, in order."""
+    firsts: dict[str, Path] = {}
+    for path in objects:
+        firsts.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    return list(firsts.values())
 
 
 _LINKED = "kernel.so"
@@ -73,4 +85,4 @@ def linked(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
     def build(folder: Path) -> None:
         link_shared([compiled.path], folder / _LINKED, tools)
 
-    return cache.get_or_build("linked", compiled.unit.key, build).folder / _LINKED
+    return cache.get_or_build("linked", compiled.unit.key, build, [_LINKED]).folder / _LINKED

@@ -32,7 +32,9 @@ def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None =
     command = _command(source, tools)
     key = _key(source, command, tools)
     told = reporter or Silent()
-    entry = cache.get_or_build("profiler", key, lambda folder: _build(command, folder, tools, told))
+    entry = cache.get_or_build(
+        "profiler", key, lambda folder: _build(command, folder, tools, told), [LIBRARY]
+    )
     return entry.folder / LIBRARY
 
 

@@ -42,7 +42,7 @@ def vgpu_libraries(
     cache = cache or Cache(settings.cache_dir)
     told = reporter or Silent()
     return cache.get_or_build(
-        "vgpu", key, lambda folder: _make(source, folder, compiler, settings, told)
+        "vgpu", key, lambda folder: _make(source, folder, compiler, settings, told), LIBRARIES
     ).folder
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
@@ -26,6 +26,8 @@ from boltgen.ir.epilogue import (
 
 # Half a unit in the last place of FP16's 11-bit significand.
 _TOLERANCE = 2.0**-11
+# No activation has more factors; the bound keeps squares of squares from being counted out.
+_MOST_FACTORS = 8
 
 
 def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
@@ -73,6 +75,7 @@ class _Rewriter:
     """Nodes so far, each in its simplest form; equal nodes are one node, loads excepted."""
 
     nodes: list[Node]
+    products: dict[int, tuple[float, list[int]]] = field(default_factory=dict)
 
     def append(self, node: Node) -> int:
         """Add `node`, or what it simplifies to; returns where the value is."""
@@ -84,6 +87,7 @@ class _Rewriter:
         if simpler is None:
             return index
         self.nodes.pop()
+        self.products.pop(index, None)
         return self.append(simpler)
 
     # Views of a value, for the rules below.
@@ -124,6 +128,11 @@ class _Rewriter:
 
     def _product(self, index: int) -> tuple[float, list[int]]:
         """(c, factors), sorted, such that the value is c times the factors' product."""
+        if index not in self.products:
+            self.products[index] = self._factored(index)
+        return self.products[index]
+
+    def _factored(self, index: int) -> tuple[float, list[int]]:
         match self.nodes[index]:
             case Scalar(value=value):
                 return value, []
@@ -132,6 +141,8 @@ class _Rewriter:
                 return -c, factors
             case Binary(op=BinaryOp.MULTIPLY, lhs=lhs, rhs=rhs):
                 left, right = self._product(lhs), self._product(rhs)
+                if len(left[1]) + len(right[1]) > _MOST_FACTORS:
+                    return 1.0, [index]
                 return left[0] * right[0], sorted(left[1] + right[1])
             case Binary(op=BinaryOp.DIVIDE, lhs=lhs, rhs=rhs) if self._scalar(rhs):
                 c, factors = self._product(lhs)
@@ -291,7 +302,7 @@ class _Rewriter:
 
     def _is_gelu_cubic(self, index: int, x: int) -> bool:
         """Whether the value is sqrt(2/pi) * (x + 0.044715 x^3), as a polynomial in x."""
-        found = self._polynomial(index, x)
+        found = self._polynomial(index, x, {})
         if found is None:
             return False
         want = {1: math.sqrt(2 / math.pi), 3: math.sqrt(2 / math.pi) * 0.044715}
@@ -301,19 +312,26 @@ class _Rewriter:
             math.isclose(powers[power], c, rel_tol=2 * _TOLERANCE) for power, c in want.items()
         )
 
-    def _polynomial(self, index: int, x: int) -> dict[int, float] | None:
-        """Coefficients by power of x, or None where the value is no polynomial of degree <= 3."""
+    def _polynomial(
+        self, index: int, x: int, known: dict[int, dict[int, float] | None]
+    ) -> dict[int, float] | None:
+        """Coefficients by power of x, or None where the value is no polynomial of degree <= 3.
+
+        `known` has those of values that were looked at before.
+        """
         if index == x:
             return {1: 1.0}
-        match self.nodes[index]:
-            case Scalar(value=value):
-                return {0: value}
-            case Binary(op=op, lhs=lhs, rhs=rhs):
-                left, right = self._polynomial(lhs, x), self._polynomial(rhs, x)
-                if left is None or right is None:
-                    return None
-                return _combine(op, left, right)
-        return None
+        if index not in known:
+            known[index] = None
+            match self.nodes[index]:
+                case Scalar(value=value):
+                    known[index] = {0: value}
+                case Binary(op=op, lhs=lhs, rhs=rhs):
+                    left = self._polynomial(lhs, x, known)
+                    right = self._polynomial(rhs, x, known)
+                    if left is not None and right is not None:
+                        known[index] = _combine(op, left, right)
+        return known[index]
 
 
 def _combine(

@@ -7,13 +7,15 @@ passes: the walk decides what a region is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from boltgen.frontend.chains import join
-from boltgen.frontend.graph import INPUT, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.products import Product, alike, find_products
 from boltgen.ir.chain import Cutter, chain_of, separate
+from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region
 
 
@@ -26,6 +28,11 @@ class Found:
 
     products: tuple[Product, ...]
     reason: str = ""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one product."""
+        return len(self.products) == 1
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -79,14 +86,32 @@ class Symbols:
                 return symbol
 
 
+# Why no kernel computes a problem on the architecture at hand; None where one does.
+Rejects: TypeAlias = Callable[[Problem], "str | None"]
+
+
+def computes_all(problem: Problem) -> str | None:
+    """Rejects nothing: some architecture may compute the problem."""
+    del problem
+    return None
+
+
 def carve(
-    graph: Graph, symbols: Symbols, cut: Cutter = separate
+    graph: Graph, symbols: Symbols, cut: Cutter = separate, rejects: Rejects = computes_all
 ) -> tuple[Graph, tuple[CarvedRegion, ...]]:
     """`graph` with an expression `REGION` in the place of each region, and the regions in order.
 
-    The expression's arguments are the region's parameters.
+    The expression's arguments are the region's parameters. A product that `rejects` has a reason
+    for stays, with the reason.
     """
-    found = {region.output: region for region in find_regions(graph, cut)}
+    found: dict[int, Found] = {}
+    kept: dict[int, str] = {}
+    for region in find_regions(graph, cut):
+        reason = rejects(region.products[0].problem(graph)) if region.is_single else None
+        if reason is None:
+            found[region.output] = region
+        else:
+            kept[region.products[0].anchor.index] = reason
     moved = {member for region in found.values() for member in region.moved}
     builder = GraphBuilder()
     names: dict[int, int] = {}
@@ -104,7 +129,8 @@ def carve(
             )
             names[index] = builder.add(call)
         elif index not in moved:
-            names[index] = builder.add(renamed(expr, names))
+            attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
+            names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
     # What a region makes for itself of an input stays only where something else reads it.
     return builder.graph(mapped(graph.results, names)), tuple(carved)
 

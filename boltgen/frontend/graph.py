@@ -26,6 +26,8 @@ INPUT = "input"
 CONSTANT = "constant"
 OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's name
 PART = "part"  # the element `index` of a tuple
+# The attribute of a product that stays with TVM for a reason that a pass has found.
+REASON = "reason"
 REGION = "region"  # a call of one of boltgen's kernels, whose `Region` has the name `symbol`
 
 

@@ -15,20 +15,28 @@ TensorType: TypeAlias = tuple["tuple[int | str, ...] | None", str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """An input or output: its name in the model, and what it holds."""
+    """An input or output: its name in the model, and what it holds.
+
+    An extent that is not known before the model runs is a name; the shape is None where not even
+    the rank is known.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...] | None
     dtype: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedModel:
-    """A model as a module with the entry `main`; inputs and outputs in calling order."""
+    """A model as a module with the entry `main`; inputs and outputs in calling order.
+
+    `notes` are sentences on what was rewritten before the import, and why.
+    """
 
     module: Any
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    notes: tuple[str, ...] = ()
 
 
 def describe(
@@ -37,30 +45,18 @@ def describe(
     outputs: Sequence[TensorType],
     output_names: Iterable[str] = (),
 ) -> ImportedModel:
-    """A module and what its `main` takes and returns, outputs without names numbered.
-
-    Raises:
-        ModelImportError: a shape is not known before the model runs.
-    """
+    """A module and what its `main` takes and returns, outputs without names numbered."""
     names = tuple(output_names) or tuple(f"output_{place}" for place in range(len(outputs)))
     return ImportedModel(
         module=module,
-        inputs=tuple(_spec("input", name, type_) for name, type_ in inputs),
-        outputs=tuple(
-            _spec("output", name, type_) for name, type_ in zip(names, outputs, strict=True)
-        ),
+        inputs=tuple(_spec(name, type_) for name, type_ in inputs),
+        outputs=tuple(_spec(name, type_) for name, type_ in zip(names, outputs, strict=True)),
     )
 
 
-def _spec(role: str, name: str, type_: TensorType) -> TensorSpec:
+def _spec(name: str, type_: TensorType) -> TensorSpec:
     shape, dtype = type_
-    if shape is None or any(isinstance(extent, str) for extent in shape):
-        raise ModelImportError(
-            f"{role} {name!r} has a shape that is not known before the model runs; only fixed "
-            "shapes are supported"
-        )
-    fixed = tuple(extent for extent in shape if isinstance(extent, int))
-    return TensorSpec(name=name, shape=fixed, dtype=dtype)
+    return TensorSpec(name=name, shape=shape, dtype=dtype)
 
 
 def require_main(module: Any, function: type, ir: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boltgen.frontend.carving import CarvedRegion, Symbols, carve
+from boltgen.frontend.carving import CarvedRegion, Rejects, Symbols, carve, computes_all
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.normalise.walk import Normalised, normalise
 from boltgen.frontend.padding import plan_padding
@@ -23,13 +23,14 @@ class Steps:
 
     `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
     are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all.
+    tensors are padded, if at all, `rejects` why no kernel computes a problem.
     """
 
     normalise: bool = True
     allow_nonfinite: bool = False
     cut: Cutter = separate
     padding: PaddingCosts | None = None
+    rejects: Rejects = computes_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def partition_graphs(
         notes.update(dict.fromkeys(normal.notes))
         plan = plan_padding(normal.graph, steps.padding) if steps.padding else ()
         padding += [choice.describe(normal.graph) for choice in plan]
-        made[name], found = carve(padded(normal.graph, plan), symbols, steps.cut)
+        made[name], found = carve(padded(normal.graph, plan), symbols, steps.cut, steps.rejects)
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {s: each.region for s, each in carved.items()})
     return Partitioned(

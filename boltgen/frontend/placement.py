@@ -6,19 +6,30 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
-from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, PART, REGION, Expr, Extents, Graph
-from boltgen.frontend.normalise.products import KEPT_WIDE
+from boltgen.frontend.graph import (
+    CONSTANT,
+    INPUT,
+    OPAQUE,
+    PART,
+    REASON,
+    REGION,
+    Expr,
+    Extents,
+    Graph,
+)
 from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
+_TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
+_TRANSPOSED = "no kernel computes a transposed convolution: a resize and a convolution have kernels"
 _OTHER_PRODUCTS = {
-    "nn.conv1d": "kernels exist for convolutions of two dimensions only",
-    "nn.conv3d": "kernels exist for convolutions of two dimensions only",
-    "nn.conv1d_transpose": "no kernel computes a transposed convolution",
-    "nn.conv2d_transpose": "no kernel computes a transposed convolution",
-    "nn.conv3d_transpose": "no kernel computes a transposed convolution",
+    "nn.conv1d": f"{_TWO_DIMENSIONS}: give it a height of one",
+    "nn.conv3d": _TWO_DIMENSIONS,
+    "nn.conv1d_transpose": _TRANSPOSED,
+    "nn.conv2d_transpose": _TRANSPOSED,
+    "nn.conv3d_transpose": _TRANSPOSED,
 }
 
 
@@ -47,9 +58,11 @@ def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
     if expr.op in ANCHORS:
         rejected = match_anchor(graph, index)
         reason = rejected.reason if isinstance(rejected, Rejected) else reason
-        reason = str(expr.attrs.get(KEPT_WIDE, reason))
+        reason = str(expr.attrs.get(REASON, reason))
     elif expr.op in _OTHER_PRODUCTS:
         reason = _OTHER_PRODUCTS[expr.op]
+    elif expr.op == "image_mean":
+        name = "mean"
     elif expr.op == OPAQUE:
         name, reason = str(expr.attrs["callee"]), _NO_GRAPH
     return Placement(

@@ -123,6 +123,9 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
 MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
 
+# Of what `Epilogue.describe` says in one term: about a line of text.
+_LONGEST_TERM = 100
+
 
 def operands(node: Node) -> tuple[int, ...]:
     """Indices of the nodes that `node` reads."""
@@ -185,10 +188,15 @@ class Epilogue:
         return len(self.nodes) == 1
 
     def describe(self) -> str:
-        """One line for people: `relu(add(acc, row0))`."""
+        """One line for people: `relu(add(acc, row0))`.
+
+        A term that would be longer than a line is given a name: `v9 = add(...); relu(v9)`. So
+        the text is linear in the nodes, however often one is read.
+        """
         names: list[str] = []
+        named: list[str] = []
         seen = dict.fromkeys(LoadKind, 0)
-        for node in self.nodes:
+        for index, node in enumerate(self.nodes):
             match node:
                 case Accumulator():
                     names.append("acc")
@@ -204,7 +212,10 @@ class Epilogue:
                     names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
                 case Cast(x=x, dtype=dtype):
                     names.append(f"{dtype.value}({names[x]})")
-        return names[-1]
+            if len(names[index]) > _LONGEST_TERM and index + 1 < len(self.nodes):
+                named.append(f"v{index} = {names[index]}")
+                names[index] = f"v{index}"
+        return "; ".join([*named, names[-1]])
 
 
 class EpilogueBuilder:

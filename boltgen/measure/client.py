@@ -168,7 +168,23 @@ class Worker:
     def measure(self, request: Request, timeout_s: float) -> Outcome:
         """The outcome of a candidate; whatever it does to the worker is part of that.
 
-        The request is given the next number.
+        A worker that ends may have been killed from outside, as where memory is short: only a
+        candidate that ends two of them is blamed. The request is given the next number.
+        """
+        try:
+            return self._ask(request, timeout_s)
+        except _EndedError:
+            self._end(Fault.CRASH, "")
+        try:
+            return self._ask(request, timeout_s)
+        except _EndedError:
+            return self._end(Fault.CRASH, "the worker {how} while it ran this candidate")
+
+    def _ask(self, request: Request, timeout_s: float) -> Outcome:
+        """The outcome of a candidate.
+
+        Raises:
+            _EndedError: the worker ended without an answer.
         """
         if self._lost:
             return self._lost
@@ -187,7 +203,7 @@ class Worker:
         except _SilentError:
             return self._end(Fault.TIMEOUT, f"no answer within {timeout_s:g} s")
         except _EndedError:
-            return self._end(Fault.CRASH, "the worker {how} while it ran this candidate")
+            raise
         except RecordError as error:
             return self._end(Fault.PROTOCOL, f"the worker printed something else: {error}")
         except BaseException:  # Ctrl-C: an answer to come would be taken for that of the next one

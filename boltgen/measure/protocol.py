@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.tune.json_form import decode, encode
@@ -135,11 +136,7 @@ def from_line(kind: object, line: bytes) -> object:
         RecordError: it holds none.
     """
     try:
-        form = json.loads(line, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not JSON: {line[:100]!r}") from error
+        form = parse_json(line, MOST_LINE_BYTES)
+    except JsonError as error:
+        raise RecordError(f"{error}: {line[:100]!r}") from error
     return decode(kind, form)
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON's")

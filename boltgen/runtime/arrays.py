@@ -10,6 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltgen.errors import InputError
+from boltgen.intake.files import open_regular, written_whole
+from boltgen.intake.unpacking import check_zip
+
+# How a file begins that holds one array.
+_NPY = b"\x93NUMPY"
+# Inputs of a batch of zeros shrink to nothing, and are no attack.
+_HARMLESS_BYTES = 1 << 30
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
@@ -22,13 +29,17 @@ def read_arrays(path: Path) -> Arrays:
     """
     remedy = "write one with numpy.savez(path, name=array)"
     try:
-        arrays = np.load(path, allow_pickle=False)
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} holds one array without a name; {remedy}")
-        with arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as an .npz file ({error}); {remedy}") from error
+        with open_regular(path) as file:
+            if file.read(len(_NPY)) == _NPY:
+                raise InputError(f"{path} holds one array without a name; {remedy}")
+            check_zip(file, _HARMLESS_BYTES)
+            with np.load(file, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+    except InputError:
+        raise
+    except Exception as error:  # of a damaged file, NumPy and zipfile raise whatever they meet
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        raise InputError(f"{path} cannot be read as an .npz file ({reason}); {remedy}") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -38,7 +49,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
         InputError: it cannot be written.
     """
     try:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        with written_whole(path) as staged, zipfile.ZipFile(staged, "w") as archive:
             for name, array in arrays.items():
                 # An array's name is its member's name; numpy.savez cannot write one called "file".
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

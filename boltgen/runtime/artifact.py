@@ -26,6 +26,7 @@ SOURCES = "sources"
 
 # What the cache adds to an artifact that it keeps.
 CACHE_MANIFEST = "manifest.json"
+_MOST_SHOWN = 400
 
 
 class Artifact:
@@ -53,7 +54,11 @@ class Artifact:
         library = path / LIBRARY
         if not library.is_file():
             raise ArtifactError(f"{path} has no {LIBRARY}: it is incomplete; compile it again")
-        if file_digest(library) != metadata.library_sha256:
+        try:
+            found = file_digest(library)
+        except OSError as error:
+            raise ArtifactError(f"{library} cannot be read: {error.strerror or error}") from error
+        if found != metadata.library_sha256:
             raise ArtifactError(
                 f"{library} is not the file that was compiled (its SHA-256 differs from that in "
                 f"{FILE_NAME}); compile the model again"
@@ -68,15 +73,11 @@ class Artifact:
         Raises:
             ArtifactError: `folder` holds something else, or cannot be written.
         """
-        target = Path(folder).absolute()
-        if target.exists() and not _is_replaceable(target):
-            raise ArtifactError(
-                f"{target} exists and is no compiled model; it is left as it is: "
-                "give another folder"
-            )
+        target = replaceable(folder)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as name:
+            # A short name: the target may have the longest that the file system takes.
+            with tempfile.TemporaryDirectory(prefix=".boltgen-", dir=target.parent) as name:
                 staged = Path(name) / "new"
                 staged.mkdir()
                 mode = staged.stat().st_mode  # the user's choice; a temporary folder's is 0700
@@ -88,7 +89,7 @@ class Artifact:
                     target.rename(Path(name) / "old")
                 staged.rename(target)
         except OSError as error:
-            raise ArtifactError(f"{target} cannot be written: {error}") from error
+            raise _unwritable(target, error) from error
         return target
 
     def worth_opening(self) -> list[Path]:
@@ -130,21 +131,38 @@ def check_inputs(
         raise InputError(f"no input {', '.join(map(repr, missing))}; {takes}")
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {takes}")
+    known: dict[str, int] = {}
     for info in expected:
         array = inputs[info.name]
         if not isinstance(array, np.ndarray):
             raise InputError(
                 f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; {takes}"
             )
-        if tuple(array.shape) != info.shape:
+        if not _fits(array.shape, info.shape, known):
+            named = "".join(f", with {name} = {value}" for name, value in known.items())
             raise InputError(
-                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}; "
-                f"{takes}"
+                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}"
+                f"{named}; {takes}"
             )
         if array.dtype != np.dtype(info.dtype):
             raise InputError(
                 f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
             )
+
+
+def _fits(
+    shape: tuple[int, ...], expected: tuple[int | str, ...] | None, known: dict[str, int]
+) -> bool:
+    """Whether a shape is the one expected; a name stands for one extent wherever it is in `known`.
+
+    Names that are met for the first time are put there.
+    """
+    if expected is None:
+        return True
+    return len(shape) == len(expected) and all(
+        have == (known.setdefault(want, have) if isinstance(want, str) else want)
+        for have, want in zip(shape, expected, strict=True)
+    )
 
 
 def file_digest(path: Path) -> str:
@@ -154,6 +172,31 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             state.update(block)
     return state.hexdigest()
+
+
+def replaceable(folder: str | os.PathLike[str]) -> Path:
+    """The absolute path of `folder`, where an artifact can be saved; nothing is written.
+
+    Raises:
+        ArtifactError: `folder` holds something else, or cannot be a folder's path.
+    """
+    target = Path(folder)
+    try:
+        target = target.absolute()
+        if target.exists() and not _is_replaceable(target):
+            raise ArtifactError(
+                f"{target} exists and is no compiled model; it is left as it is: "
+                "give another folder"
+            )
+        return target
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> ArtifactError:
+    # The name of a path that is too long says nothing in full.
+    name = str(target) if len(str(target)) <= _MOST_SHOWN else f"{str(target)[:_MOST_SHOWN]}..."
+    return ArtifactError(f"{name} cannot be written: {error.strerror or error}")
 
 
 def _is_replaceable(target: Path) -> bool:

@@ -12,9 +12,10 @@ from tvm.target import Target
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
-from boltgen.build.toolchain import Toolchain
+from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.runtime import schedules
 from boltgen.runtime.cuda_compiler import CudaCompiler
+from boltgen.settings import settings_from
 
 
 def cuda_target(arch: Arch) -> Target:
@@ -60,15 +61,21 @@ def build_library(
         return executable, compiler.sources
 
 
-def export_library(executable: tvm.runtime.Executable, output: Path, tools: Toolchain) -> Path:
-    """Write the one shared library that a GPU and the virtual GPU both load.
+def export_library(
+    executable: tvm.runtime.Executable, output: str | Path, tools: Toolchain | None = None
+) -> Path:
+    """Write what `tvm.compile` returned to one library that a GPU and the virtual GPU both load.
+
+    It finds the CUDA runtime by its name in the process that loads it.
 
     Raises:
-        ToolchainError: the linker fails.
+        ToolchainError: a compiler is missing, or the linker fails.
     """
+    chosen = tools or find_toolchain(settings_from())
+    path = Path(output).absolute()
 
-    def link(path: str, objects: Sequence[str], **_: object) -> None:
-        link_shared([Path(name) for name in objects], Path(path), tools)
+    def link(name: str, objects: Sequence[str], **_: object) -> None:
+        link_shared([Path(each) for each in objects], Path(name), chosen)
 
-    executable.export_library(str(output), fcompile=link)
-    return output
+    executable.export_library(str(path), fcompile=link)
+    return path

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from boltgen.errors import ArtifactError
+from boltgen.arch import arch_named
+from boltgen.errors import ArtifactError, RecordError, UnknownArchError
+from boltgen.intake.json_text import JsonError, read_json
+from boltgen.tune.json_form import decode
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 1
@@ -18,14 +20,19 @@ FILE_NAME = "metadata.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
-    """An input or output."""
+    """An input or output.
+
+    An extent that is not known before the model runs is a name; the shape is None where not even
+    the rank is known.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...] | None
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        shown = "any shape" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{shown}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +67,13 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementInfo:
-    """Where an operator runs: in a region, or in TVM for a reason."""
+    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
 
     operator: str
     shape: tuple[int, ...]
     region: str | None
     reason: str
+    flops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +90,8 @@ class Metadata:
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
-    whose tensors could have more channels than the model says what was chosen, and why.
+    whose tensors could have more channels than the model says what was chosen, and why; `notes`
+    say what else was changed on the way.
     """
 
     model: str
@@ -98,22 +107,14 @@ class Metadata:
     library_sha256: str
     frontend: str = "relax"
     padding: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:
         """Write `metadata.json` into `folder`."""
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
-
-
-_PARTS: dict[str, type[Any]] = {
-    "inputs": TensorInfo,
-    "outputs": TensorInfo,
-    "regions": RegionInfo,
-    "kernels": KernelInfo,
-    "placements": PlacementInfo,
-    "phases": PhaseInfo,
-}
+        # A model's file may have a name that is no UTF-8.
+        (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 
 
 def read_metadata(folder: Path) -> Metadata:
@@ -125,7 +126,7 @@ def read_metadata(folder: Path) -> Metadata:
     path = folder / FILE_NAME
     again = "compile the model again"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except FileNotFoundError:
         raise ArtifactError(
             f"{folder} is no compiled model: it has no {FILE_NAME}; give the folder that "
@@ -133,7 +134,10 @@ def read_metadata(folder: Path) -> Metadata:
         ) from None
     except NotADirectoryError:
         raise ArtifactError(f"{folder} is a file; a compiled model is a folder") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"{path} cannot be read ({reason}); {again}") from error
+    except JsonError as error:
         raise ArtifactError(f"{path} cannot be read ({error}); {again}") from error
     if not isinstance(values, dict) or "schema" not in values:
         raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
@@ -143,20 +147,8 @@ def read_metadata(folder: Path) -> Metadata:
             f"{again}"
         )
     try:
-        return _parse(values)
-    except (TypeError, KeyError, ValueError) as error:
+        metadata: Metadata = decode(Metadata, values)
+        arch_named(metadata.arch)
+    except (RecordError, UnknownArchError) as error:
         raise ArtifactError(f"{path} is incomplete or damaged ({error}); {again}") from error
-
-
-def _parse(values: dict[str, Any]) -> Metadata:
-    known = {f.name for f in fields(Metadata)}
-    if unknown := sorted(values.keys() - known):
-        raise ValueError(f"unknown fields {', '.join(unknown)}")
-    parts = {
-        name: tuple(kind(**_tupled(part)) for part in values[name]) for name, kind in _PARTS.items()
-    }
-    return Metadata(**(_tupled(values) | parts))
-
-
-def _tupled(part: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
+    return metadata

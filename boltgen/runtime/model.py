@@ -11,6 +11,7 @@ from typing import ClassVar
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.partitioning import Partitioned
 from boltgen.ir.chain import Cutter
@@ -41,22 +42,32 @@ class Model(ABC):
         imported = self.frontend.import_model(source, shapes=shapes)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
+        self._import_notes = imported.notes
         self._imported = imported.module
         self._partitioned: Partitioned | None = None
 
-    def annotate(self, cut: Cutter, padding: PaddingCosts | None) -> None:
+    def annotate(
+        self, cut: Cutter, padding: PaddingCosts | None, rejects: Rejects = computes_all
+    ) -> None:
         """Normalise the model and carve its regions out.
 
-        `cut` says which products are one, `padding` by what times tensors are padded. May be
-        done again, with another `cut`.
+        `cut` says which products are one, `padding` by what times tensors are padded, `rejects`
+        why no kernel computes a problem. May be done again, with another `cut`.
         """
-        self._partitioned = self.frontend.annotate(self._imported, cut=cut, padding=padding)
+        self._partitioned = self.frontend.annotate(
+            self._imported, cut=cut, padding=padding, rejects=rejects
+        )
 
     @property
     def partitioned(self) -> Partitioned:
         """The model as it was last annotated."""
         assert self._partitioned is not None, "annotate comes first"
         return self._partitioned
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the import and of normalisation, in sentences."""
+        return (*self._import_notes, *self.partitioned.notes)
 
     @property
     def regions(self) -> tuple[AnyRegion, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from boltgen.arch import Arch
 from boltgen.build.toolchain import Toolchain
+from boltgen.intake.files import read_regular
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
@@ -22,6 +23,8 @@ _PACKAGES = {
 # The key, in an ONNX file, of the name of another file that holds a tensor's contents. It may
 # stand in a weight by chance: then the model is merely compiled again.
 _EXTERNAL = b"location"
+# What protobuf, in which ONNX files are written, takes at most.
+_MOST_BYTES = 2 << 30
 
 
 def model_key(
@@ -45,7 +48,7 @@ def model_key(
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
     try:
-        contents = Path(model).read_bytes()
+        contents = read_regular(Path(model), _MOST_BYTES)
         versions = tuple(
             f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES[frontend]
         )

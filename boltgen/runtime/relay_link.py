@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import autotvm, relay
-from tvm.runtime import module as module_of_tvm
+from tvm.relay.backend.executor_factory import ExecutorFactoryModule
+from tvm.runtime import module as tvm_module
 from tvm.target import Target
 
 from boltgen.arch import Arch, arch_named
@@ -90,28 +92,72 @@ def export_library(built: Any, output: str | Path, tools: Toolchain | None = Non
         link_shared([Path(each) for each in objects], Path(name), chosen)
 
     exportable = built if hasattr(built, "export_library") else built.mod
-    with _headers_optional():
-        exportable.export_library(str(path), fcompile=link)
+    exportable.export_library(str(path), fcompile=link)
     return path
 
 
-@contextmanager
-def _headers_optional() -> Iterator[None]:
-    """Let TVM export C source where it is installed without its headers.
+def install_linking() -> None:
+    """From now on what `relay.build` and `relay.vm.compile` return runs without being exported.
 
-    Where every operator is offloaded, TVM's virtual machine has an empty module in the place of its
-    own code, as C source; TVM's exporter then looks for headers that an empty file does not need.
+    TVM links kernels that come as objects into a library, and finds them nowhere else. So the first
+    executor that is made of a build links it, to a file that is gone once it is loaded.
     """
-    find = module_of_tvm.find_include_path
+    factory, machine = ExecutorFactoryModule, tvm.runtime.vm.VirtualMachine
+    get_item, make_machine = factory.__getitem__, machine.__init__
 
-    def found() -> list[str]:
+    @functools.wraps(get_item)
+    def __getitem__(self: Any, item: str) -> Any:  # noqa: N807 (TVM's class gets it)
+        if not _has_objects(self.module):
+            return get_item(self, item)
+        if not hasattr(self, _LINKED):
+            setattr(self, _LINKED, _linked(self))
+        return getattr(self, _LINKED)[item]
+
+    @functools.wraps(make_machine)
+    def __init__(self: Any, exe: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        if isinstance(exe, tvm.runtime.vm.Executable) and _has_objects(exe.mod):
+            code, library = exe.save()
+            exe = tvm.runtime.vm.Executable.load_exec(code, _linked(library))
+        make_machine(self, exe, *arguments, **options)
+
+    factory.__getitem__, machine.__init__ = __getitem__, __init__
+    tvm_module.find_include_path = _optional_headers(tvm_module.find_include_path)
+
+
+def _optional_headers(find: Callable[[], list[str]]) -> Callable[[], list[str]]:
+    """`find`, which finds nothing in a TVM without headers, where TVM's own fails.
+
+    Its virtual machine links a model without kernels of TVM's with an empty C source, which needs
+    none. A source that needs them still fails to compile, and the compiler says why.
+    """
+
+    @functools.wraps(find)
+    def find_include_path() -> list[str]:
         try:
-            return list(find())
+            return find()
         except (AssertionError, RuntimeError):
             return []
 
-    module_of_tvm.find_include_path = found
-    try:
-        yield
-    finally:
-        module_of_tvm.find_include_path = find
+    return find_include_path
+
+
+# Where a build keeps the library that it was linked to.
+_LINKED = "_boltgen_linked"
+
+
+def _has_objects(built: Any) -> bool:
+    """Whether `built` imports kernels that run only once they are linked."""
+    seen, waiting = [built], [built]
+    while waiting:
+        for imported in waiting.pop().imported_modules:
+            if imported.type_key == "static_library":
+                return True
+            if imported not in seen:
+                seen.append(imported)
+                waiting.append(imported)
+    return False
+
+
+def _linked(built: Any) -> Any:
+    with tempfile.TemporaryDirectory(prefix="boltgen-relay-") as folder:
+        return tvm.runtime.load_module(str(export_library(built, Path(folder) / "built.so")))

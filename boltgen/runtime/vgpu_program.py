@@ -9,12 +9,14 @@ from pathlib import Path
 
 from boltgen.build.vgpu import vgpu_environment
 from boltgen.errors import VgpuError
+from boltgen.intake.files import read_regular
 from boltgen.runtime.vgpu import check_options
 from boltgen.settings import Settings
 
 # Read of a program's file; what tells CUDA programs is found in a program's tables.
 _ELF = b"\x7fELF"
 _USES_CUDA = b"__cudaRegisterFatBinary"
+_MOST_BYTES = 4 << 30
 _LOADS_RUNTIME = b"libcudart.so."
 
 
@@ -63,7 +65,10 @@ def run_program(
 
 def _refuse_static_runtime(program: Path) -> None:
     """A runtime inside the program talks to the driver in ways that NVIDIA does not document."""
-    image = program.read_bytes()
+    try:
+        image = read_regular(program, _MOST_BYTES)
+    except OSError as error:
+        raise VgpuError(f"{program} cannot be read: {error.strerror or error}") from error
     if image.startswith(_ELF) and _USES_CUDA in image and _LOADS_RUNTIME not in image:
         raise VgpuError(
             f"{program} holds CUDA's runtime, nvcc's default; the virtual GPU can only take the "

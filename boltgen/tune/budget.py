@@ -7,8 +7,12 @@ import re
 from dataclasses import dataclass
 
 from boltgen.errors import TuningError
+from boltgen.intake.numerals import shown, whole_number
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS_TRIALS = frozenset({"trial", "trials"})
+# Of any unit: more is a mistake.
+_MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +46,21 @@ def parse_budget(text: str) -> Budget:
     Raises:
         TuningError: it is not of that form, or zero.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
-    amount, unit = (float(match[1]), match[2]) if match else (0.0, "")
+    match = re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?\s*([a-z]+)", text.strip().lower())
+    unit = match[3] if match else ""
+    wrong = f"budget {shown(text)} is not like 120s, 2min, 1h or 500trials"
+    if match is None or unit not in _UNITS_S.keys() | _UNITS_TRIALS:
+        raise TuningError(wrong)
+    try:
+        whole = whole_number(match[1], 0, _MOST)
+    except ValueError as error:
+        raise TuningError(f"{wrong}: {error}") from None
+    fraction = float(match[2] or 0)
     if unit in _UNITS_S:
-        return Budget(seconds=amount * _UNITS_S[unit])
-    if unit in {"trial", "trials"} and amount == int(amount):
-        return Budget(trials=int(amount))
-    raise TuningError(f"budget {text!r} is not like 120s, 2min, 1h or 500trials")
+        return Budget(seconds=(whole + fraction) * _UNITS_S[unit])
+    if fraction:
+        raise TuningError(f"{wrong}: there is no part of a trial")
+    return Budget(trials=whole)
 
 
 def budget_of(given: str | Budget) -> Budget:

@@ -14,7 +14,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from boltgen.errors import DatabaseError
-from boltgen.tune.schema import SCHEMA, belongs_to_boltgen, migrate, version
+from boltgen.intake.files import require_regular
+from boltgen.tune.schema import SCHEMA, belongs_to_boltgen, differing, migrate, version
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,10 @@ def database_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise DatabaseError(f"database {path}: {_explain(error)}") from error
+    except UnicodeEncodeError as error:
+        raise DatabaseError(
+            f"database {path}: a text that was asked for is no UTF-8: {error.object!a}"
+        ) from error
     except Timeout as error:
         raise DatabaseError(f"database {path}: {_LOCKED.format('being opened')}") from error
     except OSError as error:
@@ -70,17 +75,23 @@ def _is_damage(error: sqlite3.Error) -> bool:
 def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -> Opened:
     """Open `path`; unless `read_only`, create it or bring it to this version's schema first.
 
-    A damaged file is not repaired and not deleted: it is set aside, and a new one takes its place.
-    With `examine` all of the file is looked at, two seconds for a million records; else damage may
-    be met later.
+    A damaged file is not repaired and not deleted: it is set aside, and a new one takes its place;
+    with `read_only` it is an error. With `examine` all of the file is looked at, two seconds for a
+    million records; else damage may be met later.
 
     Raises:
         DatabaseError: it is locked for longer than `timeout_s`, read-only, of a newer schema, not
-            boltgen's, or the disk is full.
+            boltgen's, no regular file, or the disk is full.
     """
     with database_errors(path):
+        if path.exists():  # SQLite waits for a pipe, and we would change a device's mode
+            require_regular(path, path.stat())
         if read_only:
-            return Opened(_checked(_connect_read_only(path, timeout_s), path, oldest=SCHEMA))
+            connection = _connect_read_only(path, timeout_s)
+            if examine and _is_damaged(connection, examine):
+                connection.close()
+                raise DatabaseError(f"database {path}: it is damaged; it is left as it is")
+            return Opened(_checked(connection, path, oldest=SCHEMA))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One process at a time creates, migrates and sets aside.
         with FileLock(path.with_name(path.name + ".lock"), timeout=timeout_s, mode=0o600):
@@ -157,6 +168,8 @@ def _checked(connection: sqlite3.Connection, path: Path, oldest: int) -> sqlite3
         )
     elif found < oldest:
         problem = f"it has schema {found}, and is too old to be read without changing it"
+    elif different := differing(connection, found):
+        problem = f"its tables are not what boltgen makes: {different}; it is not trusted"
     if problem:
         connection.close()
         raise DatabaseError(f"database {path}: {problem}; or {_ELSEWHERE}")

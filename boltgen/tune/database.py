@@ -13,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from boltgen.errors import DatabaseError, RecordError
+from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.key import digest
 from boltgen.space.config import AnyConfig
 from boltgen.tune.connection import database_errors, open_file
+from boltgen.tune.json_form import decode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
 from boltgen.tune.query import EPOCH, MICROSECOND, Query
 from boltgen.tune.records import Record, dumps, loads, task_key
@@ -154,7 +155,9 @@ class Database:
                 query.values,
             ).fetchall()
         return tuple(
-            Source(device=self._read(DeviceIdentity, device), toolchain=tools, records=count)
+            Source(
+                device=self._read(DeviceIdentity, device), toolchain=str(tools), records=int(count)
+            )
             for device, tools, count in rows
             if toolchain in (None, tools)
         )
@@ -191,19 +194,26 @@ class Database:
                 "ORDER BY record.task, record.bench, record.config, measured_at_us",
                 chosen.values,
             )
-            for problem, epilogue, config, device, toolchain, kernel, moment, outcome in rows:
-                yield Record(
-                    trial=Trial(
-                        problem=self._read(AnyProblem, problem),
-                        epilogue=self._read(Epilogue, epilogue),
-                        config=self._config(config),
-                    ),
-                    kernel=kernel,
-                    device=self._read(DeviceIdentity, device),
-                    toolchain=toolchain,
-                    outcome=self._read(Outcome, outcome),
-                    measured_at=EPOCH + moment * MICROSECOND,
-                )
+            for row in rows:
+                yield self._record(row)
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        problem, epilogue, config, device, toolchain, kernel, moment, outcome = row
+        try:
+            return Record(
+                trial=Trial(
+                    problem=self._read(AnyProblem, problem),
+                    epilogue=self._read(Epilogue, epilogue),
+                    config=self._config(config),
+                ),
+                kernel=decode(str, kernel, "kernel"),
+                device=self._read(DeviceIdentity, device),
+                toolchain=decode(str, toolchain, "toolchain"),
+                outcome=self._read(Outcome, outcome),
+                measured_at=EPOCH + decode(int, moment, "measured_at_us") * MICROSECOND,
+            )
+        except (RecordError, InvalidProblemError, OverflowError) as error:
+            raise self._unknown(error) from error
 
     def prune(self, query: Query) -> int:
         """Forget the records that `query` asks for; how many they were."""
@@ -322,7 +332,10 @@ class Database:
                 "bench = (SELECT id FROM bench WHERE digest = ?) GROUP BY config",
                 (task_key(problem, epilogue), bench_key(device, toolchain)),
             ).fetchall()
-        return [row[:3] for row in rows]
+        try:
+            return [(row[0], decode(float | None, row[1], "median_us"), row[2]) for row in rows]
+        except RecordError as error:
+            raise self._unknown(error) from error
 
     def _config(self, number: int) -> AnyConfig:
         if number not in self._configs:
@@ -333,15 +346,18 @@ class Database:
             self._configs[number] = self._read(AnyConfig, text)
         return self._configs[number]
 
-    def _read(self, kind: Any, text: str) -> Any:
+    def _read(self, kind: Any, text: Any) -> Any:
         """A value that stands in a row."""
         try:
-            return loads(kind, text)
+            return loads(kind, decode(str, text))
         except RecordError as error:
-            raise DatabaseError(
-                f"database {self.path}: a row holds what this version of boltgen does not know "
-                f"({error}); a newer one wrote it: install that"
-            ) from error
+            raise self._unknown(error) from error
+
+    def _unknown(self, error: Exception) -> DatabaseError:
+        return DatabaseError(
+            f"database {self.path}: a row holds what this version of boltgen does not know "
+            f"({error}); a newer one wrote it: install that"
+        )
 
 
 def bench_key(device: DeviceIdentity, toolchain: str) -> str:

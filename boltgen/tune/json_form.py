@@ -2,14 +2,15 @@
 
 The form follows from the type hints. A dataclass is an object of its fields; where a value may be
 one of several dataclasses the object also has "type", the class's name. An enum is its value, a
-tuple a list, a time its ISO 8601 text, and an infinite float "inf" or "-inf", which JSON has not.
+tuple a list, a mapping of texts an object, a time its ISO 8601 text, and an infinite float "inf" or
+"-inf", which JSON has not.
 """
 
 from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -49,9 +50,13 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
 def _coders(kind: Any) -> tuple[Encoder, Decoder]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
+        if set(arguments) == {int, str}:
+            return _EXTENT
         return _optional(arguments) if types.NoneType in arguments else _tagged(arguments)
     if origin is tuple:
         return _tuple(arguments)
+    if origin is Mapping:
+        return _mapping(arguments)
     if isinstance(kind, type):
         if kind in _SIMPLE:
             return _SIMPLE[kind]
@@ -101,6 +106,13 @@ def _decode_time(json: Json, field: str) -> datetime:
         raise _wrong(field, "a time of the years 1 to 9999", json) from None
 
 
+def _decode_extent(json: Json, field: str) -> int | str:
+    if type(json) is int or isinstance(json, str):
+        return json
+    raise _wrong(field, "an integer or a name", json)
+
+
+_EXTENT: tuple[Encoder, Decoder] = (lambda value: value), _decode_extent
 _SIMPLE: dict[type, tuple[Encoder, Decoder]] = {
     str: _exactly(str, "a text"),
     int: _exactly(int, "an integer"),
@@ -143,6 +155,20 @@ def _tuple(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
         return tuple(coder(i)[1](item, f"{field}[{i}]") for i, item in enumerate(json))
 
     return (lambda value: [coder(i)[0](item) for i, item in enumerate(value)]), decoded
+
+
+def _mapping(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
+    key, item = arguments
+    if key is not str:
+        raise TypeError(f"no JSON form for a mapping of {key!r}")
+    to_json, from_json = _coders(item)
+
+    def decoded(json: Json, field: str) -> dict[str, Any]:
+        if not isinstance(json, dict):
+            raise _wrong(field, "an object", json)
+        return {name: from_json(value, f"{field}.{name}") for name, value in json.items()}
+
+    return (lambda value: {name: to_json(each) for name, each in value.items()}), decoded
 
 
 def _tagged(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:

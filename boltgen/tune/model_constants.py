@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from boltgen.errors import RecordError
+from boltgen.intake.json_text import read_json
 
 FORMAT = "boltgen-model-constants-1"
 PATH = Path(__file__).with_name("model_constants.json")
@@ -61,7 +62,7 @@ def described(path: Path = PATH) -> dict[str, Constant]:
             outside of its bounds.
     """
     try:
-        form = json.loads(path.read_text(encoding="utf-8"))
+        form = read_json(path)
         if form["format"] != FORMAT:
             raise RecordError(f"{path}: format {form['format']!r}, expected {FORMAT!r}")
         found = {name: Constant(**constant) for name, constant in form["constants"].items()}

@@ -13,6 +13,7 @@ from typing import Any
 
 from boltgen.arch import ARCHES
 from boltgen.errors import RecordError
+from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.key import digest
 from boltgen.space.config import Cutlass2Config
 from boltgen.tune.json_form import decode, encode
@@ -23,6 +24,8 @@ FORMAT = "boltgen-record-2"
 # Before there were chains a configuration needed no type.
 _FORMAT_1 = "boltgen-record-1"
 _FORMAT_FIELD = "format"
+# A record has some two kilobytes, and a failure's log a few more.
+MOST_LINE_BYTES = 1 << 20
 # No kernel is faster than its tensor cores: a time below this share of theirs has another unit.
 # Boost clocks beyond the datasheet's and sparsity stay within a factor of four.
 _SHARE_OF_PEAK = 0.25
@@ -87,7 +90,15 @@ def from_line(line: str) -> Record:
         _name_config(form)
     elif written != FORMAT:
         raise RecordError(f"{_FORMAT_FIELD}: expected {FORMAT!r}, found {written!r}")
-    record: Record = decode(Record, form)
+    return checked(decode(Record, form))
+
+
+def checked(record: Record) -> Record:
+    """`record`, if its device and its times are possible.
+
+    Raises:
+        RecordError: they are not; the message names the field.
+    """
     if record.device.arch not in ARCHES:
         raise RecordError(f"device.arch: unknown arch {record.device.arch!r}")
     for name in ("sm_count", "clock_mhz"):
@@ -106,13 +117,10 @@ def _name_config(form: dict[str, Any]) -> None:
 
 
 def _parsed(text: str) -> Any:
-    def refuse(name: str) -> None:
-        raise RecordError(f"{name} is no JSON number")
-
     try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not JSON: {error}") from error
+        return parse_json(text, MOST_LINE_BYTES)
+    except JsonError as error:
+        raise RecordError(str(error)) from error
 
 
 def _check_times(record: Record, timing: Timing) -> None:

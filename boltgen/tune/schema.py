@@ -7,6 +7,7 @@ its version exist.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 # In the file's header, where programs that tell files apart look: "bolt".
 APPLICATION = 0x626F6C74
@@ -78,6 +79,30 @@ def belongs_to_boltgen(connection: sqlite3.Connection) -> bool:
     owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     return owner == APPLICATION or not tables
+
+
+def differing(connection: sqlite3.Connection, found: int) -> str | None:
+    """The name of a table, view, trigger or index that a file of version `found` does not have, or
+    that it has otherwise; None where all are as they were made.
+
+    A view in a table's place can be a query without an end.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        if found:
+            migrate(made, found)
+        expected, present = _objects(made), _objects(connection)
+    different = {name for name, _ in expected.items() ^ present.items()}
+    return ascii(min(different)) if different else None
+
+
+def _objects(connection: sqlite3.Connection) -> dict[str, str]:
+    """What the file is made of, by name. SQLite's own parts have no text, or its prefix."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return {
+        str(name): f"{kind} {' '.join(str(sql).split())}"
+        for kind, name, sql in rows
+        if sql is not None and not str(name).startswith("sqlite_stat")
+    }
 
 
 def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import logging
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -191,6 +194,45 @@ def _replace_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text("[1]")
 
 
+def _nest_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text("[" * 100_000)
+
+
+def _empty_manifest(folder: Path) -> None:
+    (folder / "payload").unlink()
+    (folder / "manifest.json").write_text('{"files": {}}')
+
+
+def _point_elsewhere(folder: Path) -> None:
+    (folder / "manifest.json").write_text('{"files": {"../../payload": "0"}}')
+
+
+def _list_another(folder: Path) -> None:
+    digest = hashlib.sha256(b"other").hexdigest()
+    (folder / "other").write_bytes(b"other")
+    (folder / "manifest.json").write_text(json.dumps({"files": {"other": digest}}))
+
+
+def _make_payload_a_folder(folder: Path) -> None:
+    (folder / "payload").unlink()
+    (folder / "payload").mkdir()
+
+
+def _make_manifest_a_folder(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").mkdir()
+
+
+def _make_payload_a_pipe(folder: Path) -> None:
+    (folder / "payload").unlink()
+    os.mkfifo(folder / "payload")
+
+
+def _make_entry_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -200,6 +242,14 @@ def _replace_manifest(folder: Path) -> None:
         (_remove_manifest, "manifest.json is missing"),
         (_damage_manifest, "manifest.json cannot be read"),
         (_replace_manifest, "manifest.json cannot be read"),
+        (_nest_manifest, "manifest.json cannot be read"),
+        (_empty_manifest, "manifest.json cannot be read"),
+        (_point_elsewhere, "manifest.json cannot be read"),
+        (_list_another, "payload is missing"),
+        (_make_payload_a_folder, "payload cannot be read: it is a folder, not a file"),
+        (_make_manifest_a_folder, "manifest.json cannot be read: it is a folder, not a file"),
+        (_make_payload_a_pipe, "payload cannot be read: it is a pipe or a device, not a file"),
+        (_make_entry_a_file, "manifest.json cannot be read: Not a directory"),
     ],
 )
 def test_a_damaged_entry_is_said_and_built_again(
@@ -207,11 +257,11 @@ def test_a_damaged_entry_is_said_and_built_again(
 ) -> None:
     folder = cache.get_or_build("kernel", KEY, write_payload).folder
     damage(folder)  # type: ignore[operator]
-    assert not cache.has("kernel", KEY)
     with caplog.at_level(logging.WARNING):
-        entry = cache.get_or_build("kernel", KEY, write_payload)
+        entry = cache.get_or_build("kernel", KEY, write_payload, ["payload"])
     assert entry.built
     assert (entry.folder / "payload").read_bytes() == b"payload"
+    assert cache.has("kernel", KEY)
     assert [record.getMessage() for record in caplog.records] == [
         f"cache entry {folder} is damaged ({said}); it is built again"
     ]
@@ -243,14 +293,25 @@ def test_a_killed_build_is_never_believed(cache: Cache) -> None:
     assert (entry.folder / "payload").read_bytes() == b"payload"
 
 
-def test_what_killed_builds_left_is_swept_after_a_day(cache: Cache) -> None:
-    old, young = cache.root / "building" / "old", cache.root / "building" / "young"
-    old.mkdir()
-    young.mkdir()
-    os.utime(old, (time.time() - 25 * 3600,) * 2)
+def test_what_killed_builds_left_is_swept(cache: Cache) -> None:
+    command = [sys.executable, "-c", _KILLED, str(cache.root), KEY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "building\n"
+        Cache(cache.root)
+        assert len(list((cache.root / "building").glob("*/*/payload"))) == 1, "it is under way"
+        process.kill()
     Cache(cache.root)
-    assert not old.exists()
-    assert young.exists()
+    assert not list((cache.root / "building").iterdir())
+
+
+def test_a_sweep_leaves_a_build_that_a_wrong_clock_makes_old(cache: Cache) -> None:
+    with cache.scratch("kernel") as folder:
+        for path in (folder, folder.parent):
+            os.utime(path, (0, 0))
+        Cache(cache.root)
+        assert folder.is_dir()
+    assert not list((cache.root / "building").iterdir())
 
 
 def _share(root: Path, log: Path) -> None:

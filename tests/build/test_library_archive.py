@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -228,3 +229,23 @@ def test_a_library_without_units_is_one(there, tmp_path):
     path = tmp_path / "empty.tgz"
     path.write_bytes(gzip.compress(b""))
     refused(path, there, "no kernel library|damaged")
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [("1e999", "beyond double"), ("1.5", "1.5 is no number of bytes"), ("9" * 5000, "64 bits")],
+)
+def test_sizes_that_are_no_integers(archive, there, size, words):
+    contents = members(archive)
+    text = re.sub(r'"bytes": \d+', f'"bytes": {size}', contents[MANIFEST].decode(), count=1)
+    write(archive, contents | {MANIFEST: text.encode()})
+    refused(archive, there, words)
+
+
+def test_a_bomb_is_refused(archive, there):
+    contents = {MANIFEST: b'{"version": 1, "units": {}}', "x": bytes(100 << 20)}
+    write(archive, contents)
+    refused(archive, there, "'x' is not in its manifest|larger inside")
+    deep = {MANIFEST: b"[" * 100_000}
+    write(archive, deep)
+    refused(archive, there, "nested more than")

@@ -35,6 +35,17 @@ def test_a_library_that_needs_no_cuda_can_be_called(tools: Toolchain, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"seven.c", "seven.o", "a 'b'.so"}
 
 
+def test_copies_of_an_object_are_linked_once(tools: Toolchain, tmp_path: Path) -> None:
+    first = compile_c(tmp_path, "seven", "int seven(void) { return 7; }")
+    copy = tmp_path / "copy.o"
+    copy.write_bytes(first.read_bytes())
+    library = link_shared([first, copy], tmp_path / "one.so", tools)
+    assert ctypes.CDLL(str(library)).seven() == 7
+    other = compile_c(tmp_path, "eight", "int seven(void) { return 8; }")
+    with pytest.raises(ToolchainError, match="multiple definition of `seven'"):
+        link_shared([first, other], tmp_path / "two.so", tools)
+
+
 def test_two_libraries_each_call_their_own_kernels(tools: Toolchain, tmp_path: Path) -> None:
     libraries = []
     for number in (1, 2):

@@ -7,66 +7,21 @@ numbers, with target llvm and without nvcc.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
 
+from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.relax import annotate, attach
-from boltgen.ir import reference
-from boltgen.ir.epilogue import LoadKind
-from boltgen.ir.move import NHWC_F16, Move, reference_move
 from boltgen.ir.padding import PaddingCosts
-from boltgen.ir.region import Operand, Region
+from boltgen.ir.region import Region
+from tests.frontend.region_oracle import compute
 
 
-def _operand(region: Region, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
-    shape = reference.output_shape(region.problem)
-    if kind is not LoadKind.TENSOR:
-        return array.reshape(-1)
-    is_shared = len(shape) == 3 and not operand.batched
-    return array.reshape(shape[1:] if is_shared else shape)
+def register(region: Region) -> None:
+    """Make the oracle compute calls of `region`."""
 
-
-def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """What the region's kernel computes, rounded to its output type."""
-    a_shape, b_shape = reference.input_shapes(region.problem)
-    loads = region.epilogue.loads
-    operands = [
-        _operand(region, load.kind, operand, arrays[operand.parameter])
-        for load, operand in zip(loads, region.operands, strict=True)
-    ]
-    exact = reference.run(
-        region.problem,
-        region.epilogue,
-        _activation(region, arrays[region.a]).reshape(a_shape),
-        arrays[region.b].reshape(b_shape),
-        operands,
-    )
-    with np.errstate(over="ignore"):
-        rounded = exact.astype(region.problem.out_dtype.value)
-    if region.d_stored is None:
-        return rounded
-    move = Move(source=NHWC_F16, target=region.d_stored.form)
-    return reference_move(move, _as_images(rounded), region.d_stored.channels)
-
-
-def _as_images(array: np.ndarray) -> np.ndarray:
-    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
-
-
-def _activation(region: Region, array: np.ndarray) -> np.ndarray:
-    """A as the kernel takes it."""
-    if region.a_stored is None:
-        return array
-    channels = reference.input_shapes(region.problem)[0][-1]
-    move = Move(source=region.a_stored.form, target=NHWC_F16)
-    return reference_move(move, _as_images(array), channels)
-
-
-def _register(region: Region) -> None:
     def kernel(*tensors: tvm.runtime.Tensor) -> None:
         *inputs, output = tensors
         assert len(inputs) == region.parameter_count
@@ -86,16 +41,26 @@ class Model:
         normalise: bool = False,
         padding: PaddingCosts | None = None,
     ) -> None:
-        self.annotated = annotate(module, normalise=normalise, padding=padding)
-        self.regions = self.annotated.regions
+        self._build(annotate(module, normalise=normalise, padding=padding))
+
+    @classmethod
+    def of_annotated(cls, annotated: Partitioned) -> Model:
+        """A module that `annotate` has partitioned."""
+        model = cls.__new__(cls)
+        model._build(annotated)
+        return model
+
+    def _build(self, annotated: Partitioned) -> None:
+        self.annotated = annotated
+        self.regions = annotated.regions
         for region in self.regions:
-            _register(region)
-        compiled = tvm.compile(attach(self.annotated, [], [], {}), target="llvm")
-        self._machine = relax.VirtualMachine(compiled, tvm.cpu())
+            register(region)
+        compiled = tvm.compile(attach(annotated, [], [], {}), target="llvm")
+        self.machine = relax.VirtualMachine(compiled, tvm.cpu())
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """The results of the function `main`."""
-        results = self._machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
+        results = self.machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
         if isinstance(results, tvm.runtime.Tensor):
             return [results.numpy()]
         return [result.numpy() for result in results]

@@ -15,6 +15,7 @@ from boltgen.ir.epilogue import (
     Binary,
     BinaryOp,
     Epilogue,
+    EpilogueBuilder,
     Load,
     LoadKind,
     Scalar,
@@ -110,3 +111,23 @@ def test_alignment_is_the_widest_vector_that_divides(numbers, dtype):
     assert width * dtype.size_bytes <= 16
     assert all(number % width == 0 for number in numbers)
     assert width * dtype.size_bytes == 16 or any(number % (2 * width) for number in numbers)
+
+
+def test_shared_nodes_are_described_once_each():
+    b = EpilogueBuilder()
+    last = 0
+    for _ in range(2000):
+        last = b.binary(BinaryOp.ADD, last, last)
+    text = b.build().describe()
+    assert len(text) < 100 * 2000
+    assert text.startswith("v4 = add(add(add(add(acc, acc), add(acc, acc)), ")
+    assert "; v8 = add(add(add(add(v4, v4), add(v4, v4)), " in text
+    assert text.rpartition("; ")[2].count("v1996") == 16
+
+
+def test_a_long_row_of_nodes_is_described_in_proportion():
+    b = EpilogueBuilder()
+    last = 0
+    for _ in range(20_000):
+        last = b.unary(UnaryOp.RELU, last)
+    assert len(b.build().describe()) < 20 * 20_000

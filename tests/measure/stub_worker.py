@@ -106,6 +106,11 @@ def do(symbol: str, number: int, gone: Path) -> None:
             write(to_line(FromWorker, answer).replace(b"7.0", b"NaN"))
         case "another":
             say(replace(answer, number=number + 1))
+        case "killed_once":
+            if not (marker := gone.with_name("killed")).exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            say(answer)
         case "vanish":
             gone.touch()
             say(lost(number))

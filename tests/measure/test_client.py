@@ -69,6 +69,11 @@ def test_a_fault_is_the_candidates_and_the_next_one_is_measured(worker, symbol):
     assert ask(worker, "good") == timing()
 
 
+def test_a_worker_that_is_killed_from_outside_is_no_candidates_fault(worker):
+    assert ask(worker, "killed_once") == timing()
+    assert ask(worker, "good") == timing()
+
+
 def test_what_a_worker_printed_is_kept(worker):
     outcome = ask(worker, "crash")
     assert isinstance(outcome, Failure)

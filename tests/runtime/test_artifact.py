@@ -13,7 +13,7 @@ import pytest
 
 from boltgen.errors import ArtifactError, InputError
 from boltgen.runtime.artifact import Artifact, check_inputs, load
-from boltgen.runtime.metadata import SCHEMA, TensorInfo
+from boltgen.runtime.metadata import FILE_NAME, SCHEMA, TensorInfo
 from tests.runtime.samples import write_sample
 
 
@@ -113,7 +113,7 @@ def test_metadata_with_a_field_too_many_or_too_few(sample: Artifact) -> None:
     path = sample.folder / "metadata.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps(values | {"colour": "red"}))
-    with pytest.raises(ArtifactError, match="unknown fields colour"):
+    with pytest.raises(ArtifactError, match="colour: Metadata has no such field"):
         load(sample.folder)
     del values["inputs"][0]["shape"]
     path.write_text(json.dumps(values))
@@ -152,3 +152,46 @@ def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], said: str) -> Non
 def test_inputs_are_checked_before_a_device_is_touched(sample: Artifact) -> None:
     with pytest.raises(InputError, match="no input"):
         sample.run({}, device="no such device")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"inputs": [{"name": 7, "shape": [1], "dtype": "float32"}]},
+            r"inputs\[0\].name: expected",
+        ),
+        ({"inputs": [{"name": "x", "shape": "1", "dtype": "float32"}]}, "shape: expected a list"),
+        ({"regions": {}}, "regions: expected a list"),
+        ({"versions": {"nvcc": None}}, "versions.nvcc: expected a text"),
+        ({"arch": "sm_x"}, "sm_x"),
+        ({"phases": [{"name": "link", "seconds": "long"}]}, "seconds: expected a number"),
+    ],
+)
+def test_metadata_of_other_types(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    write_sample(tmp_path / "sample")
+    path = tmp_path / "sample" / FILE_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ArtifactError, match=words):
+        load(tmp_path / "sample")
+
+
+def test_metadata_that_is_nested_or_a_pipe(tmp_path: Path) -> None:
+    write_sample(tmp_path / "sample")
+    path = tmp_path / "sample" / FILE_NAME
+    path.write_text("[" * 100_000)
+    with pytest.raises(ArtifactError, match="nested more than 32 deep"):
+        load(tmp_path / "sample")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ArtifactError, match="it is a pipe or a device"):
+        load(tmp_path / "sample")
+
+
+def test_a_path_that_is_too_long_is_said_in_short(tmp_path: Path) -> None:
+    artifact = write_sample(tmp_path / "sample")
+    with pytest.raises(ArtifactError, match="cannot be written: File name too long") as caught:
+        artifact.save(tmp_path / ("d" * 5000))
+    assert len(str(caught.value)) < 600
+    longest = tmp_path / ("d" * 255)
+    assert artifact.save(longest) == longest

@@ -411,3 +411,78 @@ def test_the_file_is_its_owners_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
     assert path.parent.stat().st_mode & 0o077 == 0
     assert time.time() - path.stat().st_mtime < 60
+
+
+def filled(path: Path) -> sqlite3.Connection:
+    with Database(path) as database:
+        database.add([record(20.0), record(10.0, config=FAST)])
+    return sqlite3.connect(path, isolation_level=None)
+
+
+_ENDLESS = """
+DROP TABLE kernel;
+CREATE VIEW kernel(id, digest) AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+SELECT i, 'x' FROM n;
+"""
+_TRIGGER = "CREATE TRIGGER t AFTER INSERT ON record BEGIN DELETE FROM bench; END;"
+_COLUMN = "ALTER TABLE record ADD COLUMN more TEXT;"
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [(_ENDLESS, "kernel"), (_TRIGGER, "t"), (_COLUMN, "record")]
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_tables_that_are_not_boltgens_are_not_read(
+    path: Path, script: str, name: str, read_only: bool
+) -> None:
+    connected = filled(path)
+    connected.executescript(script)
+    connected.close()
+    with pytest.raises(DatabaseError, match=f"its tables are not what boltgen makes: '{name}'"):
+        Database(path, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE record SET measured_at_us = 4e18",
+        "UPDATE record SET measured_at_us = 'noon'",
+        "UPDATE record SET outcome = x'ff'",
+        "UPDATE bench SET toolchain = x'ff'",
+        "UPDATE kernel SET digest = x'ff' WHERE id = 1",
+        "UPDATE task SET epilogue = '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[['",
+        'UPDATE task SET problem = \'{"type":"Gemm"}\'',
+        "UPDATE config SET json = '5' WHERE id = 1",
+        "UPDATE record SET median_us = 'fast', outcome = 'x'",
+    ],
+)
+def test_a_row_of_other_types_is_an_error(path: Path, change: str) -> None:
+    connected = filled(path)
+    connected.execute(change)
+    connected.close()
+    with Database(path) as database, pytest.raises(DatabaseError, match="a row holds what this"):
+        list(database.records())
+
+
+def test_a_damaged_database_of_somebody_elses_is_left_as_it_is(path: Path) -> None:
+    filled(path).close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + b"\xff" * 4096 + content[12288:])
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match="it is damaged"):
+        Database(path, read_only=True)
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_regular_file_is_not_touched(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o644)
+    with pytest.raises(DatabaseError, match=r"pipe cannot be used \(it is a pipe or a device"):
+        Database(tmp_path / "pipe")
+    assert (tmp_path / "pipe").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_query_that_is_no_utf8_is_named(path: Path) -> None:
+    filled(path).close()
+    with Database(path) as database, pytest.raises(DatabaseError, match=r"no UTF-8: '\\udcff'"):
+        list(database.records(Query(device="\udcff")))

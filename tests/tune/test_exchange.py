@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,19 @@ def test_another_compression_is_said_to_be_none_of_ours(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"r\.jsonl\.zst: zst is not read or written"):
         write_records(path, RECORDS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * (80 << 20)))
+    with pytest.raises(RecordError, match=r"r\.jsonl\.gz, line \d+: .*200 times larger inside"):
+        list(read_records(path))
+    path.write_bytes(gzip.compress(b"x" * (2 << 20)))
+    with pytest.raises(RecordError, match=r"line 1: the line is longer than 1048576 bytes"):
+        list(read_records(path))
+
+
+def test_a_pipe_is_no_file_of_records(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordError, match="pipe cannot be read: it is a pipe or a device"):
+        list(read_records(tmp_path / "pipe"))

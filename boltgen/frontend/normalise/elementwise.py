@@ -146,6 +146,7 @@ def elementwise(call: OperatorCall) -> Item | None:
         call.compute_dtype(reach) == "float32"
         or call.name in _WIDE
         or any(v.is_float and v.stored == "float32" for v in variables)
+        or any(map(_vanishes, constants))
     )
     narrow = "float32" if is_wide else "float16"
     args = [
@@ -155,10 +156,17 @@ def elementwise(call: OperatorCall) -> Item | None:
     dtype = narrow if call.dtype in FLOATS else call.dtype
     shape = call.shape if flat is not None else permuted(call.shape, order)
     early = any(v.is_float and v.stored == "float16" for v in variables)
-    early = early and call.name not in _WIDE
+    early = early and call.name not in _WIDE and not any(map(_vanishes, constants))
     result = call.result(call.again(args, shape, dtype), order, reach=reach, narrow_early=early)
     result.flat = flat
     return result
+
+
+def _vanishes(array: Array) -> bool:
+    """Whether FP16 makes zero of a number that is none: of an epsilon of 1e-12, say."""
+    if array.dtype.kind != "f" or array.size != 1:
+        return False
+    return bool(array.reshape(()) != 0 and array.reshape(()).astype(np.float16) == 0)
 
 
 def _reach(call: OperatorCall) -> Reach:

@@ -69,7 +69,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "logical_and": lambda call, x, y: np.logical_and(x, y),
     "logical_or": lambda call, x, y: np.logical_or(x, y),
     "logical_not": lambda call, x: np.logical_not(x),
-    "where": lambda call, c, x, y: np.where(c, x, y),
+    "where": lambda call, c, x, y: np.asarray(np.where(c, x, y)),
     "astype": lambda call, x: x.astype(call.dtype),
     "matmul": lambda call, x, y: np.matmul(x, y),
     "sum": _reduction(np.sum),

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import Array
+from boltgen.frontend.graph import REASON, Array
 from boltgen.frontend.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.normalise.elementwise import elementwise
 from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
@@ -26,8 +26,6 @@ from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
-# The attribute of a product that stays FP32, with the reason.
-KEPT_WIDE = "kept_wide"
 # A sum of at most so many products, of which a sine is taken, is arithmetic on positions.
 _FEW_POSITIONS = 16
 
@@ -39,13 +37,18 @@ def _order(layout: str, goal: str) -> Order:
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
     """Why a product of `operands` is no product of FP16 numbers; None where it is one."""
     for value in operands:
+        if value.constant is not None:
+            continue  # what is known is judged by its numbers
         if value.reach.is_beyond and not value.is_exact:
             return (
-                "FP16 may not hold an operand, which squares, sums, positions or large numbers "
-                "are in"
+                "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
+                "it; normalise or clip it before the product"
             )
         if call.context.is_mixed and value.dtype == "float32" and not value.is_exact:
-            return "its author made an operand float32 in a model with float16 products"
+            return (
+                "its author made an operand float32 in a model with float16 products: cast it to "
+                "float16 before the product"
+            )
     return None
 
 
@@ -123,6 +126,11 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
+def _too_large(*arrays: Array) -> str:
+    largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays)
+    return f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}: scale it down"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folded:
     """A product's constant operands, as expressions, and the dtype of all its operands."""
@@ -145,8 +153,7 @@ def _folded(
         made = [as_weight(each, call.name, allow_nonfinite=allow) for each in arrays]
     else:
         dtype = bias_dtype = "float32"
-        largest = max(float(np.nanmax(np.abs(each))) for each in arrays)
-        attrs[KEPT_WIDE] = f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}"
+        attrs[REASON] = _too_large(*arrays)
         made = [np.asarray(each, np.float32) for each in arrays]
     added = None
     if bias is not None:
@@ -182,6 +189,8 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
         store.settle(b)
+        if b.constant is not None and not fits_fp16(b.constant):
+            return Declined(_too_large(b.constant))
         right = _right_operand(call, b)
         expr = call.builder.matmul(store.get(a, None, "float16"), right, out_dtype)
         return call.result(expr, reach=reach)
@@ -214,6 +223,8 @@ def _right_operand(call: OperatorCall, b: Value) -> int:
     columns = (*range(rank - 2), rank - 1, rank - 2)
     if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
         return call.builder.permute_dims(call.store.get(b, columns, "float16"), columns)
+    if b.constant is not None:
+        as_weight(b.constant, call.name, allow_nonfinite=call.context.allow_nonfinite)
     return call.store.get(b, None, "float16")
 
 

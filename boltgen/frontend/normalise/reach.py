@@ -2,9 +2,9 @@
 
 Activations of networks are taken to be within FP16's range; nothing can be known of them without
 running the model. What an operator does to ordinary values is known: a square of 300 is beyond, so
-is a sum of thousands of them, and a number made of an integer is exact to 2048 only. Such a value stays FP32
-until an operator brings it back: a root, a logarithm, a bounded function, a division by another
-such value.
+is a sum of thousands of them, and a number made of an integer is exact to 2048 only. Such a value
+stays FP32 until an operator brings it back: a root, a logarithm, a bounded function, a division by
+another such value.
 """
 
 from __future__ import annotations

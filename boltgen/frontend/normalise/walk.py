@@ -10,7 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.anchor import ANCHORS
-from boltgen.frontend.graph import CONSTANT, INPUT, PART, Expr, Graph, GraphBuilder, Structure
+from boltgen.frontend.graph import (
+    CONSTANT,
+    INPUT,
+    PART,
+    REASON,
+    Expr,
+    Graph,
+    GraphBuilder,
+    Structure,
+)
 from boltgen.frontend.normalise import elementwise, movement, products
 from boltgen.frontend.normalise.call import Context, Declined, Item, OperatorCall, Other, Rule
 from boltgen.frontend.normalise.fold import evaluate
@@ -106,7 +115,7 @@ class _Walk:
         )
         made = self._rewritten(index, call)
         if isinstance(made, Declined):
-            kept = {**expr.attrs, products.KEPT_WIDE: made.reason}
+            kept = {**expr.attrs, REASON: made.reason}
             return self._unchanged(replace(expr, attrs=kept))
         return self._unchanged(expr) if made is None else made
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from tvm import ir, relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.relax.branches import Substitution
 from boltgen.frontend.relax.translate import free_variables
 
 _Attributes = Mapping[str, Any]
@@ -102,7 +102,7 @@ class _Emission:
 
     def _substituted(self, expr: ir.Expr, args: Sequence[ir.Expr]) -> ir.Expr:
         free = free_variables(expr)
-        return _Substitution(dict(zip(free, args, strict=False))).visit_expr(expr)
+        return Substitution(dict(zip(free, args, strict=False))).visit_expr(expr)
 
 
 def rebuilt(arg: ir.Expr, values: Iterator[ir.Expr]) -> ir.Expr:
@@ -118,21 +118,6 @@ def _of_type(type_: object, values: Iterator[ir.Expr]) -> ir.Expr:
     if isinstance(type_, relax.TupleType):
         return ir.Tuple([_of_type(field, values) for field in type_.fields])
     return next(values)
-
-
-@mutator
-class _Substitution(PyExprMutator):  # type: ignore[misc]
-    """Puts new expressions in the place of variables, in nested functions and branches too."""
-
-    def __init__(self, names: Mapping[relax.Var, ir.Expr]) -> None:
-        super().__init__()
-        self._names = names
-
-    def visit_var_(self, var: relax.Var) -> ir.Expr:
-        return self._names.get(var, var)
-
-    def visit_dataflow_var_(self, var: relax.Var) -> ir.Expr:
-        return self._names.get(var, var)
 
 
 def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:

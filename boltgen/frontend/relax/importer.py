@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +10,37 @@ import tvm
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, describe, first_line, require_main
-from boltgen.frontend.onnx_file import Shapes, fix_shape, graph_inputs, read_onnx
+from boltgen.frontend.imported import ImportedModel, describe, require_main
+from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, naming, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
+from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
-from boltgen.frontend.weights import check_weight
 
 
 def import_model(
     source: object, *, shapes: Shapes | None = None, allow_nonfinite: bool = False
 ) -> ImportedModel:
-    """Import a model, with a fixed shape for every input.
+    """Import a model; a dimension that it leaves open and `shapes` do not give stays symbolic.
 
     `source` is the path of an ONNX file or of a saved `torch.export` program (`.pt2`), an ONNX
     ModelProto, an ExportedProgram, or a Relax module. `shapes` gives the inputs' shapes, where the
-    model leaves dimensions open. `allow_nonfinite` takes weights that are NaN or infinite in FP16.
+    model leaves dimensions open. `allow_nonfinite` takes weights that are NaN or infinite.
 
     Raises:
         ModelImportError: the model cannot be read or imported; the message says why, and what to
             do.
     """
     shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        source = _read_torch(path) if path.suffix == ".pt2" else read_onnx(path)
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is not None:
+        source = read_program(path) if path.suffix == ".pt2" else read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relax(source, shapes)
     if type(source).__module__.startswith("torch.export"):
         return _import_torch(source, shapes, allow_nonfinite=allow_nonfinite)
     if type(source).__name__ == "ModelProto":
-        return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
+        with naming(path):
+            return _import_onnx(source, shapes, allow_nonfinite=allow_nonfinite)
     raise ModelImportError(
         f"a {type(source).__module__}.{type(source).__qualname__} is no model that boltgen knows; "
         "pass an ONNX file or ModelProto, a torch.export ExportedProgram, or a Relax IRModule"
@@ -46,48 +48,16 @@ def import_model(
 
 
 def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
-    module = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
+    module, prepared = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
     inputs = [value.name for value in graph_inputs(model)]
-    return _describe(module, inputs, [value.name for value in model.graph.output])
-
-
-def _read_torch(path: Path) -> object:
-    try:
-        import torch  # noqa: PLC0415
-    except ImportError as error:
-        raise ModelImportError(
-            "reading a torch.export program needs PyTorch: pip install 'boltgen[torch]'"
-        ) from error
-    if not path.is_file():
-        raise ModelImportError(f"{path}: there is no such file")
-    try:
-        program: object = torch.export.load(path)
-    except Exception as error:  # torch raises whatever its unpickler met
-        raise ModelImportError(
-            f"{path}: not a program that torch.export.save wrote, or a truncated one: {error}"
-        ) from error
-    return program
+    imported = _describe(module, inputs, [value.name for value in model.graph.output])
+    return replace(imported, notes=prepared.notes)
 
 
 def _import_torch(program: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
-    from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
-
-    if not allow_nonfinite:
-        for name, tensor in program.state_dict.items():
-            if tensor.is_floating_point():
-                array = tensor.detach().cpu().float().numpy()
-                check_weight(f"parameter {name!r}", array, is_weight=tensor.dim() > 1)
-    try:
-        module = from_exported_program(
-            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
-        )
-    except Exception as error:
-        raise ModelImportError(
-            f"TVM cannot import the torch.export program: {first_line(error)}"
-        ) from error
-    signature = program.graph_signature
-    module = _fix_shapes(module, list(signature.user_inputs), shapes)
-    return _describe(module, list(signature.user_inputs), list(signature.user_outputs))
+    imported = import_program(program, allow_nonfinite=allow_nonfinite)
+    module = with_shapes(imported, shapes)
+    return _describe(module, list(imported.inputs), list(imported.outputs))
 
 
 def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
@@ -107,8 +77,10 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
     for name, param in zip(names, module["main"].params, strict=True):
         if not isinstance(param.ty, relax.TensorType):
             raise ModelImportError(f"input {name!r} is no tensor; only tensors are supported")
+        if name not in shapes:
+            continue
         shape = shape_of(param.ty)
-        fixed = fix_shape(name, None if shape is None else list(shape), shapes.get(name))
+        fixed = fix_shape(name, None if shape is None else list(shape), shapes[name])
         for extent, value in zip(shape or (), fixed, strict=False):
             if isinstance(extent, str) and values.setdefault(extent, value) != value:
                 raise ModelImportError(

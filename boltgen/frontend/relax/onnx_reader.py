@@ -10,38 +10,47 @@ from typing import Any
 
 import tvm
 
-from boltgen.frontend.onnx_file import (
+from boltgen.frontend.onnx import (
+    Importer,
+    Prepared,
     Shapes,
-    check_operators,
-    check_weights,
-    fixed_shapes,
     import_failure,
+    prepare,
+    relax_importer,
 )
+from boltgen.frontend.relax.plain_clips import write_plain_clips
 
 
-def import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> tvm.IRModule:
-    """A ModelProto as a Relax module whose weights are constants.
+def import_onnx(
+    model: Any, shapes: Shapes, *, allow_nonfinite: bool
+) -> tuple[tvm.IRModule, Prepared]:
+    """A ModelProto as a Relax module whose weights are constants, and what was rewritten first.
 
     Raises:
         ModelImportError: an operator, a dimension or a weight is one that cannot be imported.
     """
+    importer = converter()
+    prepared = prepare(model, shapes, importer, allow_nonfinite=allow_nonfinite)
+    module = _from_onnx(prepared.model, importer)
+    return write_plain_clips(module), prepared
+
+
+def converter() -> Importer:
+    """What TVM's converter to Relax takes."""
     from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
 
-    check_operators(model, {*onnx_frontend._get_convert_map(), "If", "Constant"})
-    fixed = fixed_shapes(model, shapes)
-    if not allow_nonfinite:
-        check_weights(model)
-    return _from_onnx(model, fixed)
+    return relax_importer(frozenset({*onnx_frontend._get_convert_map(), "If", "Constant"}))
 
 
-def _from_onnx(model: Any, shapes: Shapes) -> tvm.IRModule:
+def _from_onnx(model: Any, importer: Importer) -> tvm.IRModule:
     from tvm.relax.frontend.onnx import from_onnx  # noqa: PLC0415
 
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of renamed inputs: the metadata keeps their names
-            return from_onnx(model, shape_dict=dict(shapes), keep_params_in_input=False)
+            return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # TVM's converters raise whatever they please
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())
-        raise import_failure(model, found[1] if found else "", error) from error
+        operator = found[1] if found else ""
+        raise import_failure(model, operator, error, importer.other) from error

@@ -9,7 +9,9 @@ import tvm
 from tvm import ir, relax
 
 from boltgen import pipeline
+from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.translate import translate
 from boltgen.ir.chain import Cutter, separate
@@ -33,17 +35,18 @@ def annotate(
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
+    rejects: Rejects = computes_all,
 ) -> Partitioned:
     """The functions of `module`, with each region that boltgen computes carved out.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
     already keeps its form. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all.
+    tensors are padded, if at all, `rejects` why no kernel computes a problem.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
     """
-    normal = relax.transform.Normalize()(module)
+    normal = with_lifted_branches(relax.transform.Normalize()(module))
     functions = {
         gvar.name_hint: function
         for gvar, function in normal.functions.items()
@@ -64,7 +67,13 @@ def annotate(
     return partition_graphs(
         {name: translate(function) for name, function in functions.items()},
         _symbols(normal),
-        Steps(normalise=normalise, allow_nonfinite=allow_nonfinite, cut=cut, padding=padding),
+        Steps(
+            normalise=normalise,
+            allow_nonfinite=allow_nonfinite,
+            cut=cut,
+            padding=padding,
+            rejects=rejects,
+        ),
         write,
         grouped_nhwc=True,
     )
@@ -119,6 +128,7 @@ def partition(
         normalise=normalise,
         cut=pipeline.cutter(arch, chosen),
         padding=pipeline.padding_costs(arch, chosen),
+        rejects=pipeline.rejecter(arch, chosen),
     )
     return compile_regions(partitioned, arch=arch, options=chosen)
 

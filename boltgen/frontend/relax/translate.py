@@ -206,7 +206,8 @@ class _Translation:
             case ir.TupleGetItem():
                 whole = self._structure(value.tuple_value)
                 assert isinstance(whole, tuple)
-                return whole[value.index]
+                part: Structure = whole[value.index]
+                return part
             case ir.Call():
                 return self._call(value, type_)
             case relax.Function():
@@ -309,7 +310,7 @@ def _callee(call: ir.Call) -> str:
         return str(function.name_hint)
     if isinstance(function, relax.ExternFunc):
         return str(function.global_symbol)
-    return str(getattr(function, "name_hint", "function"))
+    return str(getattr(function, "name", "function"))
 
 
 def free_variables(expr: object) -> list[relax.Var]:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ from tvm import relay
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, first_line
-from boltgen.frontend.onnx_file import (
+from boltgen.frontend.onnx import (
     Shapes,
-    check_operators,
-    check_weights,
-    fixed_shapes,
     graph_inputs,
     import_failure,
+    naming,
+    prepare,
     read_onnx,
+    relay_importer,
 )
 from boltgen.frontend.relay.bind import bind
 from boltgen.frontend.relay.operators import tensor_type
+
+# The operator set whose converters are listed; Relay's importer has none that is newer.
+NEWEST = 20
 
 
 def import_model(
@@ -40,12 +44,14 @@ def import_model(
             do.
     """
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    if isinstance(source, (str, Path)):
-        source = read_onnx(Path(source))
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is not None:
+        source = read_onnx(path)
     if isinstance(source, tvm.IRModule):
         return _import_relay(source, fixed, allow_nonfinite=allow_nonfinite)
     if type(source).__name__ == "ModelProto":
-        return _import_onnx(source, fixed, allow_nonfinite=allow_nonfinite)
+        with naming(path):
+            return _import_onnx(source, fixed, allow_nonfinite=allow_nonfinite)
     if type(source).__module__.startswith("torch."):
         return _import_torch(source, fixed, allow_nonfinite=allow_nonfinite)
     raise ModelImportError(
@@ -57,21 +63,26 @@ def import_model(
 def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
     from tvm.relay.frontend import onnx as frontend  # noqa: PLC0415
 
-    opset = max(entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"})
-    check_operators(
-        model, {*frontend._get_convert_map(opset), *frontend._identity_list, "Constant"}
+    importer = relay_importer(
+        frozenset({*frontend._get_convert_map(NEWEST), *frontend._identity_list, "Constant"})
     )
-    fixed = fixed_shapes(model, shapes)
-    if not allow_nonfinite:
-        check_weights(model)
+    prepared = prepare(model, shapes, importer, allow_nonfinite=allow_nonfinite)
+    fixed = {
+        name: shape
+        for name, shape in prepared.shapes.items()
+        if all(isinstance(extent, int) for extent in shape)
+    }
     try:
         with _quietly():
-            module, params = relay.frontend.from_onnx(model, shape=fixed, freeze_params=True)
+            module, params = relay.frontend.from_onnx(
+                prepared.model, shape=fixed, freeze_params=True
+            )
     except Exception as error:  # TVM's converters raise whatever they please
-        raise import_failure(model, "", error) from error
+        raise import_failure(prepared.model, "", error) from error
     typed = bind(module, params, allow_nonfinite=allow_nonfinite)
     inputs = [value.name for value in graph_inputs(model)]
-    return _describe(typed, inputs, [value.name for value in model.graph.output])
+    imported = _describe(typed, inputs, [value.name for value in model.graph.output])
+    return replace(imported, notes=prepared.notes)
 
 
 def _import_torch(module: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:

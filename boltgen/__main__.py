@@ -1,0 +1,54 @@
+"""The program `boltgen`: standard streams that are open, then the command line, then its status."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+
+from boltgen.settings import forget_odd_terminal_sizes
+
+_INTERRUPTED, _TERMINATED = 130, 143
+_LAST_STREAM = 2
+
+
+def main() -> None:
+    """Run the command line; it ends the process."""
+    signal.signal(signal.SIGTERM, _terminate)
+    _open_streams()
+    sys.exit(obey())
+
+
+def _terminate(*_: object) -> None:
+    """End in order: compilers that were started are stopped, and what is half-written goes."""
+    sys.exit(_TERMINATED)
+
+
+def obey() -> int:
+    """Run the command line of this process; the status to end with."""
+    try:
+        forget_odd_terminal_sizes()
+        # Importing takes a second, in which users press Ctrl-C too.
+        from boltgen import cli  # noqa: PLC0415
+
+        return cli.main()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _open_streams() -> None:
+    """Open what is closed of the standard streams: a file would get its number, and its output."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, io.TextIOWrapper):
+            # A name may be no UTF-8, or the terminal may be in a language of few letters.
+            stream.reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Makes of an ONNX model as it is found one that a TVM converter takes, and says what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx.importers import Importer
+from boltgen.frontend.onnx.read import onnx_package
+from boltgen.frontend.onnx.rewriter import LIFTED_TO, Record, Rewriter, write_graph
+from boltgen.frontend.onnx.scope import Scope
+from boltgen.frontend.onnx.shapes import Extent, Shapes, graph_inputs, input_shapes
+from boltgen.frontend.onnx.validate import STANDARD, standard_opset, validate
+
+# Operator sets below this broadcast by other rules; ONNX's own converter knows them.
+OLDEST = 7
+REMEDIES = {
+    "LSTM": "give its time dimension a length of at most 1024 with --shape",
+    "GRU": "give its time dimension a length of at most 1024 with --shape",
+    "RNN": "give its time dimension a length of at most 1024 with --shape",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A model for TVM's converter, its inputs' shapes, and sentences on what was changed."""
+
+    model: Any
+    shapes: dict[str, tuple[Extent, ...]]
+    notes: tuple[str, ...]
+
+
+def prepare(
+    model: Any, shapes: Shapes, importer: Importer, *, allow_nonfinite: bool = False
+) -> Prepared:
+    """Check, type, fold and rewrite a ModelProto; the one that is passed stays as it is.
+
+    Raises:
+        ModelImportError: the model is malformed, has an operator that nothing here converts, a
+            dimension that cannot stay open, or a weight that is NaN.
+    """
+    onnx = onnx_package()
+    try:
+        return _prepare(onnx, model, shapes, importer, allow_nonfinite=allow_nonfinite)
+    except ModelImportError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+        OverflowError,
+        onnx.checker.ValidationError,
+    ) as e:
+        # What protobuf and numpy say of a damaged message: text that is no text, numbers out of
+        # range, tensors of types that they do not know.
+        raise ModelImportError(
+            f"the model is damaged: {_first_line(e)}. Export or download it again"
+        ) from e
+
+
+def _prepare(
+    onnx: Any, model: Any, shapes: Shapes, importer: Importer, *, allow_nonfinite: bool
+) -> Prepared:
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    notes: list[str] = []
+    if made.functions:
+        made = onnx.inliner.inline_local_functions(made)
+        notes.append("The functions that the model defines were written out where it calls them.")
+    opset = standard_opset(made)
+    validate(made, allow_nonfinite=allow_nonfinite)
+    if opset < OLDEST:
+        made, opset = _converted(onnx, made, opset), LIFTED_TO
+        notes.append(f"ONNX's version converter lifted the model to operator set {LIFTED_TO}.")
+    found = input_shapes(made, shapes, symbolic=importer.symbolic)
+    scope = Scope(max(opset, LIFTED_TO))
+    _enter(made, scope, found)
+    record = Record()
+    rewriter = Rewriter(scope, importer, record)
+    rewriter.run(list(made.graph.node), opset)
+    _write(made, scope, found)
+    _require_taken(made, rewriter.refused, importer)
+    return Prepared(model=made, shapes=found, notes=(*notes, *record.notes()))
+
+
+def _converted(onnx: Any, model: Any, opset: int) -> Any:
+    try:
+        return onnx.version_converter.convert_version(model, LIFTED_TO)
+    except Exception as error:  # its adapters raise whatever they please
+        raise ModelImportError(
+            f"the model uses operator set {opset}, and onnx cannot lift it to {LIFTED_TO}: "
+            f"{_first_line(error)}. Export it again, with operator set {OLDEST} or newer"
+        ) from error
+
+
+def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:
+    """Make the scope know every name of the model, its constants, and its inputs' types."""
+    graph = model.graph
+    scope.reserve(each.name for each in [*graph.input, *graph.output, *graph.initializer])
+    for node in graph.node:
+        scope.reserve([*node.input, *node.output])
+    scope.read.update(value.name for value in graph.output)
+    for tensor in graph.initializer:
+        scope.add_tensor(tensor)
+    for value in graph_inputs(model):
+        kept = scope.onnx.helper.make_tensor_value_info(
+            value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
+        )
+        scope.types[value.name] = kept.type
+
+
+def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:
+    """Put the scope's nodes, and inputs of the shapes that were chosen, into the model."""
+    graph = model.graph
+    inputs = [
+        scope.onnx.helper.make_tensor_value_info(
+            value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
+        )
+        for value in graph_inputs(model)
+    ]
+    write_graph(graph, scope)
+    del graph.input[:]
+    graph.input.extend(inputs)
+    for each in model.opset_import:
+        if each.domain in STANDARD:
+            each.version = scope.opset
+
+
+def _require_taken(model: Any, refused: dict[str, str], importer: Importer) -> None:
+    left = {node.op_type for node in model.graph.node}
+    named = {operator: text for operator, text in refused.items() if operator in left}
+    if not named:
+        return
+    advice = [REMEDIES[operator] for operator in named if operator in REMEDIES]
+    if importer.other and set(named) <= importer.other_takes:
+        advice.append(f"try --frontend {importer.other}, whose converter takes them")
+    if not advice:
+        advice.append(
+            "export the model without them, for instance as the standard operators they stand for"
+        )
+    raise ModelImportError(
+        f"TVM cannot import these ONNX operators: {', '.join(named.values())}. "
+        f"{'; '.join(dict.fromkeys(advice)).capitalize()}"
+    )
+
+
+def import_failure(
+    model: Any, operator: str, error: Exception, other: str = ""
+) -> ModelImportError:
+    """What TVM's converter of `operator` ("" where it is not known which) raised, for people.
+
+    `other` is a frontend that may take the model all the same.
+    """
+    nodes = [repr(node.name) for node in model.graph.node if node.op_type == operator]
+    where = (
+        f"the ONNX operator {operator} (one of {', '.join(nodes[:8])})" if operator else "the model"
+    )
+    invalid = _invalidity(onnx_package(), model)
+    advice = f" (the ONNX checker says: {invalid})" if invalid else ""
+    without = f", or export the model without {operator}" if operator else ""
+    remedy = f". Try --frontend {other}{without}" if other else ""
+    return ModelImportError(f"TVM cannot import {where}: {_first_line(error)}{advice}{remedy}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _invalidity(onnx: Any, model: Any) -> str:
+    """What the ONNX checker says of the model; only asked where the import failed.
+
+    It also refuses what imports well, such as results without a declared shape.
+    """
+    try:
+        if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
+            onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:  # text that is no text, too
+        return str(error).strip().splitlines()[0]
+    return ""

@@ -1,0 +1,244 @@
+"""Walks a graph once: folds, rewrites, and types every node, in this order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx.fold import fold, follow
+from boltgen.frontend.onnx.importers import Importer
+from boltgen.frontend.onnx.inline import branch_nodes, function_nodes
+from boltgen.frontend.onnx.rewrites import RULES, Rule
+from boltgen.frontend.onnx.scope import Builder, Scope, attribute, described
+from boltgen.frontend.onnx.validate import STANDARD, subgraphs
+
+# The operator set whose forms old nodes are lifted to.
+LIFTED_TO = 13
+# A rewriting's nodes are rewritten again, but no chain of rules is as long.
+MOST_REWRITINGS = 12
+
+
+class Record:
+    """What was done, for people."""
+
+    def __init__(self) -> None:
+        self.folded: Counter[str] = Counter()
+        self.rewritten: Counter[tuple[str, str]] = Counter()
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each kind of change."""
+        said = []
+        if self.folded:
+            shown = ", ".join(f"{count} {name}" for name, count in self.folded.most_common(8))
+            more = ", ..." if len(self.folded) > 8 else ""
+            said.append(
+                f"{self.folded.total()} operators on constants and known shapes were computed "
+                f"beforehand: {shown}{more}."
+            )
+        for (operator, why), count in self.rewritten.items():
+            said.append(f"{operator} was rewritten in {_times(count)}: {why}.")
+        return tuple(said)
+
+
+def _times(count: int) -> str:
+    return "1 place" if count == 1 else f"{count} places"
+
+
+class Rewriter:
+    """Rewrites one graph into `scope.nodes`; branches are graphs of their own."""
+
+    def __init__(self, scope: Scope, importer: Importer, record: Record) -> None:
+        self.scope = scope
+        self._importer = importer
+        self._record = record
+        self.refused: dict[str, str] = {}
+
+    def run(self, nodes: Iterable[Any], opset: int) -> None:
+        """Rewrite nodes of a version of the standard operator set.
+
+        Raises:
+            ModelImportError: a node is malformed.
+        """
+        for node in nodes:
+            if node.op_type != "Constant":
+                self.scope.read.update(node.input)
+        for node in nodes:
+            try:
+                self._visit(node, opset, MOST_REWRITINGS)
+            except ModelImportError:
+                raise
+            except Exception as error:  # whatever a malformed node makes of attributes and types
+                raise ModelImportError(
+                    f"{described(node)} cannot be read: {_first_line(error)}"
+                    f"{self._invalid(node, opset)}. Export or download the model again"
+                ) from error
+
+    def _invalid(self, node: Any, opset: int) -> str:
+        """What the ONNX checker says of a node."""
+        checker = self.scope.onnx.checker
+        context = checker.C.CheckerContext()
+        context.ir_version = 8
+        context.opset_imports = {"": opset}
+        try:
+            checker.check_node(node, context)
+        except Exception as error:  # protobuf's errors too
+            return f" (the ONNX checker says: {_first_line(error)})"
+        return ""
+
+    def _visit(self, node: Any, opset: int, left: int) -> None:
+        standard = node.domain in STANDARD
+        if standard and opset < LIFTED_TO and self._lift(node, opset, left):
+            return
+        if standard and fold(node, self.scope):
+            if node.op_type != "Constant":
+                self._record.folded[node.op_type] += 1
+            return
+        if standard and self._branch(node, opset, left):
+            return
+        if standard and left and self._rewrite(node, left):
+            return
+        if not self._is_taken(node) and standard and left:
+            expanded = function_nodes(node, self.scope)
+            if expanded is not None:
+                self._record.rewritten[node.op_type, "it is written as ONNX defines it"] += 1
+                for each in expanded[0]:
+                    self._visit(each, expanded[1], left - 1)
+                return
+        if not self._is_taken(node):
+            domain = f", domain {node.domain!r}" if node.domain else ""
+            self.refused.setdefault(node.op_type, f"{node.op_type} ({_where(node)}{domain})")
+        self._keep(node, opset)
+
+    def _is_taken(self, node: Any) -> bool:
+        if node.domain in STANDARD:
+            return node.op_type in self._importer.takes - self._importer.contrib_only
+        return node.domain == "com.microsoft" and node.op_type in self._importer.contrib
+
+    def _lift(self, node: Any, opset: int, left: int) -> bool:
+        rules = [rule for rule in RULES.get(node.op_type, ()) if opset < rule.below]
+        return any(self._applied(node, rule, left) for rule in rules)
+
+    def _rewrite(self, node: Any, left: int) -> bool:
+        rules = [
+            rule
+            for rule in RULES.get(node.op_type, ())
+            if not rule.below and rule.only in {"", self._importer.name}
+        ]
+        return any(self._applied(node, rule, left) for rule in rules)
+
+    def _applied(self, node: Any, rule: Rule, left: int) -> bool:
+        builder = Builder(self.scope, node)
+        if not rule.apply(node, builder):
+            return False
+        self._record.rewritten[node.op_type, rule.why] += 1
+        for made in builder.nodes:
+            self._visit(made, LIFTED_TO, left - 1)
+        return True
+
+    def _branch(self, node: Any, opset: int, left: int) -> bool:
+        """Write the branch that a constant condition takes in the place of an If."""
+        if node.op_type != "If":
+            return False
+        condition = self.scope.constant(node.input[0])
+        if condition is None or condition.size != 1:
+            return False
+        taken = "then_branch" if condition.reshape(()) else "else_branch"
+        nodes = branch_nodes(attribute(node, taken), node, self.scope)
+        self._record.rewritten["If", "its condition is a constant"] += 1
+        for each in nodes:
+            self.scope.read.update(each.input)
+        for each in nodes:
+            self._visit(each, opset, left)
+        return True
+
+    def _keep(self, node: Any, opset: int) -> None:
+        kept = type(node)()
+        kept.CopyFrom(node)
+        for graph in subgraphs(kept):
+            self._rewrite_branch(graph, opset)
+        if node.op_type == "Reshape":
+            self._fix_reshape(kept)
+        self.scope.infer(kept)
+        follow(kept, self.scope)
+        self.scope.append(kept)
+
+    def _fix_reshape(self, node: Any) -> None:
+        """Write a shape with one open extent as a constant with -1 in its place."""
+        wanted = self.scope.elements(node.input[1])
+        if wanted is None or self.scope.tensor(node.input[1]) is not None:
+            return
+        extents = self.scope.extents(node.input[0]) or ()
+        numbers = [
+            0 if place < len(extents) and extents[place] == each else each
+            for place, each in enumerate(wanted)
+            if isinstance(each, str)
+        ]
+        named = iter(numbers)
+        merged = [each if isinstance(each, int) else next(named) for each in wanted]
+        unknown = [each for each in merged if isinstance(each, str)]
+        if len(unknown) > 1 or (unknown and -1 in merged) or attribute(node, "allowzero", 0):
+            return
+        final = [-1 if isinstance(each, str) else each for each in merged]
+        name = self.scope.fresh(f"{node.output[0]}_shape")
+        self.scope.add_array(name, _int64(final))
+        node.input[1] = name
+
+    def _rewrite_branch(self, graph: Any, opset: int) -> None:
+        inner = Scope(self.scope.opset, self.scope)
+        for tensor in graph.initializer:
+            inner.add_tensor(tensor)
+        for value in graph.input:
+            inner.types[value.name] = value.type
+        nodes = list(graph.node)
+        rewriter = Rewriter(inner, self._importer, self._record)
+        rewriter.run(nodes, opset)
+        self.refused |= rewriter.refused
+        write_graph(graph, inner)
+
+
+def _where(node: Any) -> str:
+    return f"node {node.name!r}" if node.name else f"the node that makes {node.output[0]!r}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _int64(values: Iterable[int | str]) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    return np.asarray(list(values), np.int64)
+
+
+def write_graph(graph: Any, scope: Scope) -> None:
+    """Put a scope's nodes into a GraphProto: those that its outputs need, with their constants."""
+    outputs = [value.name for value in graph.output]
+    for name in outputs:
+        if any(name in each.tensors for each in scope.around()):
+            copy = scope.fresh(f"{name}_value")
+            tensor = scope.tensor(name)
+            renamed = type(tensor)()
+            renamed.CopyFrom(tensor)
+            renamed.name = copy
+            scope.add_tensor(renamed)
+            scope.tensors.pop(name, None)
+            scope.nodes.append(scope.onnx.helper.make_node("Identity", [copy], [name]))
+    needed, kept = set(outputs), []
+    for node in reversed(scope.nodes):
+        if needed.intersection(node.output):
+            kept.append(node)
+            needed.update(_reads(node))
+    del graph.node[:], graph.initializer[:], graph.value_info[:], graph.sparse_initializer[:]
+    graph.node.extend(reversed(kept))
+    graph.initializer.extend(tensor for name, tensor in scope.tensors.items() if name in needed)
+
+
+def _reads(node: Any) -> set[str]:
+    found = set(node.input)
+    for graph in subgraphs(node):
+        found.update(value.name for value in graph.output)
+        for inner in graph.node:
+            found |= _reads(inner)
+    return found

@@ -1,0 +1,143 @@
+"""The shapes of a model's inputs: what the file declares, and what the user gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from boltgen.errors import ModelImportError
+
+Shapes = Mapping[str, tuple[int, ...]]
+# One extent: a number, or the name of one that is not known.
+Extent = int | str
+
+
+def graph_inputs(model: Any) -> list[Any]:
+    """The model's inputs, without the initialisers that old exporters list among them."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in known]
+
+
+def require_inputs(shapes: Shapes, names: Sequence[str]) -> None:
+    """Check that `shapes` names inputs that there are.
+
+    Raises:
+        ModelImportError: naming the first that is none.
+    """
+    for name in shapes:
+        if name not in names:
+            raise ModelImportError(
+                f"shapes names the input {name!r}, which the model does not have; it has "
+                f"{', '.join(map(repr, names)) or 'none'}"
+            )
+
+
+def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tuple[Extent, ...]]:
+    """Every input's shape. A dimension that stays open is a name, one for equal names in the file.
+
+    `shapes` decides where the model leaves an extent open; a dimension that it fixes in one input
+    is fixed in all that name it. Without `symbolic` no dimension may stay open.
+
+    Raises:
+        ModelImportError: an input has an unknown rank, is no tensor, or `shapes` contradicts the
+            model or itself.
+    """
+    inputs = graph_inputs(model)
+    require_inputs(shapes, [value.name for value in inputs])
+    declared = {value.name: _declared(value) for value in inputs}
+    bound: dict[str, tuple[int, str]] = {}
+    for name, given in shapes.items():
+        for extent, value in zip(declared[name] or (), given, strict=False):
+            if isinstance(extent, str) and extent != "?":
+                first, where = bound.setdefault(extent, (value, name))
+                if first != value:
+                    raise ModelImportError(
+                        f"the given shapes make the dimension {extent!r} both {first} (input "
+                        f"{where!r}) and {value} (input {name!r}); give it one value"
+                    )
+    names = _Names()
+    found: dict[str, tuple[Extent, ...]] = {}
+    for name, extents in declared.items():
+        known = extents and [bound.get(each, (each,))[0] for each in map(_key, extents)]
+        still_open = known is None or any(isinstance(each, str) for each in known)
+        if name in shapes or known is None or (still_open and not symbolic):
+            found[name] = fix_shape(name, extents, shapes.get(name))
+        else:
+            found[name] = tuple(
+                names.of(name, axis, each) if isinstance(each, str) else each
+                for axis, each in enumerate(known)
+            )
+    return found
+
+
+def _key(extent: Extent) -> Any:
+    return extent
+
+
+def _declared(value: Any) -> list[Extent] | None:
+    if not value.type.HasField("tensor_type"):
+        raise ModelImportError(
+            f"input {value.name!r} is no tensor; only tensors are supported. Export the model with "
+            "its tensors as inputs"
+        )
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else (dim.dim_param or "?")
+        for dim in tensor.shape.dim
+    ]
+
+
+class _Names:
+    """Gives each open dimension a name that is an identifier in TVM."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, str] = {}
+
+    def of(self, value: str, axis: int, extent: str) -> str:
+        key = f"{value}_{axis}" if extent == "?" else extent
+        if key not in self._given:
+            name = re.sub(r"\W", "_", key, flags=re.ASCII)[:64]
+            name = name if name[:1].isalpha() else f"dim_{name}"
+            while name in self._given.values():
+                name += "_"
+            self._given[key] = name
+        return self._given[key]
+
+
+def fix_shape(
+    name: str, declared: Sequence[Extent] | None, given: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """An input's shape from what the model declares and what the user gives.
+
+    Raises:
+        ModelImportError: a dimension stays open, or the two contradict each other.
+    """
+    if given is None:
+        open_axes = [axis for axis, e in enumerate(declared or []) if isinstance(e, str)]
+        if declared is not None and not open_axes:
+            return tuple(extent for extent in declared if isinstance(extent, int))
+        what = "an unknown rank"
+        example: tuple[int, ...] = (1, 3, 224, 224)
+        if declared is not None:
+            axis = open_axes[0]
+            shown = ", ".join(map(str, declared))
+            what = f"the dynamic dimension '{declared[axis]}' (axis {axis} of ({shown}))"
+            example = tuple(extent if isinstance(extent, int) else 1 for extent in declared)
+        text = ",".join(map(str, example))
+        raise ModelImportError(
+            f"input {name!r} has {what}; kernels are chosen for known sizes. Give it a shape, for "
+            f"instance shapes={{{name!r}: {example}}}, or on the command line --shape {name}={text}"
+        )
+    fits = declared is None or (
+        len(given) == len(declared)
+        and all(isinstance(d, str) or d == g for d, g in zip(declared, given, strict=True))
+    )
+    if not fits or min(given, default=1) < 1:
+        shown = "any rank" if declared is None else f"({', '.join(map(str, declared))})"
+        raise ModelImportError(
+            f"the shape {given} given for input {name!r} does not fit the model's {shown}"
+        )
+    return given

@@ -1,0 +1,373 @@
+"""From a torch.export program to a Relax module. What TVM's importer has wrongly is mended before.
+
+TVM 0.27 writes every product with results in FP32 (`out_dtype="float32"` in its
+`base_fx_graph_translator.py`) and everything else in the program's own types, so that a bias in
+FP16 meets a product in FP32. A copy of the program is rewritten: a product's addend is widened,
+and its result is cast back to the type that PyTorch gives it. There is no kernel for BF16, so a
+program in BF16 is widened to FP32, in which each of its numbers is exact.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from boltgen.errors import ModelImportError
+from boltgen.frontend.imported import first_line
+from boltgen.frontend.onnx import Shapes, fix_shape
+from boltgen.frontend.relax.translate import shape_of
+from boltgen.frontend.torch_module import quietly
+from boltgen.frontend.weights import check_weight
+
+_log = logging.getLogger(__name__)
+
+# Products that TVM's importer gives results in FP32, and which argument is added to the product.
+_ADDENDS: Mapping[str, int | None] = {
+    "mm.default": None,
+    "bmm.default": None,
+    "matmul.default": None,
+    "addmm.default": 0,
+    "linear.default": 2,
+    "convolution.default": 2,
+    "conv1d.default": 2,
+    "conv2d.default": 2,
+    "conv3d.default": 2,
+    "conv_transpose1d.default": 2,
+    "conv_transpose2d.input": 2,
+    "conv_transpose3d.input": 2,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedProgram:
+    """A Relax module whose `main` takes `inputs` and returns `outputs`, tensors in torch's order.
+
+    `ranges` has the least and the greatest extent of each symbolic dimension, None where there is
+    no greatest.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ranges: Mapping[str, tuple[int, int | None]]
+
+
+def read_program(path: Path) -> Any:
+    """The program that `torch.export.save` wrote.
+
+    Raises:
+        ModelImportError: PyTorch is not installed, or the file is missing, or no such program.
+    """
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        raise ModelImportError(
+            "reading a torch.export program needs PyTorch: pip install 'boltgen[torch]'"
+        ) from error
+    if not path.is_file():
+        raise ModelImportError(f"{path}: there is no such file")
+    try:
+        with quietly():
+            return torch.export.load(path)
+    except Exception as error:  # torch raises whatever its unpickler met
+        raise ModelImportError(
+            f"{path}: not a program that torch.export.save wrote, or a truncated one "
+            f"({path.stat().st_size} bytes). Save it again: torch.export.save(program, path)"
+        ) from error
+
+
+def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedProgram:
+    """Import a `torch.export` program with its parameters as constants.
+
+    Nested inputs and outputs are flattened in PyTorch's order; arguments that are no tensors are
+    constants of the program, and no inputs of the module. Dimensions that the program leaves open
+    stay symbolic.
+
+    Raises:
+        ModelImportError: TVM cannot import it, a parameter is NaN or infinite in FP16, or the
+            program changes its own state when it runs.
+    """
+    from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
+
+    if not allow_nonfinite:
+        _check_parameters(program)
+    try:
+        with quietly():
+            own = program.run_decompositions()
+    except Exception as error:
+        raise _failure(error) from error
+    _refuse_state(own.graph_signature)
+    _drop_constants(own)
+    _widen_bfloat16(own)
+    for graph_module in _graph_modules(own):
+        _mend_products(graph_module.graph)
+    try:
+        with quietly():
+            module = from_exported_program(
+                own, unwrap_unit_return_tuple=True, run_ep_decomposition=False
+            )
+    except Exception as error:
+        raise _failure(error) from error
+    signature = own.graph_signature
+    return ImportedProgram(
+        module=module,
+        inputs=tuple(signature.user_inputs),
+        outputs=_distinct(signature.user_outputs),
+        ranges=_ranges(module),
+    )
+
+
+def _failure(error: Exception) -> ModelImportError:
+    return ModelImportError(f"TVM cannot import the torch.export program: {first_line(error)}")
+
+
+def _check_parameters(program: Any) -> None:
+    for name, tensor in program.state_dict.items():
+        if tensor.device.type == "meta":
+            raise ModelImportError(
+                f"parameter {name!r} is on the device 'meta' and has no numbers: load the model's "
+                "weights before it is exported"
+            )
+        if tensor.is_floating_point():
+            array = tensor.detach().cpu().float().numpy()
+            check_weight(f"parameter {name!r}", array, is_weight=tensor.dim() > 1)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of results, each once: a program may return one value in two places."""
+    taken: list[str] = []
+    for name in names:
+        distinct, number = name, 1
+        while distinct in taken:
+            distinct, number = f"{name}_{number}", number + 1
+        taken.append(distinct)
+    return tuple(taken)
+
+
+def _refuse_state(signature: Any) -> None:
+    """Refuse a program that writes to its buffers or inputs: a compiled model keeps no state."""
+    changed = {
+        **dict.fromkeys(signature.buffers_to_mutate.values(), "buffer"),
+        **dict.fromkeys(signature.parameters_to_mutate.values(), "parameter"),
+        **dict.fromkeys(signature.user_inputs_to_mutate.values(), "input"),
+    }
+    if changed:
+        name, role = next(iter(changed.items()))
+        raise ModelImportError(
+            f"the torch.export program changes its {role} {name!r} when it runs, and a compiled "
+            "model keeps nothing between runs: export the module in eval mode "
+            "(module.eval()), and give what it carries on as inputs and outputs"
+        )
+
+
+def _graph_modules(program: Any) -> list[Any]:
+    """The program's graph, and those of the branches and bodies inside."""
+    import torch  # noqa: PLC0415
+
+    modules = program.graph_module.modules()
+    return [module for module in modules if isinstance(module, torch.fx.GraphModule)]
+
+
+def _drop_constants(program: Any) -> None:
+    """Drop arguments and results that are no tensors from the signature.
+
+    torch.export has put the values that the arguments had into the program already.
+    """
+    from torch.export.graph_signature import TensorArgument  # noqa: PLC0415
+
+    signature, graph = program.graph_signature, program.graph
+    placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    for spec in list(signature.input_specs):
+        if spec.kind.name == "USER_INPUT" and not isinstance(spec.arg, TensorArgument):
+            if placeholders[spec.arg.name].users:
+                raise ModelImportError(
+                    f"input {spec.arg.name!r} of the torch.export program is no tensor, and is "
+                    "computed with: make it a tensor, or a constant of the module"
+                )
+            graph.erase_node(placeholders[spec.arg.name])
+            signature.input_specs.remove(spec)
+    output = graph.output_node()
+    pairs = list(zip(output.args[0], signature.output_specs, strict=True))
+    kept = [(value, spec) for value, spec in pairs if isinstance(spec.arg, TensorArgument)]
+    if not kept:
+        raise ModelImportError("the torch.export program returns no tensor")
+    output.args = (tuple(value for value, _ in kept),)
+    signature.output_specs[:] = [spec for _, spec in kept]
+
+
+def _dtype(node: Any) -> Any:
+    """The dtype that PyTorch gives a node's value; None where it is no tensor."""
+    return getattr(node.meta.get("val"), "dtype", None)
+
+
+def _cast(graph: Any, value: Any, dtype: Any) -> Any:
+    import torch  # noqa: PLC0415
+
+    return graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
+
+
+def _widen_bfloat16(program: Any) -> None:
+    """Compute in FP32 what the program computes in BF16; its inputs and outputs keep their types.
+
+    Weights and inputs are widened exactly. Nothing in between is rounded to BF16 then, so results
+    are at least as exact as the program's own.
+    """
+    import torch  # noqa: PLC0415
+
+    for named in (program.state_dict, program.constants):
+        for name, tensor in named.items():
+            if isinstance(tensor, torch.Tensor):
+                is_narrow = tensor.dtype is torch.bfloat16
+                own = tensor.detach().cpu()
+                named[name] = own.float() if is_narrow else own
+    graphs = [module.graph for module in _graph_modules(program)]
+    nodes = [node for graph in graphs for node in graph.nodes]
+    if not any(_dtype(node) is torch.bfloat16 for node in nodes):
+        return
+    _log.warning(
+        "the torch.export program computes in BF16, for which there are no kernels: it is widened "
+        "to FP32; inputs and outputs stay BF16"
+    )
+    _cast_borders(program)
+
+    def widened(argument: Any) -> Any:
+        return torch.float32 if argument is torch.bfloat16 else argument
+
+    borders = {node for node in program.graph.nodes if node.meta.get(_BORDER)}
+    for node in nodes:
+        if node not in borders:
+            node.args = torch.fx.node.map_aggregate(node.args, widened)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, widened)
+            _forget_narrow(node)
+
+
+_BORDER = "boltgen_border"
+
+
+def _cast_borders(program: Any) -> None:
+    """Casts from BF16 inputs to FP32, and from FP32 to BF16 outputs."""
+    import torch  # noqa: PLC0415
+
+    graph = program.graph
+    output = graph.output_node()
+    user_inputs = set(program.graph_signature.user_inputs)
+    results = list(output.args[0])
+    for position, value in enumerate(results):
+        if _dtype(value) is torch.bfloat16:
+            with graph.inserting_before(output):
+                results[position] = _cast(graph, value, torch.bfloat16)
+            results[position].meta.update(val=value.meta["val"], **{_BORDER: True})
+    output.args = (tuple(results),)
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    for node in list(graph.nodes):
+        if node.name in user_inputs and _dtype(node) is torch.bfloat16:
+            with graph.inserting_before(first):
+                wide = _cast(graph, node, torch.float32)
+            wide.meta.update(val=node.meta["val"].float(), **{_BORDER: True})
+            node.replace_all_uses_with(wide, delete_user_cb=lambda user, w=wide: user is not w)
+            node.meta[_BORDER] = True
+
+
+def _forget_narrow(node: Any) -> None:
+    import torch  # noqa: PLC0415
+
+    if _dtype(node) is torch.bfloat16:
+        node.meta["val"] = node.meta["val"].float()
+
+
+def _mend_products(graph: Any) -> None:
+    """Give each product the type that PyTorch gives it, in the way TVM's importer has products."""
+    import torch  # noqa: PLC0415
+
+    for node in list(graph.nodes):
+        name = getattr(node.target, "__name__", "")
+        if node.op != "call_function" or name not in _ADDENDS or _dtype(node) is torch.float32:
+            continue
+        dtype = _dtype(node)
+        if dtype is None or not dtype.is_floating_point:
+            raise ModelImportError(
+                f"the product {node.name!r} ({name}) of the torch.export program is {dtype}; "
+                "products are computed in floating point: cast its operands"
+            )
+        addend = _ADDENDS[name]
+        if addend is not None and addend < len(node.args) and node.args[addend] is not None:
+            with graph.inserting_before(node):
+                wide = _cast(graph, node.args[addend], torch.float32)
+            node.update_arg(addend, wide)
+        with graph.inserting_after(node):
+            result = _cast(graph, node, dtype)
+        result.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(result, delete_user_cb=lambda user, r=result: user is not r)
+
+
+def _ranges(module: tvm.IRModule) -> dict[str, tuple[int, int | None]]:
+    attributes = dict((module["main"].attrs or {}).items())
+    upper = attributes.get("tir_var_upper_bound", {})
+    lower = attributes.get("tir_var_lower_bound", {})
+    return {
+        str(name): (int(least), int(upper[name]) if name in upper else None)
+        for name, least in lower.items()
+    }
+
+
+def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
+    """The module with the shapes that are given; every other dimension stays symbolic.
+
+    Raises:
+        ModelImportError: a shape names no input, does not fit the program, or is outside of the
+            range that it was exported for.
+    """
+    unknown = sorted(shapes.keys() - set(program.inputs))
+    if unknown:
+        raise ModelImportError(
+            f"shapes names the input {unknown[0]!r}, which the model does not have; it has "
+            f"{', '.join(map(repr, program.inputs))}"
+        )
+    values: dict[str, int] = {}
+    for name, param in zip(program.inputs, program.module["main"].params, strict=True):
+        if name not in shapes:
+            continue
+        fixed = fix_shape(name, list(shape_of(param.ty) or ()), tuple(shapes[name]))
+        for extent, value in zip(param.ty.shape, fixed, strict=True):
+            if isinstance(extent, tvm.tirx.Var):
+                _fix(values, program.ranges, name, extent.name, value)
+    module = program.module
+    if values:
+        module = relax.transform.BindSymbolicVars(values, "main")(module)
+    for name, param in zip(program.inputs, module["main"].params, strict=True):
+        bound = shape_of(param.ty) or ()
+        wanted = shapes.get(name, bound)
+        if any(map(operator.ne, bound, wanted)):
+            raise ModelImportError(
+                f"the shape {tuple(wanted)} given for input {name!r} does not fit the program's "
+                f"({', '.join(map(str, bound))})"
+            )
+    return module
+
+
+def _fix(
+    values: dict[str, int],
+    ranges: Mapping[str, tuple[int, int | None]],
+    name: str,
+    symbol: str,
+    value: int,
+) -> None:
+    least, most = ranges.get(symbol, (0, None))
+    if value < least or (most is not None and value > most):
+        raise ModelImportError(
+            f"the extent {value} given for the dimension {symbol!r} of input {name!r} is outside "
+            f"of the range that the program was exported for, {least} to "
+            f"{'any' if most is None else most}: export it with another torch.export.Dim"
+        )
+    if values.setdefault(symbol, value) != value:
+        raise ModelImportError(
+            f"the given shapes make the dimension {symbol!r} both {values[symbol]} and {value} "
+            f"(input {name!r})"
+        )

@@ -1,0 +1,40 @@
+"""The one parser of whole numbers that people and the environment write."""
+
+from __future__ import annotations
+
+import re
+
+# The most that an option can ask for: larger numbers are mistakes.
+MOST_JOBS = 4096
+MOST_ROWS = 10**9
+MOST_EXTENT = 2**31 - 1
+
+# Of a text that a message quotes.
+_MOST_SHOWN = 60
+
+# ASCII only: str.isdigit takes a superscript two for a digit, and int does not.
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def whole_number(text: str, least: int, most: int) -> int:
+    """The number that `text` writes in decimal digits, with spaces around it allowed.
+
+    Raises:
+        ValueError: it is no such number, or is not in `least` to `most`; the message is a clause
+            that names `text` and the bounds.
+    """
+    stripped = text.strip()
+    wrong = f"{shown(text)} is no whole number in {least} to {most}"
+    # Python refuses to convert thousands of digits, and takes long for fewer.
+    if not _DIGITS.fullmatch(stripped) or len(stripped.lstrip("0")) > len(str(most)):
+        raise ValueError(wrong)
+    number = int(stripped)
+    if not least <= number <= most:
+        raise ValueError(wrong)
+    return number
+
+
+def shown(text: str) -> str:
+    """`text` as a message quotes it: its beginning, with what a terminal would obey escaped."""
+    quoted = ascii(text) if any(not c.isprintable() for c in text) else repr(text)
+    return quoted if len(quoted) <= _MOST_SHOWN else quoted[: _MOST_SHOWN - 3] + "..."

@@ -1,0 +1,106 @@
+"""What share of a model's work boltgen's kernels do, and which operators cost the rest."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+# Below this share a user would not have expected what they got.
+LEAST_SHARE = 0.5
+_MOST_NAMED = 3
+
+
+class Placed(Protocol):
+    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
+
+    @property
+    def operator(self) -> str: ...  # noqa: D102
+    @property
+    def region(self) -> str | None: ...  # noqa: D102
+    @property
+    def reason(self) -> str: ...  # noqa: D102
+    @property
+    def flops(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """Products of one operator that stay with TVM for one reason."""
+
+    operator: str
+    reason: str
+    count: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Floating-point operations of a model's products: in boltgen's kernels, and in all.
+
+    `rest` has what stays with TVM, the largest first.
+    """
+
+    offloaded_flops: int
+    total_flops: int
+    rest: tuple[Rest, ...]
+
+    @property
+    def share(self) -> float:
+        """The part of the work that boltgen's kernels do; 1 where there are no products."""
+        return self.offloaded_flops / self.total_flops if self.total_flops else 1.0
+
+    @property
+    def is_low(self) -> bool:
+        """Whether a user should be warned."""
+        return self.share < LEAST_SHARE
+
+    def verdict(self) -> str:
+        """The share and what costs the rest, in one line."""
+        if not self.total_flops:
+            return "the model has no matrix products and no convolutions: all of it is TVM's"
+        line = f"boltgen computes {_percent(self.share)} of {_scaled(self.total_flops)}"
+        if not self.rest:
+            return line
+        named = "; ".join(
+            f"{each.count} x {each.operator}, {_percent(each.flops / self.total_flops)}: "
+            f"{each.reason}"
+            for each in self.rest[:_MOST_NAMED]
+        )
+        more = len(self.rest) - _MOST_NAMED
+        others = f"; and {more} more kinds" if more > 0 else ""
+        return f"{line}; with TVM stay {named}{others}"
+
+
+def coverage(placements: Iterable[Placed]) -> Coverage:
+    """The coverage of a model whose operators are placed so."""
+    offloaded = 0
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    flops: dict[tuple[str, str], int] = defaultdict(int)
+    for placed in placements:
+        if placed.region is not None:
+            offloaded += placed.flops
+        elif placed.flops:
+            counts[placed.operator, placed.reason] += 1
+            flops[placed.operator, placed.reason] += placed.flops
+    rest = tuple(
+        Rest(operator=key[0], reason=key[1], count=counts[key], flops=flops[key])
+        for key in sorted(flops, key=lambda key: (-flops[key], key))
+    )
+    total = offloaded + sum(flops.values())
+    return Coverage(offloaded_flops=offloaded, total_flops=total, rest=rest)
+
+
+def _percent(share: float) -> str:
+    # Never "100 %" of what is not all, nor "0 %" of what is something.
+    if 0.0 < share < 1.0:
+        share = min(max(share, 0.001), 0.999)
+    return f"{share:.1%}".replace("%", " %").replace(".0 ", " ")
+
+
+def _scaled(flops: int) -> str:
+    for unit, size in (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if flops >= size:
+            return f"{flops / size:.3g} {unit}"
+    return f"{flops} FLOP"
