@@ -7,7 +7,7 @@ from pathlib import Path
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
-from boltgen.frontend.relay import codegen, patterns, steps
+from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
@@ -21,8 +21,6 @@ class Model(model.Model):
         convention=Convention.RELAY,
         import_model=import_model,
         annotate=steps.annotate,
-        regions=patterns.regions,
-        placements=patterns.placements,
     )
 
     def build(  # noqa: D102 (inherited)
@@ -33,10 +31,8 @@ class Model(model.Model):
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        codegen.remember(built)
-        module = steps.mark(
-            self._module, arch=arch.name, options=options, workspaces=built.plan.workspaces
-        )
+        del options
+        module = steps.attach(self.partitioned, built)
         self._executable, sources = relay_link.build_library(module, arch, tools, cache)
         return sources
 

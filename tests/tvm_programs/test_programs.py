@@ -20,10 +20,6 @@ PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" 
 UNTIL_THEN = {
     "relax/compiled_mode.py": "machine code looks a packed function up in imported modules, where "
     "kernels that are linked into the library itself are not",
-    "relay/second_partition.py": "the regions of the first partition are lowered again, from what "
-    "the first one made of them",
-    "relay/called_function.py": "the graph executor, TVM's own too, finds no function that main "
-    "calls",
 }
 PROGRAMS = sorted(f"{kind}/{path.name}" for kind in PYTHONS for path in (HERE / kind).glob("*.py"))
 
