@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.ranges import Range, ranges
 from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
@@ -22,6 +28,20 @@ class Model(model.Model):
         import_model=import_model,
         annotate=steps.annotate,
     )
+
+    def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
+        module, graph, found = steps.watched(self._imported)
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(module, target="llvm")
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        runs = []
+        for arrays in samples:
+            for position, array in enumerate(arrays):
+                executor.set_input(position, array)
+            executor.run()
+            count = executor.get_num_outputs()
+            runs.append([executor.get_output(place).numpy() for place in range(count)])
+        return ranges(graph, found, runs)
 
     def build(  # noqa: D102 (inherited)
         self,

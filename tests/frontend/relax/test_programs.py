@@ -193,7 +193,6 @@ class DataDependent:
         y = R.matmul(x, w)
         flat = R.sum(y, axis=[1])
         found = R.nonzero(flat)
-        shape = R.shape_of(found)
         return R.astype(found, "float32")
 
 
