@@ -35,7 +35,7 @@ from boltgen.intake.files import read_regular
 from boltgen.intake.json_text import MOST_BYTES, parse_json
 from boltgen.ir.key import digest
 from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import Family, KernelSpec
+from boltgen.space.kernel import Family
 
 _log = logging.getLogger(__name__)
 
