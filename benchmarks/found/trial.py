@@ -105,7 +105,7 @@ def _partitioned(steps: Any, path: str, arrays: Arrays, account: Account) -> tup
         products=sum(placed.flops > 0 for placed in annotated.placements),
         flops=found.total_flops,
         of_flops=found.share,
-        of_own_flops=coverage(filter(_is_own, annotated.placements)).share,
+        of_own_flops=coverage(each for each in annotated.placements if _is_own(each)).share,
         regions=len(annotated.regions),
         verdict=found.verdict(),
     )

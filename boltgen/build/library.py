@@ -7,6 +7,7 @@ CUTLASS, nvcc or boltgen made is another entry that no key of this one's finds.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -164,7 +165,7 @@ def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_S
     """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
-    return [list(specs[a:b]) for a, b in zip(bounds, bounds[1:])]  # noqa: B905 (Python 3.10)
+    return [list(specs[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def build_library(
