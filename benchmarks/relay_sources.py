@@ -25,13 +25,13 @@ def main() -> int:
     activate("vgpu")
     from tvm import relay  # noqa: PLC0415
 
-    from boltgen.frontend.relay import patterns, steps  # noqa: PLC0415
+    from boltgen.frontend.relay import steps  # noqa: PLC0415
 
     module, params = relay.frontend.from_onnx(build("resnet50", batch=32))
 
     def generate() -> tuple[float, Plan]:
         cut = cutter("sm_80", PipelineOptions())
-        regions = patterns.regions(steps.annotate(module, params, cut=cut))
+        regions = steps.annotate(module, params, cut=cut).regions
         partitioned = perf_counter()
         plan = plan_regions(regions, "sm_80", Convention.RELAY)
         assert len(plan.adapters) == len(regions)  # rendered here

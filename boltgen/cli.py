@@ -75,6 +75,13 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         str | None,
         typer.Option(help="Measure kernels first, for so long: 120s, 500trials; see `tune`."),
     ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An .npz file with one array per input: run the model on it, and keep in FP32 "
+            "what leaves FP16's range. May be given several times."
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option(help="Where to measure: cuda, vgpu, or recorded:FILE.")
     ] = "cuda",
@@ -89,6 +96,8 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         boltgen compile bert.onnx --shape input_ids=1,128 -o bert --jobs 4
 
         boltgen compile resnet50.onnx -o resnet50 --tune 120s --device cuda
+
+        boltgen compile bert.onnx -o bert --calibrate sentences.npz
     """
     with errors_for_people(debug, interrupted=KEPT if tune else "nothing half-written was kept"):
         replaceable(output)
@@ -102,6 +111,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             pad=pad,
             frontend=frontend,
             tune=tune,
+            calibrate=[read_arrays(path) for path in calibrate or []],
             device=device,
             reporter=reporter_for(err),
             observer=observer_for(err),
@@ -109,6 +119,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
         artifact.save(output)
         saved = Artifact.load(output)
     out.print(report.phases(saved.metadata))
+    _print_ranges(saved)
     _print_summary(saved)
 
 
@@ -157,6 +168,7 @@ def inspect(folder: Folder, debug: Debug = False) -> None:
     if artifact.metadata.padding:
         out.print(report.padding(artifact.metadata))
     out.print(report.phases(artifact.metadata))
+    _print_ranges(artifact)
     _print_summary(artifact)
 
 
@@ -199,6 +211,11 @@ def doctor(debug: Debug = False) -> None:
     out.print(table)
     if any(found.verdict is Verdict.BROKEN for found in findings):
         raise typer.Exit(1)
+
+
+def _print_ranges(artifact: Artifact) -> None:
+    if artifact.metadata.ranges:
+        out.print(report.ranges(artifact.metadata))
 
 
 def _print_summary(artifact: Artifact) -> None:

@@ -17,6 +17,7 @@ from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
 from boltgen.errors import CacheError, ModelImportError
+from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.chain import describe_chain
@@ -30,7 +31,7 @@ from boltgen.partitioned import (
     tasks_of_model,
 )
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
-from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
@@ -38,10 +39,12 @@ from boltgen.runtime.metadata import (
     Metadata,
     PhaseInfo,
     PlacementInfo,
+    RangeInfo,
     RegionInfo,
     TensorInfo,
     read_metadata,
 )
+from boltgen.runtime.model import Array
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
@@ -76,6 +79,7 @@ def compile(
     pad: bool = True,
     frontend: str | None = None,
     tune: str | Budget | None = None,
+    calibrate: Mapping[str, Array] | Sequence[Mapping[str, Array]] = (),
     device: str = "cuda",
     observer: Observer | None = None,
 ) -> Artifact:
@@ -94,7 +98,9 @@ def compile(
     taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or "relay"; by
     default the one that the installed TVM has. Kernels are chosen by what was measured, and by the
     analytical model where nothing was; with a budget for `tune` ("120s", "500trials") they are
-    measured first, on `device`, as `boltgen.tune` does.
+    measured first, on `device`, as `boltgen.tune` does. `calibrate` has arrays for the inputs, by
+    name, or several such: the model is run on them in its author's precision, and what leaves
+    FP16's range is FP32 in the library.
 
     Examples: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`;
     `boltgen.compile(module, (torch.zeros(1, 3, 224, 224),), arch="sm_80")`.
@@ -109,6 +115,7 @@ def compile(
         BoltgenError: `frontend` is neither.
         TuningError: `tune` is no budget, or another session has the device.
         DeviceError: there is no such device to tune on.
+        InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
     """
@@ -134,8 +141,9 @@ def compile(
         pad=pad,
     )
     fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
+    samples = [calibrate] if isinstance(calibrate, Mapping) else list(calibrate)
     with options.phases.phase("look for it in the cache"):
-        is_cached = reuse and tuning is None
+        is_cached = reuse and tuning is None and not samples
         key = None
         if is_cached:
             with stored_costs(row, tools, settings) as costs:
@@ -162,6 +170,7 @@ def compile(
         options=options,
         frontend=which,
         tuning=tuning,
+        samples=samples,
     )
     if key:
         try:
@@ -188,6 +197,7 @@ def _compile(
     options: PipelineOptions,
     frontend: str,
     tuning: Tuning | None,
+    samples: Sequence[Mapping[str, Array]],
 ) -> Artifact:
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
@@ -195,6 +205,11 @@ def _compile(
     imported = import_model(model, shapes, frontend, options)
     inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
     outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
+    if samples:
+        with phases.phase("calibrate"):
+            for sample in samples:
+                check_inputs(inputs, sample)
+            imported.calibrate([[sample[info.name] for info in inputs] for sample in samples])
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
         with (
@@ -226,6 +241,7 @@ def _compile(
         frontend=frontend,
         padding=partitioned.padding,
         notes=imported.notes,
+        ranges=tuple(map(_range_info, imported.ranges)),
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder)
@@ -349,6 +365,16 @@ def _placement_info(placed: Placement) -> PlacementInfo:
         region=placed.region,
         reason=placed.reason,
         flops=placed.flops,
+    )
+
+
+def _range_info(found: Range) -> RangeInfo:
+    return RangeInfo(
+        operator=found.operator,
+        shape=found.shape,
+        low=f"{found.low:g}",
+        high=f"{found.high:g}",
+        is_kept_wide=found.is_beyond,
     )
 
 

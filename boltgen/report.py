@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
@@ -11,13 +12,16 @@ from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.runtime.coverage import Coverage
-from boltgen.runtime.metadata import Metadata, RegionInfo
+from boltgen.runtime.metadata import Metadata, RangeInfo, RegionInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
 from boltgen.tune.records import Record
 from boltgen.tune.select import AnyTask, Task
 from boltgen.tune.session import SessionReport
+
+# Ranges that are shown though FP16 holds them.
+_MOST_RANGES = 8
 
 
 def operators(metadata: Metadata) -> Table:
@@ -65,6 +69,25 @@ def rest(found: Coverage) -> Table:
         reason = Text(each.reason, overflow="fold")
         table.add_row(Text(each.operator), str(each.count), f"{share:.1%}", reason)
     return table
+
+
+def ranges(metadata: Metadata) -> Table:
+    """The tensors with the largest numbers on the calibration inputs, and which stay FP32."""
+    table = Table("operator", "shape", "lowest", "highest", "kept in FP32")
+    largest = sorted(metadata.ranges, key=lambda found: -_size(found))
+    for found in largest:
+        if found.is_kept_wide or table.row_count < _MOST_RANGES:
+            shape = "x".join(map(str, found.shape))
+            kept = "yes" if found.is_kept_wide else ""
+            table.add_row(Text(found.operator), shape, found.low, found.high, kept)
+    if len(largest) > table.row_count:
+        table.caption = f"{len(largest) - table.row_count} more are in metadata.json"
+    return table
+
+
+def _size(found: RangeInfo) -> float:
+    size = max(-float(found.low), float(found.high))
+    return math.inf if math.isnan(size) else size
 
 
 def phases(metadata: Metadata) -> Table:

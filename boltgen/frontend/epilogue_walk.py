@@ -260,7 +260,7 @@ def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int]) -> list[int
     """The anchor, and every operator that elementwise operators connect to it, in order."""
     emission = _Emission(graph, anchor)
     found = [anchor.index]
-    pending = set(graph.consumers[anchor.index])
+    pending = set(_readers(graph, anchor.index))
     while pending and len(found) < _MAX_MEMBERS:
         index = min(pending)  # all its operands within the region are smaller, so already there
         pending.remove(index)
@@ -273,8 +273,18 @@ def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int]) -> list[int
         except _NotFusibleError:
             continue
         found.append(index)
-        pending.update(graph.consumers[index])
+        pending.update(_readers(graph, index))
     return found
+
+
+def _readers(graph: Graph, index: int) -> tuple[int, ...]:
+    """Those that read a value, where it may be inside a region.
+
+    A value that something else reads too can only be the region's result.
+    """
+    readers = graph.consumers[index]
+    is_inner = index not in graph.escaping and all(graph[r].op in ELEMENTWISE for r in readers)
+    return readers if is_inner else ()
 
 
 def _ends_well(graph: Graph, output: int) -> bool:

@@ -28,9 +28,6 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
-# The attribute of an annotated module that has the plan in words, a line for each product.
-PADDING = "boltgen_padding"
-
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
 _HALF_VECTOR = 4
 

@@ -23,7 +23,8 @@ class Steps:
 
     `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
     are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all, `rejects` why no kernel computes a problem.
+    tensors are padded, if at all, `rejects` why no kernel computes a problem. The expressions
+    `large` of the function `main`, as it is imported, were seen to leave FP16's range.
     """
 
     normalise: bool = True
@@ -31,6 +32,7 @@ class Steps:
     cut: Cutter = separate
     padding: PaddingCosts | None = None
     rejects: Rejects = computes_all
+    large: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ def partition_graphs(
     padding: list[str] = []
     notes: dict[str, None] = {}
     for name, graph in graphs.items():
-        normal = _normalised(graph, steps, grouped_nhwc=grouped_nhwc)
+        large = steps.large if name == "main" else frozenset()
+        normal = _normalised(graph, steps, large, grouped_nhwc=grouped_nhwc)
         notes.update(dict.fromkeys(normal.notes))
         plan = plan_padding(normal.graph, steps.padding) if steps.padding else ()
         padding += [choice.describe(normal.graph) for choice in plan]
@@ -102,7 +105,14 @@ def partition_graphs(
     )
 
 
-def _normalised(graph: Graph, steps: Steps, *, grouped_nhwc: bool) -> Normalised:
+def _normalised(
+    graph: Graph, steps: Steps, large: frozenset[int], *, grouped_nhwc: bool
+) -> Normalised:
     if not steps.normalise:
         return Normalised(graph, ())
-    return normalise(graph, allow_nonfinite=steps.allow_nonfinite, grouped_nhwc=grouped_nhwc)
+    return normalise(
+        graph,
+        allow_nonfinite=steps.allow_nonfinite,
+        grouped_nhwc=grouped_nhwc,
+        large=large,
+    )

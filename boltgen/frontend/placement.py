@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
 
 from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
@@ -50,6 +51,17 @@ def placements(graph: Graph, regions: Mapping[str, AnyRegion]) -> Iterator[Place
             )
         else:
             yield _stays(graph, index, shape)
+            yield from _inside(expr)
+
+
+def _inside(expr: Expr) -> Iterator[Placement]:
+    """The products in functions and arms that an opaque expression has."""
+    graph = expr.attrs.get("inside")
+    if isinstance(graph, Graph):
+        for placed in placements(graph, {}):
+            if placed.flops:
+                reason = f"it is inside of {expr.attrs['callee']}: give it a function of its own"
+                yield replace(placed, reason=reason)
 
 
 def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:

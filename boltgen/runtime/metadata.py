@@ -77,6 +77,20 @@ class PlacementInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RangeInfo:
+    """What a tensor of the model held on the calibration inputs, as text: it may be infinite.
+
+    It `is_kept_wide`, in FP32, where FP16 cannot hold it.
+    """
+
+    operator: str
+    shape: tuple[int, ...]
+    low: str
+    high: str
+    is_kept_wide: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseInfo:
     """How long a phase of the compilation took."""
 
@@ -91,7 +105,7 @@ class Metadata:
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
-    say what else was changed on the way.
+    say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs.
     """
 
     model: str
@@ -108,6 +122,7 @@ class Metadata:
     frontend: str = "relax"
     padding: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ranges: tuple[RangeInfo, ...] = ()
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:

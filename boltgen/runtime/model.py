@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
+
+import numpy.typing as npt
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
@@ -14,10 +16,13 @@ from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.partitioning import Partitioned
+from boltgen.frontend.ranges import Range
 from boltgen.ir.chain import Cutter
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import AnyRegion, Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
+
+Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,19 @@ class Model(ABC):
         self._import_notes = imported.notes
         self._imported = imported.module
         self._partitioned: Partitioned | None = None
+        self.ranges: tuple[Range, ...] = ()
+
+    def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
+        """Run the model as its author has it on each of `samples`, its inputs in calling order.
+
+        What leaves FP16's range is FP32 from then on, wherever `annotate` is called; `ranges` has
+        the range of every tensor.
+        """
+        self.ranges = tuple(self._measured_ranges(samples))
+
+    @abstractmethod
+    def _measured_ranges(self, samples: Sequence[Sequence[Array]]) -> list[Range]:
+        """The ranges of the tensors of `main`, computed by TVM on the host."""
 
     def annotate(
         self, cut: Cutter, padding: PaddingCosts | None, rejects: Rejects = computes_all
@@ -54,8 +72,9 @@ class Model(ABC):
         `cut` says which products are one, `padding` by what times tensors are padded, `rejects`
         why no kernel computes a problem. May be done again, with another `cut`.
         """
+        large = frozenset(each.index for each in self.ranges if each.is_beyond)
         self._partitioned = self.frontend.annotate(
-            self._imported, cut=cut, padding=padding, rejects=rejects
+            self._imported, cut=cut, padding=padding, rejects=rejects, large=large
         )
 
     @property

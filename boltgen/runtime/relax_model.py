@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import tvm
+from tvm.relax import VirtualMachine
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend import relax
+from boltgen.frontend.ranges import Range, ranges
 from boltgen.ir.region import Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 from boltgen.runtime import link, model
@@ -21,6 +26,15 @@ class Model(model.Model):
         import_model=relax.import_model,
         annotate=relax.annotate,
     )
+
+    def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
+        module, graph, found = relax.watched(self._imported)
+        machine = VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        runs = [
+            [end.numpy() for end in machine["main"](*map(tvm.runtime.tensor, arrays))]
+            for arrays in samples
+        ]
+        return ranges(graph, found, runs)
 
     def build(  # noqa: D102 (inherited)
         self,

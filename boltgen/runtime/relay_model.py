@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
-from boltgen.frontend.relay import codegen, patterns, steps
+from boltgen.frontend.ranges import Range, ranges
+from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
@@ -21,9 +27,21 @@ class Model(model.Model):
         convention=Convention.RELAY,
         import_model=import_model,
         annotate=steps.annotate,
-        regions=patterns.regions,
-        placements=patterns.placements,
     )
+
+    def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
+        module, graph, found = steps.watched(self._imported)
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(module, target="llvm")
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        runs = []
+        for arrays in samples:
+            for position, array in enumerate(arrays):
+                executor.set_input(position, array)
+            executor.run()
+            count = executor.get_num_outputs()
+            runs.append([executor.get_output(place).numpy() for place in range(count)])
+        return ranges(graph, found, runs)
 
     def build(  # noqa: D102 (inherited)
         self,
@@ -33,10 +51,8 @@ class Model(model.Model):
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        codegen.remember(built)
-        module = steps.mark(
-            self._module, arch=arch.name, options=options, workspaces=built.plan.workspaces
-        )
+        del options
+        module = steps.attach(self.partitioned, built)
         self._executable, sources = relay_link.build_library(module, arch, tools, cache)
         return sources
 

@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from boltgen.frontend.partitioning import Partitioned
 from boltgen.ir.chain import ChainLayer, Cut
 from boltgen.ir.key import canonical
 from boltgen.ir.region import Region
@@ -19,18 +20,17 @@ def offloaded(frontend: str) -> dict[str, Any]:
     activate("vgpu")
     make = getattr(import_module(f"tests.conformance.{frontend}_builder"), f"{frontend}_module")
     steps = import_module(f"boltgen.frontend.{frontend}.steps")
-    patterns = import_module(f"boltgen.frontend.{frontend}.patterns")
     found = {}
     for name, case in CASES.items():
-        annotated = steps.annotate(make(case))
+        partitioned = steps.annotate(make(case))
         rejected = [
             (placed.operator, placed.reason)
-            for placed in patterns.placements(annotated)
+            for placed in partitioned.placements
             if placed.region is None and placed.operator in {"conv2d", "matmul"}
         ]
-        regions = patterns.regions(annotated)
+        regions = partitioned.regions
         found[name] = {
-            "fused": _fused(patterns, steps.annotate(make(case), cut=_as_one)),
+            "fused": _fused(steps.annotate(make(case), cut=_as_one)),
             "regions": sorted(
                 canonical((r.problem, r.epilogue, r.a_stored, r.d_stored)) for r in regions
             ),
@@ -44,10 +44,10 @@ def _as_one(layers: tuple[ChainLayer, ...]) -> Cut:
     return Cut(counts=(len(layers),), reasons=("",) * (len(layers) - 1))
 
 
-def _fused(patterns: Any, annotated: Any) -> list[tuple[str, str]]:
+def _fused(partitioned: Partitioned) -> list[tuple[str, str]]:
     """Epilogues of each region's layers, and why it does not go on, where all that can is fused."""
     found = []
-    for region in patterns.regions(annotated):
+    for region in partitioned.regions:
         single = isinstance(region, Region)
         epilogues = [region] if single else region.chain.layers
         found.append(("; ".join(layer.epilogue.describe() for layer in epilogues), region.note))

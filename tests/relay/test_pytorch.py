@@ -13,7 +13,7 @@ from boltgen.runtime.device import activate
 
 activate("vgpu")
 
-from boltgen.frontend.relay import patterns, steps  # noqa: E402
+from boltgen.frontend.relay import steps  # noqa: E402
 from boltgen.frontend.relay.importer import import_model  # noqa: E402
 
 
@@ -45,6 +45,5 @@ class Layer(nn.Module):
 )
 def test_activations(function: Callable[[torch.Tensor], torch.Tensor], text: str) -> None:
     traced = torch.jit.trace(Layer(function).eval(), torch.zeros(8, 16))
-    module = steps.annotate(import_model(traced, shapes={"x": (8, 16)}).module)
-    (region,) = patterns.regions(module)
+    (region,) = steps.annotate(import_model(traced, shapes={"x": (8, 16)}).module).regions
     assert region.epilogue.describe() == text

@@ -55,7 +55,8 @@ class OperatorCall:
 
     `original` is the author's operator, or None where the author wrote none; `attrs` has its
     attributes under the neutral names. `is_angle` tells that a sine or cosine is taken of the
-    result, `is_score` that nothing but a softmax is.
+    result, `is_score` that nothing but a softmax is; an `is_large` result was seen to leave FP16's
+    range.
     """
 
     name: str
@@ -68,6 +69,12 @@ class OperatorCall:
     context: Context
     is_angle: bool = False
     is_score: bool = False
+    is_large: bool = False
+
+    @property
+    def is_kept_wide(self) -> bool:
+        """Whether the result is FP32 whatever it is made of."""
+        return self.is_angle or self.is_large
 
     @property
     def store(self) -> Store:
@@ -93,7 +100,7 @@ class OperatorCall:
     def compute_dtype(self, reach: Reach = WITHIN) -> str:
         """The dtype in which a floating result of this `reach` is computed and stored."""
         is_authored = self.context.is_mixed and self.dtype == "float32"
-        wide = reach.is_beyond or is_authored or self.is_angle
+        wide = reach.is_beyond or is_authored or self.is_kept_wide
         return "float32" if wide else "float16"
 
     def result(
@@ -110,7 +117,7 @@ class OperatorCall:
         read it, so that one narrow copy serves them; where one does, that one decides.
         """
         value = self.store.of_expr(expr, self.shape, self.dtype, order)
-        value.reach = BEYOND if self.is_angle and value.is_float else reach
+        value.reach = BEYOND if self.is_kept_wide and value.is_float else reach
         value.single_use = self.single_use
         is_wide = value.is_float and value.stored == "float32"
         may_narrow = is_wide and self.compute_dtype(value.reach) == "float16"

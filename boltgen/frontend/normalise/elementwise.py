@@ -123,7 +123,7 @@ def _bias_add(call: OperatorCall) -> Item | None:
     else:
         expr = call.builder.reshape(call.store.get(bias), shape)
         along = call.store.of_expr(expr, tuple(shape), bias.dtype)
-    return _add(replace(call, name="add", original=None, args=(x, along)))
+    return _add(replace(call, name="add", original=None, attrs={}, args=(x, along)))
 
 
 def elementwise(call: OperatorCall) -> Item | None:

@@ -55,9 +55,10 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
 def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
     """The dtype of a product's result, and whether FP16 may not hold it.
 
-    FP32 where its author made FP32 of FP16 operands, and where a sine is taken of it.
+    FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, and where it was
+    seen to leave FP16's range.
     """
-    if call.is_angle:
+    if call.is_kept_wide:
         return "float32", BEYOND
     if call.context.is_mixed and call.dtype == "float32":
         return "float32", WITHIN

@@ -40,11 +40,16 @@ class Normalised:
 
 
 def normalise(
-    graph: Graph, *, allow_nonfinite: bool = False, grouped_nhwc: bool = True
+    graph: Graph,
+    *,
+    allow_nonfinite: bool = False,
+    grouped_nhwc: bool = True,
+    large: frozenset[int] = frozenset(),
 ) -> Normalised:
     """`graph` in FP16 and NHWC inside; its inputs and results keep their dtypes and layouts.
 
-    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC.
+    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. The results of the
+    expressions `large` were seen to leave FP16's range, and stay FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
@@ -55,7 +60,7 @@ def normalise(
         is_mixed=_is_mixed(graph),
         grouped_nhwc=grouped_nhwc,
     )
-    return _Walk(graph, context).run()
+    return _Walk(graph, context, large).run()
 
 
 def _is_mixed(graph: Graph) -> bool:
@@ -71,12 +76,13 @@ def _is_mixed(graph: Graph) -> bool:
 class _Walk:
     """One function under normalisation; `_items` has what became of each expression."""
 
-    def __init__(self, graph: Graph, context: Context) -> None:
+    def __init__(self, graph: Graph, context: Context, large: frozenset[int]) -> None:
         self._graph = graph
         self._context = context
         self._builder = context.store.builder
         self._angles = angles(graph)
         self._scores = scores(graph)
+        self._large = large
         self._items: list[Item] = []
 
     def run(self) -> Normalised:
@@ -112,6 +118,7 @@ class _Walk:
             context=self._context,
             is_angle=index in self._angles,
             is_score=index in self._scores,
+            is_large=index in self._large,
         )
         made = self._rewritten(index, call)
         if isinstance(made, Declined):

@@ -2,7 +2,7 @@
 
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.importer import import_model
-from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition
+from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition, watched
 
 __all__ = [
     "ImportedModel",
@@ -12,4 +12,5 @@ __all__ = [
     "compile_regions",
     "import_model",
     "partition",
+    "watched",
 ]

@@ -10,7 +10,9 @@ from tvm import ir, relax
 
 from boltgen import pipeline
 from boltgen.frontend.carving import Rejects, computes_all
+from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
@@ -37,33 +39,22 @@ def annotate(
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
     rejects: Rejects = computes_all,
+    large: frozenset[int] = frozenset(),
 ) -> Partitioned:
     """The functions of `module`, with each region that boltgen computes carved out.
 
     `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
     already keeps its form. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all, `rejects` why no kernel computes a problem.
+    tensors are padded, if at all, `rejects` why no kernel computes a problem. The expressions
+    `large` of `main`, in the numbering of `watched`, stay FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
     """
-    normal = with_lifted_branches(relax.transform.Normalize()(module))
-    functions = {
-        gvar.name_hint: function
-        for gvar, function in normal.functions.items()
-        if is_model(function)
-    }
+    normal, functions = _models(module)
 
     def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:
-        made = {
-            gvar: emit(partitioned.graphs[gvar.name_hint], gvar.name_hint, function, workspaces)
-            if gvar.name_hint in functions
-            else function
-            for gvar, function in normal.functions.items()
-        }
-        written = tvm.IRModule(made, normal.attrs, global_infos=normal.global_infos)
-        # TVM fuses operators within blocks of this kind only.
-        return relax.transform.ConvertToDataflow(min_size=1)(written)
+        return _written(normal, functions, partitioned.graphs, workspaces)
 
     return partition_graphs(
         {name: translate(function) for name, function in functions.items()},
@@ -74,10 +65,48 @@ def annotate(
             cut=cut,
             padding=padding,
             rejects=rejects,
+            large=large,
         ),
         write,
         grouped_nhwc=True,
     )
+
+
+def _models(module: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, relax.Function]]:
+    """`module` in normal form, and those of its functions that are translated, by name."""
+    normal = with_lifted_branches(relax.transform.Normalize()(module))
+    functions = {
+        gvar.name_hint: function
+        for gvar, function in normal.functions.items()
+        if is_model(function)
+    }
+    return normal, functions
+
+
+def _written(
+    normal: tvm.IRModule,
+    functions: Mapping[str, relax.Function],
+    graphs: Mapping[str, Graph],
+    workspaces: Mapping[str, int],
+) -> tvm.IRModule:
+    """`normal` with those `functions` anew that have a graph."""
+    made = {
+        gvar: emit(graphs[gvar.name_hint], gvar.name_hint, functions[gvar.name_hint], workspaces)
+        if gvar.name_hint in graphs
+        else function
+        for gvar, function in normal.functions.items()
+    }
+    written = tvm.IRModule(made, normal.attrs, global_infos=normal.global_infos)
+    # TVM fuses operators within blocks of this kind only.
+    return relax.transform.ConvertToDataflow(min_size=1)(written)
+
+
+def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
+    """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
+    normal, functions = _models(module)
+    graph = translate(functions["main"])
+    found = watch(graph)
+    return _written(normal, functions, {"main": found.graph}, {}), graph, found
 
 
 def _symbols(module: tvm.IRModule) -> set[str]:

@@ -11,7 +11,7 @@ from tvm import relay
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import require_main
-from boltgen.frontend.relay.translate import dtype_of, shape_of
+from boltgen.frontend.relay.operators import dtype_of, shape_of
 from boltgen.frontend.weights import check_weight
 
 # By name: TVM's arrays or numpy's.
@@ -87,6 +87,8 @@ def _typed(module: tvm.IRModule) -> tvm.IRModule:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ModelImportError(
             "TVM cannot infer the module's types; give every parameter a shape and a dtype, and "
-            f"check that operators' shapes fit together: {lines[-1] if lines else error}"
+            "every function that another one calls a result type (relay.Function(params, body, "
+            "ret_type)), and check that operators' shapes fit together: "
+            f"{lines[-1] if lines else error}"
         ) from error
     return typed

@@ -25,7 +25,7 @@ from boltgen.frontend.onnx import (
     relay_importer,
 )
 from boltgen.frontend.relay.bind import bind
-from boltgen.frontend.relay.translate import tensor_type
+from boltgen.frontend.relay.operators import tensor_type
 
 # The operator set whose converters are listed; Relay's importer has none that is newer.
 NEWEST = 20

@@ -1,23 +1,35 @@
-"""The Relay frontend's steps: annotate a module with regions, then build their kernels."""
+"""The Relay frontend's two steps: partition a module's functions, then build their kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import tvm
+from tvm import ir, relay
 
 from boltgen import pipeline
-from boltgen.frontend.padding import PADDING
+from boltgen.frontend.carving import Rejects, computes_all
+from boltgen.frontend.graph import Graph
+from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
-from boltgen.frontend.relay.normalise import normalise as _normalise
-from boltgen.frontend.relay.padding import pad
-from boltgen.frontend.relay.patterns import annotate as _annotate
-from boltgen.frontend.relay.patterns import is_region, regions
-from boltgen.frontend.relay.workspaces import with_workspaces
+from boltgen.frontend.relay.emit import emit, emit_region
+from boltgen.frontend.relay.translate import translate
+from boltgen.frontend.relay.versions import function_attribute
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention
+
+
+def is_model(function: object) -> bool:
+    """Whether a module's function is one that its author wrote, and no part of another."""
+    if not isinstance(function, relay.Function):
+        return False
+    return all(
+        function_attribute(function, name) is None
+        for name in ("Compiler", "Composite", "Primitive")
+    )
 
 
 def annotate(
@@ -28,59 +40,94 @@ def annotate(
     allow_nonfinite: bool = False,
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
-) -> tvm.IRModule:
-    """`module` with each region that boltgen computes in a function of its own.
+    rejects: Rejects = computes_all,
+    large: frozenset[int] = frozenset(),
+) -> Partitioned:
+    """The functions of `module`, with each region that boltgen computes carved out.
 
     `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
     a module that is so already keeps its form. `cut` says which products become one kernel,
-    `padding` by what times tensors are padded, if at all.
+    `padding` by what times tensors are padded, if at all, `rejects` why no kernel computes a
+    problem. The expressions `large` of `main`, in the numbering of `watched`, stay FP32.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
-            parameters, or a weight is NaN or infinite in FP16 and `allow_nonfinite` is not set.
+            parameters, or a weight is NaN or infinite and `allow_nonfinite` is not set.
     """
     typed = bind(module, params or {}, allow_nonfinite=allow_nonfinite)
-    if normalise:
-        typed = _normalise(typed, allow_nonfinite=allow_nonfinite)
-    if padding is None:
-        return _annotate(typed, cut)
-    padded, plan = pad(typed, padding)
-    said = tvm.runtime.String("\n".join(plan))
-    return _annotate(padded, cut).with_attr(PADDING, said)
+
+    def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:
+        regions = {symbol: ir.GlobalVar(symbol) for symbol in partitioned.carved}
+        functions = {
+            gvar: emit(partitioned.graphs[gvar.name_hint], function, regions, workspaces)
+            if gvar.name_hint in partitioned.graphs
+            else function
+            for gvar, function in typed.functions.items()
+        }
+        for symbol, carved in partitioned.carved.items():
+            functions[regions[symbol]] = emit_region(carved, workspaces.get(symbol))
+        return relay.transform.InferType()(tvm.IRModule(functions, typed.type_definitions))
+
+    return partition_graphs(
+        {
+            gvar.name_hint: translate(function)
+            for gvar, function in typed.functions.items()
+            if is_model(function)
+        },
+        _symbols(typed),
+        Steps(
+            normalise=normalise,
+            allow_nonfinite=allow_nonfinite,
+            cut=cut,
+            padding=padding,
+            rejects=rejects,
+            large=large,
+        ),
+        write,
+        grouped_nhwc=False,
+    )
+
+
+def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
+    """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
+    typed = bind(module, {})
+    main = typed["main"]
+    graph = translate(main)
+    found = watch(graph)
+    untyped = relay.Function(main.params, main.body, None, main.type_params, main.attrs)
+    functions = dict(typed.functions.items())
+    functions[typed.get_global_var("main")] = emit(found.graph, untyped, {}, {})
+    made = tvm.IRModule(functions, typed.type_definitions)
+    return relay.transform.InferType()(made), graph, found
+
+
+def _symbols(module: tvm.IRModule) -> set[str]:
+    """The names of a module's functions, in TVM and in what is linked."""
+    symbols = (function_attribute(each, "global_symbol") for each in module.functions.values())
+    return {gvar.name_hint for gvar in module.get_global_vars()} | set(filter(None, symbols))
 
 
 def compile_regions(
-    module: tvm.IRModule, *, arch: str, options: pipeline.PipelineOptions | None = None
+    partitioned: Partitioned, *, arch: str, options: pipeline.PipelineOptions | None = None
 ) -> tvm.IRModule:
-    """An annotated module whose regions' kernels are built for `arch`; `relay.build` finds them.
+    """A partitioned module whose regions' kernels are built for `arch`; `relay.build` finds them.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    chosen = options or pipeline.PipelineOptions()
-    # Not left to the hook: through TVM's foreign function interface an error loses its type.
-    built = pipeline.build_regions(regions(module), arch, chosen, Convention.RELAY)
-    codegen.remember(built)
-    return mark(module, arch=arch, options=chosen, workspaces=built.plan.workspaces)
+    # Not left to the hook: there kernels would be built one after the other.
+    built = pipeline.build_regions(partitioned.regions, arch, options, Convention.RELAY)
+    return attach(partitioned, built)
 
 
-def mark(
-    module: tvm.IRModule,
-    *,
-    arch: str,
-    options: pipeline.PipelineOptions,
-    workspaces: Mapping[str, int],
-) -> tvm.IRModule:
-    """An annotated module whose regions say how they are to be built, and return `workspaces`."""
+def attach(partitioned: Partitioned, built: pipeline.BuiltRegions) -> tvm.IRModule:
+    """The module of a partition, with kernels that were built for its regions before."""
     codegen.register()
-    functions = {
-        gvar: codegen.marked(function, arch, options.accumulate)
-        if is_region(function)
-        else function
-        for gvar, function in module.functions.items()
-    }
-    marked = tvm.IRModule(functions, module.type_definitions)
-    return with_workspaces(marked, workspaces)
+    module = partitioned.module(built.plan.workspaces)
+    regions = {symbol: module[symbol] for symbol in partitioned.carved}
+    for symbol, function in codegen.linked_functions(regions, built).items():
+        module.update_func(module.get_global_var(symbol), function)
+    return module
 
 
 def partition(
@@ -94,21 +141,24 @@ def partition(
 ) -> tvm.IRModule:
     """`module` with its matrix products and convolutions in kernels compiled for `arch`.
 
-    The result builds with plain `relay.build` for target cuda, for every executor. `params` become
-    constants. `normalise` first makes the model FP16 and NHWC inside; its inputs and outputs keep
-    their dtypes and layouts. `options` says how kernels are compiled.
+    The result builds with plain `relay.build` for target cuda, for every executor, in this process
+    or another one on this machine. `params` become constants. `normalise` first makes the model
+    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
+    kernels are compiled. A module that was partitioned before may be so again: what has kernels
+    keeps them.
 
     Raises:
         ModelImportError: the module or its parameters cannot be used; the message says why.
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     chosen = options or pipeline.PipelineOptions()
-    annotated = annotate(
+    partitioned = annotate(
         module,
         params,
         normalise=normalise,
         allow_nonfinite=allow_nonfinite,
         cut=pipeline.cutter(arch, chosen),
         padding=pipeline.padding_costs(arch, chosen),
+        rejects=pipeline.rejecter(arch, chosen),
     )
-    return compile_regions(annotated, arch=arch, options=chosen)
+    return compile_regions(partitioned, arch=arch, options=chosen)

@@ -1,282 +1,265 @@
-"""From a Relay function to the neutral graph, with the way back from each expression.
+"""Arrow: a Relay function to the neutral graph.
 
-Relay has several operators for what the graph calls a matrix product. Where one reads an operand
-transposed, or a convolution has its weight in another layout than kernels read, the graph has an
-expression of its own for the transpose: a `Transposed`, which no Relay expression stands for.
+Every value that the function computes becomes one expression; tuples, names of values and ways to
+spell one operator become none. What has no neutral name is opaque, and keeps its author's
+expression. Shared values are visited once, and nothing here recurs on a value's operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Mapping
 
-from tvm import ir, relay, tir
+import numpy as np
+from tvm import ir, relay
 
-from boltgen.frontend.graph import CONSTANT, INPUT, OPAQUE, Expr, Graph
-from boltgen.frontend.imported import TensorType
-from boltgen.frontend.relay.versions import integers
+from boltgen.frontend.graph import (
+    CONSTANT,
+    INPUT,
+    OPAQUE,
+    PART,
+    Array,
+    Expr,
+    Graph,
+    GraphBuilder,
+    Structure,
+    leaves,
+)
+from boltgen.frontend.relay.operators import UnknownFormError, neutral, tensor_type
 
-_KERNEL_ORDERS = {"HWIO": (3, 0, 1, 2), "OIHW": (0, 2, 3, 1)}  # to OHWI
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transposed:
-    """The value of expression `source` with its dimensions in the order `axes`."""
-
-    source: int
-    axes: tuple[int, ...]
-
-
-Leaf: TypeAlias = "relay.Expr | Transposed"
-
-
-def dtype_of(type_: object) -> str:
-    """The dtype of a tensor type, "" where it has none."""
-    return str(type_.dtype) if isinstance(type_, ir.TensorType) else ""
-
-
-def shape_of(type_: object) -> tuple[int | str, ...] | None:
-    """The shape of a tensor type, "?" for a dynamic dimension; None where it is no tensor's."""
-    if not isinstance(type_, ir.TensorType):
-        return None
-    return tuple(
-        int(extent)
-        if isinstance(extent, (int, tir.IntImm))
-        else ("?" if isinstance(extent, tir.Any) else str(extent))
-        for extent in type_.shape
-    )
-
-
-def tensor_type(type_: object) -> TensorType:
-    """Shape and dtype of a type."""
-    return shape_of(type_), dtype_of(type_)
-
-
-def static_shape(type_: object) -> tuple[int, ...]:
-    """The dimensions of a tensor type that are known."""
-    return tuple(extent for extent in shape_of(type_) or () if isinstance(extent, int))
-
-
-def scalar_of(expr: object) -> float | None:
-    """The value of a constant of one element, None for anything else."""
-    if not isinstance(expr, relay.Constant):
-        return None
-    array = expr.data.numpy()
-    return float(array.reshape(())) if array.size == 1 else None
-
-
-def four_sided(padding: object) -> tuple[int, ...]:
-    """(top, left, bottom, right) of a padding that names one, two or four sides."""
-    sides = integers(padding)
-    return sides * (4 // len(sides))
-
-
-def conv2d_attributes(call: relay.Call) -> dict[str, object]:
-    """A convolution's attributes under the neutral names."""
-    attrs = call.attrs
-    return {
-        "strides": integers(attrs.strides) * (2 // len(integers(attrs.strides))),
-        "padding": four_sided(attrs.padding),
-        "dilation": integers(attrs.dilation) * (2 // len(integers(attrs.dilation))),
-        "groups": int(attrs.groups),
-        "data_layout": str(attrs.data_layout),
-        "kernel_layout": str(attrs.kernel_layout),
-        "out_layout": str(attrs.out_layout) or str(attrs.data_layout),
-    }
-
-
-def transpose_axes(call: relay.Call) -> tuple[int, ...]:
-    """The axes of a transpose, none of them negative."""
-    shape = shape_of(call.args[0].checked_type) or ()
-    axes = call.attrs.axes
-    if axes is None:
-        return tuple(reversed(range(len(shape))))
-    return tuple(int(axis) % len(shape) for axis in axes)
-
-
-def pad_attributes(call: relay.Call) -> dict[str, object]:
-    """What a padding puts before and after each dimension; its value, None where not known."""
-    widths = tuple((int(before), int(after)) for before, after in call.attrs.pad_width)
-    value = scalar_of(call.args[1])
-    return {"widths": widths, "value": value, "mode": str(call.attrs.pad_mode)}
-
-
-_ATTRIBUTES: Mapping[str, Callable[[relay.Call], dict[str, object]]] = {
-    "nn.conv2d": conv2d_attributes,
-    "permute_dims": lambda call: {"axes": transpose_axes(call)},
-    "nn.pad": pad_attributes,
-    **dict.fromkeys(
-        ("nn.max_pool2d", "nn.avg_pool2d"), lambda call: {"layout": str(call.attrs.layout)}
-    ),
-    "nn.leakyrelu": lambda call: {"alpha": float(call.attrs.alpha)},
-    "nn.prelu": lambda call: {"axis": int(call.attrs.axis)},
-    "clip": lambda call: {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)},
-    "astype": lambda call: {"from_dtype": dtype_of(call.args[0].checked_type)},
-}
-
-# Relay's names of operators that the neutral graph calls otherwise.
-NAMES = {
-    "transpose": "permute_dims",
-    "cast": "astype",
-    "nn.leaky_relu": "nn.leakyrelu",
-    "concatenate": "concat",
-    "nn.batch_flatten": "reshape",
-    "squeeze": "reshape",
-    "expand_dims": "reshape",
-}
 _PRODUCTS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
+# Their second operand is an attribute of the neutral operator, or follows from the first.
+_UNARY = frozenset({"nn.pad", "variance"})
+_KERNEL_ORDERS = {"HWIO": (3, 0, 1, 2), "OIHW": (0, 2, 3, 1)}  # to OHWI
+REFERENCES = (relay.expr.RefCreate, relay.expr.RefRead, relay.expr.RefWrite)
 
 
-def operator_name(expr: object) -> str:
-    """The neutral name of a call's operator, `OPAQUE` where it is no Relay operator."""
-    if isinstance(expr, relay.Call) and isinstance(expr.op, ir.Op):
-        name = str(expr.op.name)
-        if name == "nn.bias_add" and _adds_to_last_axis(expr):
-            return "add"
-        return NAMES.get(name, name)
-    return OPAQUE
+def translate(function: relay.Function) -> Graph:
+    """The graph of a function whose types are known; branches and functions within are opaque."""
+    return _Translation(function).run()
 
 
-def _adds_to_last_axis(call: relay.Call) -> bool:
-    rank = len(shape_of(call.checked_type) or ())
-    return int(call.attrs.axis) in {-1, rank - 1}
+def is_called_whole(callee: relay.Expr) -> bool:
+    """Whether what a call calls is no value: an operator, a function of the module, a constructor.
+
+    Also a function that stands in the call, whose free variables are values.
+    """
+    return isinstance(callee, (ir.Op, ir.GlobalVar, relay.adt.Constructor, relay.Function))
 
 
-def is_product(expr: object) -> bool:
-    """Whether an expression is one of Relay's matrix products."""
-    if not isinstance(expr, relay.Call) or not isinstance(expr.op, ir.Op):
-        return False
-    return str(expr.op.name) in _PRODUCTS
+def _operands(expr: relay.Expr) -> list[relay.Expr]:
+    """What an expression reads; of functions and branches within, their free variables."""
+    match expr:
+        case relay.Constant():
+            return []
+        case relay.Call():
+            op = expr.op
+            if isinstance(op, relay.Function):
+                return [*free_variables(op), *expr.args]
+            return [*expr.args] if is_called_whole(op) else [op, *expr.args]
+        case relay.Tuple():
+            return list(expr.fields)
+        case relay.TupleGetItem():
+            return [expr.tuple_value]
+        case relay.If():
+            return [expr.cond, *free_variables(branches(expr))]
+    return fields(expr) if isinstance(expr, REFERENCES) else free_variables(expr)
 
 
-def transposes(call: relay.Call) -> tuple[bool, bool]:
-    """Whether a matrix product reads A, and B, transposed."""
-    if call.op.name == "nn.dense":
-        return False, True
-    return bool(call.attrs.transpose_a), bool(call.attrs.transpose_b)
+def fields(reference: relay.Expr) -> list[relay.Expr]:
+    """What an expression on a reference is made of, in the order of its constructor."""
+    names = {relay.RefCreate: ("value",), relay.RefRead: ("ref",), relay.RefWrite: ("ref", "value")}
+    return [getattr(reference, name) for name in names[type(reference)]]
 
 
-@dataclass(slots=True)
-class Translation:
-    """A function's graph; `leaves[i]` is what expression `i` of the graph stands for."""
-
-    exprs: list[Expr] = field(default_factory=list)
-    leaves: list[Any] = field(default_factory=list)  # Relay expressions, or `Transposed`
-    indices: dict[Any, int] = field(default_factory=dict)
-    escaping: set[int] = field(default_factory=set)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph so far."""
-        return Graph(tuple(self.exprs), frozenset(self.escaping))
-
-    def add(self, leaf: Leaf, expr: Expr) -> int:
-        """Append `expr`, the value of `leaf`."""
-        self.exprs.append(expr)
-        self.leaves.append(leaf)
-        self.indices[leaf] = len(self.exprs) - 1
-        return len(self.exprs) - 1
-
-    def transposed(self, source: int, axes: tuple[int, ...]) -> int:
-        """Append the transpose of an expression."""
-        before = self.exprs[source]
-        shape = None if before.shape is None else tuple(before.shape[axis] for axis in axes)
-        expr = Expr(
-            op="permute_dims",
-            args=(source,),
-            shape=shape,
-            dtype=before.dtype,
-            attrs={"axes": axes},
-        )
-        return self.add(Transposed(source, axes), expr)
+def branches(expr: relay.If) -> relay.Tuple:
+    """Both branches as one expression."""
+    return relay.Tuple([expr.true_branch, expr.false_branch])
 
 
-def _swapped(expr: Expr) -> tuple[int, ...]:
-    rank = len(expr.shape or ())
-    return (*range(rank - 2), rank - 1, rank - 2)
+def free_variables(expr: relay.Expr) -> list[relay.Var]:
+    """The variables that an expression takes from outside, each once."""
+    return list(relay.analysis.free_vars(expr))
 
 
-def _call_args(into: Translation, call: relay.Call, name: str) -> tuple[str, tuple[int, ...]]:
-    """The operator's neutral name, and its operands, transposed where it reads them so."""
-    args = [into.indices[arg] for arg in call.args]
-    if is_product(call):
-        for position, is_transposed in enumerate(transposes(call)):
-            if is_transposed:
-                source = args[position]
-                args[position] = into.transposed(source, _swapped(into.exprs[source]))
-        return "matmul", tuple(args)
-    if name == "nn.conv2d":
-        order = _KERNEL_ORDERS.get(str(call.attrs.kernel_layout))
-        if order is not None and str(call.attrs.data_layout) == "NHWC":
-            args[1] = into.transposed(args[1], order)
-    return name, tuple(args)
+class _Translation:
+    """One function under translation; `_items` has what became of each Relay expression.
+
+    Both dictionaries go by addresses: that an expression is hashed by TVM takes longer.
+    """
+
+    def __init__(self, function: relay.Function) -> None:
+        self._function = function
+        self._builder = GraphBuilder()
+        self._items: dict[int, Structure] = {}
+        # Bindings are names of values, unless they say in which order references are used.
+        self._has_names = not _has_references(function)
+        self._bound: dict[int, relay.Expr] = {}
+
+    def run(self) -> Graph:
+        function = self._function
+        for param in function.params:
+            shape, dtype = tensor_type(param.checked_type)
+            index = self._builder.add(Expr(op=INPUT, shape=shape, dtype=dtype, origin=param))
+            self._items[_address(param)] = self._parts(index, param.checked_type)
+        self._visit(function.body)
+        return self._builder.graph(self._item(function.body))
+
+    def _visit(self, root: relay.Expr) -> None:
+        """Translate `root` and all that it is computed of, each after what it reads."""
+        stack: list[tuple[relay.Expr, list[relay.Expr] | None]] = [(root, None)]
+        while stack:
+            expr, operands = stack.pop()
+            address = _address(expr)
+            if address in self._items:
+                continue
+            if operands is not None:
+                self._items[address] = self._translated(expr, operands)
+            else:
+                operands = self._before(expr)
+                stack.append((expr, operands))
+                stack += [(each, None) for each in reversed(operands)]
+
+    def _before(self, expr: relay.Expr) -> list[relay.Expr]:
+        if self._is_name(expr):
+            self._bound[_address(expr.var)] = expr.value
+            return [expr.body]
+        return [self._bound[_address(expr)]] if isinstance(expr, relay.Var) else _operands(expr)
+
+    def _is_name(self, expr: relay.Expr) -> bool:
+        """Whether an expression only names a value; a function may name itself."""
+        is_let = isinstance(expr, relay.Let) and not isinstance(expr.value, relay.Function)
+        return is_let and self._has_names
+
+    def _translated(self, expr: relay.Expr, operands: list[relay.Expr]) -> Structure:
+        if isinstance(expr, relay.Var) or self._is_name(expr):
+            return self._item(operands[0])
+        match expr:
+            case relay.Constant():
+                return self._constant(expr)
+            case relay.Tuple():
+                return tuple(map(self._item, operands))
+            case relay.TupleGetItem():
+                whole = self._item(operands[0])
+                assert isinstance(whole, tuple)
+                return whole[int(expr.index)]
+        args = tuple(leaf for operand in operands for leaf in leaves(self._item(operand)))
+        return self._call(expr, args) if isinstance(expr, relay.Call) else self._opaque(expr, args)
+
+    def _item(self, expr: relay.Expr) -> Structure:
+        return self._items[_address(expr)]
+
+    def _constant(self, constant: relay.Constant) -> int:
+        array: Array = constant.data.numpy()
+        if array.dtype.kind in "fiub" and str(array.dtype) == constant.data.dtype:
+            return self._builder.constant(array, constant)
+        shape, dtype = tensor_type(constant.checked_type)
+        return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=constant))
+
+    def _call(self, call: relay.Call, args: tuple[int, ...]) -> Structure:
+        op = call.op
+        if not isinstance(op, ir.Op):
+            return self._opaque(call, args)
+        written = str(op.name)
+        try:
+            name, attrs = neutral(written, call)
+        except UnknownFormError:
+            return self._kept(call, f"relay.{written}", args)
+        if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
+            return (args[0], args[0])
+        if name == "nn.batch_norm":
+            shape, dtype = tensor_type(call.checked_type.fields[0])
+            made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call)
+            return (self._builder.add(made), args[3], args[4])
+        if written in _PRODUCTS:
+            return self._written(call, "matmul", self._straightened(call, args), {})
+        if name == "nn.conv2d" and _has_other_weight(attrs) and self._builder[args[1]].is_static:
+            weight = self._permuted(args[1], _KERNEL_ORDERS[str(attrs["kernel_layout"])])
+            return self._written(call, name, (args[0], weight), {**attrs, "kernel_layout": "OHWI"})
+        if name in _UNARY:
+            return self._written(call, name, args[:1], attrs)
+        if (written, name) == ("nn.bias_add", "add"):
+            return self._written(call, name, args, attrs)
+        return self._kept(call, name, args, attrs)
+
+    def _written(
+        self, call: relay.Call, name: str, args: tuple[int, ...], attrs: Mapping[str, object]
+    ) -> int:
+        """An operator that its name, operands and attributes say all of."""
+        shape, dtype = tensor_type(call.checked_type)
+        return self._builder.operator(name, args, shape or (), dtype, **attrs)
+
+    def _kept(
+        self,
+        origin: relay.Expr,
+        name: str,
+        args: tuple[int, ...],
+        attrs: Mapping[str, object] | None = None,
+    ) -> Structure:
+        """An operator that is written again by its author's expression."""
+        type_ = origin.checked_type
+        shape, dtype = tensor_type(type_)
+        made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs or {}, origin=origin)
+        return self._parts(self._builder.add(made), type_)
+
+    def _straightened(self, call: relay.Call, args: tuple[int, ...]) -> tuple[int, ...]:
+        """A matrix product's operands as (M, K) and (K, N), whichever way it reads them."""
+        a, b = args
+        is_dense = call.op.name == "nn.dense"
+        if not is_dense and bool(call.attrs.transpose_a):
+            a = self._transposed(a)
+        if is_dense or bool(call.attrs.transpose_b):
+            b = self._transposed(b)
+        return a, b
+
+    def _transposed(self, index: int) -> int:
+        rank = len(self._builder[index].shape or ())
+        return self._builder.permute_dims(index, (*range(rank - 2), rank - 1, rank - 2))
+
+    def _permuted(self, index: int, axes: tuple[int, ...]) -> int:
+        array = self._builder[index].array
+        if array is None:
+            return self._builder.permute_dims(index, axes)
+        return self._builder.constant(np.ascontiguousarray(array.transpose(axes)))
+
+    def _opaque(self, expr: relay.Expr, args: tuple[int, ...]) -> Structure:
+        """An expression that passes through."""
+        called = expr.op if isinstance(expr, relay.Call) else expr
+        callee = str(getattr(called, "name_hint", type(called).__name__.lower()))
+        return self._kept(expr, OPAQUE, args, {"callee": callee, "inside": _inside(expr)})
+
+    def _parts(self, index: int, type_: object) -> Structure:
+        """A value, or a tuple of the parts that it holds."""
+        if not isinstance(type_, ir.TupleType):
+            return index
+        parts = []
+        for position, field in enumerate(type_.fields):
+            shape, dtype = tensor_type(field)
+            part = Expr(op=PART, args=(index,), shape=shape, dtype=dtype, attrs={"index": position})
+            parts.append(self._parts(self._builder.add(part), field))
+        return tuple(parts)
 
 
-def _add_call(into: Translation, call: relay.Call) -> None:
-    name = operator_name(call)
-    if name == OPAQUE or not all(arg in into.indices for arg in call.args):
-        _add_opaque(into, call, call.args)
-        return
-    attrs = dict(_ATTRIBUTES[name](call)) if name in _ATTRIBUTES else {}
-    name, args = _call_args(into, call, name)
-    if name == "nn.conv2d" and isinstance(into.leaves[args[1]], Transposed):
-        attrs["kernel_layout"] = "OHWI"
-    type_ = call.checked_type
-    into.add(
-        call, Expr(op=name, args=args, shape=shape_of(type_), dtype=dtype_of(type_), attrs=attrs)
-    )
+def _inside(expr: relay.Expr) -> Graph | None:
+    """What an expression that passes through computes in functions or arms of its own."""
+    if isinstance(expr, relay.If):
+        return translate(relay.Function(free_variables(expr), branches(expr)))
+    return translate(expr) if isinstance(expr, relay.Function) else None
 
 
-def _add_opaque(into: Translation, expr: relay.Expr, parts: object) -> None:
-    args = tuple(into.indices[part] for part in parts if part in into.indices)  # type: ignore[attr-defined]
-    type_ = expr.checked_type
-    into.add(
-        expr,
-        Expr(op=operator_name(expr), args=args, shape=shape_of(type_), dtype=dtype_of(type_)),
-    )
+def _has_other_weight(attrs: Mapping[str, object]) -> bool:
+    """Whether all of a convolution but its weight's layout is as kernels have it."""
+    is_nhwc = attrs["data_layout"] == "NHWC" and attrs["out_layout"] == "NHWC"
+    return is_nhwc and attrs["groups"] == 1 and attrs["kernel_layout"] in _KERNEL_ORDERS
 
 
-def is_dataflow(function: relay.Function) -> bool:
-    """Whether a function's body is a plain graph: no branches, bindings or functions within."""
-    plain = (relay.Call, relay.Var, relay.Constant, relay.Tuple, relay.TupleGetItem)
+def _has_references(function: relay.Function) -> bool:
     found: list[bool] = []
     relay.analysis.post_order_visit(
-        function.body,
-        lambda expr: found.append(isinstance(expr, (*plain, ir.Op, ir.GlobalVar))),
+        function.body, lambda expr: found.append(isinstance(expr, REFERENCES))
     )
-    return all(found)
+    return any(found)
 
 
-def expressions(function: relay.Function) -> list[relay.Expr]:
-    """The expressions of a function's body, each after what it reads; operators left out."""
-    exprs: list[relay.Expr] = []
-    relay.analysis.post_order_visit(function.body, exprs.append)
-    return [expr for expr in exprs if not isinstance(expr, (ir.Op, ir.GlobalVar))]
-
-
-def translate(function: relay.Function) -> Translation:
-    """The graph of a function that `is_dataflow`, whose types are known."""
-    into = Translation()
-    for param in function.params:
-        type_ = param.checked_type
-        into.add(param, Expr(op=INPUT, shape=shape_of(type_), dtype=dtype_of(type_)))
-    for expr in expressions(function):
-        if expr in into.indices:
-            continue
-        if isinstance(expr, relay.Call):
-            _add_call(into, expr)
-        elif isinstance(expr, relay.Tuple):
-            _add_opaque(into, expr, expr.fields)
-            into.escaping.update(into.exprs[-1].args)
-        elif isinstance(expr, relay.TupleGetItem):
-            _add_opaque(into, expr, [expr.tuple_value])
-        else:
-            type_ = expr.checked_type
-            kind = CONSTANT if isinstance(expr, relay.Constant) else OPAQUE
-            into.add(
-                expr,
-                Expr(op=kind, shape=shape_of(type_), dtype=dtype_of(type_), scalar=scalar_of(expr)),
-            )
-    into.escaping.add(into.indices[function.body])
-    return into
+def _address(expr: relay.Expr) -> int:
+    """Where the function, which lives as long as its translation, has an expression."""
+    return int(expr.handle.value)

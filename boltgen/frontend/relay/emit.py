@@ -1,0 +1,278 @@
+"""Arrow: the neutral graph to a Relay function, and a region's body to a function of its own.
+
+An operator that no pass has changed is its author's call on the new operands; what passes made is
+written by its neutral name and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relay
+
+from boltgen.frontend.carving import CarvedRegion
+from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.relay.translate import (
+    REFERENCES,
+    branches,
+    fields,
+    free_variables,
+    is_called_whole,
+)
+
+CODEGEN = "boltgen"
+
+_Attributes = Mapping[str, Any]
+
+
+def emit(
+    graph: Graph,
+    function: relay.Function,
+    regions: Mapping[str, ir.GlobalVar],
+    workspaces: Mapping[str, int],
+) -> relay.Function:
+    """`function` anew, by what its graph has become; its signature stays.
+
+    `regions` are called by their symbols. One in `workspaces` returns two tensors, of which the
+    second has as many bytes, and means nothing.
+    """
+    emission = _Emission(graph, regions, workspaces)
+    body = emission.structure(graph.results)
+    return relay.Function(
+        function.params, body, function.ret_type, function.type_params, function.attrs
+    )
+
+
+def emit_region(carved: CarvedRegion, workspace_bytes: int | None) -> relay.Function:
+    """A region as a function with the attributes that `relay.build` looks for.
+
+    With a workspace it is one more result: TVM plans its memory with all others.
+    """
+    emission = _Emission(carved.body, {}, {}, is_region=True)
+    body = emission.structure(carved.body.results)
+    assert isinstance(carved.body.results, int)
+    computed = carved.body[carved.body.results]
+    type_ = relay.TensorType(computed.static_shape, computed.dtype)
+    if workspace_bytes is not None:
+        body = relay.Tuple([body, relay.zeros((workspace_bytes,), "uint8")])
+        type_ = ir.TupleType([type_, relay.TensorType((workspace_bytes,), "uint8")])
+    made = relay.Function(emission.params, body, type_)
+    for name, value in (
+        ("Primitive", tvm.tir.IntImm("int32", 1)),
+        ("Inline", tvm.tir.IntImm("int32", 1)),
+        ("Compiler", tvm.runtime.String(CODEGEN)),
+        ("global_symbol", tvm.runtime.String(carved.region.symbol)),
+    ):
+        made = made.with_attr(name, value)
+    return made
+
+
+class _Emission:
+    """A function under way; `_values[i]` is the Relay expression of the graph's expression `i`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        regions: Mapping[str, ir.GlobalVar],
+        workspaces: Mapping[str, int],
+        *,
+        is_region: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._regions = regions
+        self._workspaces = workspaces
+        self._is_region = is_region
+        self.params: list[relay.Var] = []
+        self._values: list[relay.Expr] = []
+        for expr in graph.exprs:
+            self._values.append(self._written(expr))
+
+    def structure(self, structure: Structure) -> relay.Expr:
+        """The values of a structure, tuples joined."""
+        if isinstance(structure, int):
+            return self._values[structure]
+        return relay.Tuple([self.structure(part) for part in structure])
+
+    def _written(self, expr: Expr) -> relay.Expr:
+        args = [self._values[arg] for arg in expr.args]
+        if expr.op == INPUT:
+            return self._parameter(expr)
+        if expr.op == CONSTANT:
+            return expr.origin if expr.origin is not None else relay.const(expr.array, expr.dtype)
+        if expr.op == PART:
+            return relay.TupleGetItem(args[0], expr.attrs["index"])
+        if expr.op == REGION:
+            symbol = str(expr.attrs["symbol"])
+            made = relay.Call(self._regions[symbol], args)
+            return relay.TupleGetItem(made, 0) if symbol in self._workspaces else made
+        if expr.origin is not None:
+            return _in_fp32(expr, args) if _reduces_in_fp16(expr) else _again(expr.origin, args)
+        if expr.op == "nn.conv2d":
+            return self._conv2d(expr)
+        if expr.op == "matmul":
+            return self._matmul(expr)
+        if expr.op == "permute_dims":
+            return self._permuted(expr.args[0], expr.attrs["axes"])
+        return _WRITERS.get(expr.op, _elementwise)(expr, args)
+
+    def _parameter(self, expr: Expr) -> relay.Var:
+        if expr.origin is not None:
+            return expr.origin
+        type_ = relay.TensorType(expr.static_shape, expr.dtype)
+        self.params.append(relay.var(f"p{len(self.params)}", type_annotation=type_))
+        return self.params[-1]
+
+    def _permuted(self, index: int, axes: Any) -> relay.Expr:
+        """An expression's dimensions in the order `axes`; a constant's at once."""
+        expr = self._graph[index]
+        if expr.op == CONSTANT and expr.array is not None:
+            return relay.const(np.ascontiguousarray(expr.array.transpose(axes)), expr.dtype)
+        return relay.transpose(self._values[index], list(axes))
+
+    def _conv2d(self, expr: Expr) -> relay.Expr:
+        """A convolution; TVM computes NHWC with weights in HWIO, or HWOI where each has a group."""
+        attrs: _Attributes = expr.attrs
+        x, weight = expr.args
+        filters, *kernel_size, _ = self._graph[weight].static_shape
+        layout, kernel = "OHWI", self._values[weight]
+        if not self._is_region:
+            layout = "HWIO" if attrs["groups"] == 1 else "HWOI"
+            kernel = self._permuted(weight, tuple("OHWI".index(letter) for letter in layout))
+        return relay.nn.conv2d(
+            self._values[x],
+            kernel,
+            strides=attrs["strides"],
+            padding=attrs["padding"],
+            dilation=attrs["dilation"],
+            groups=attrs["groups"],
+            channels=filters,
+            kernel_size=kernel_size,
+            data_layout=attrs["data_layout"],
+            kernel_layout=layout,
+            out_dtype=expr.dtype,
+        )
+
+    def _matmul(self, expr: Expr) -> relay.Expr:
+        """A matrix product, on the transpose of B where B is one."""
+        a, b = expr.args
+        rank, right = len(self._graph[b].shape or ()), self._graph[b]
+        columns = (*range(rank - 2), rank - 1, rank - 2)
+        is_transposed = right.op == "permute_dims" and right.attrs["axes"] == columns
+        left, right_value = self._values[a], self._values[right.args[0] if is_transposed else b]
+        if rank > 2:
+            return relay.nn.batch_matmul(left, right_value, expr.dtype, False, is_transposed)
+        if is_transposed:
+            return relay.nn.dense(left, right_value, out_dtype=expr.dtype)
+        return relay.nn.matmul(left, right_value, None, expr.dtype, False, False)
+
+
+def _again(origin: relay.Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    """The author's expression on new operands."""
+    values = iter(args)
+    if isinstance(origin, relay.Call):
+        op = origin.op
+        if isinstance(op, relay.Function):
+            op = _substituted(op, values)
+        elif not is_called_whole(op):
+            op = next(values)
+        operands = [_of_type(arg.checked_type, values) for arg in origin.args]
+        # TVM infers the types that an operator depends on; those of a function it is given.
+        type_args = [] if isinstance(op, ir.Op) else origin.type_args
+        made = relay.Call(op, operands, origin.attrs, type_args, origin.span)
+        is_norm = isinstance(op, ir.Op) and op.name == "nn.batch_norm"
+        return relay.TupleGetItem(made, 0) if is_norm else made
+    if isinstance(origin, relay.If):
+        condition = next(values)
+        return relay.If(condition, *_substituted(branches(origin), values).fields)
+    if isinstance(origin, REFERENCES):
+        made = [_of_type(field.checked_type, values) for field in fields(origin)]
+        return type(origin)(*made)
+    return _substituted(origin, values)
+
+
+def _of_type(type_: object, values: Iterator[relay.Expr]) -> relay.Expr:
+    """The next value, or, of a tuple's type, the next ones joined."""
+    if isinstance(type_, ir.TupleType):
+        return relay.Tuple([_of_type(field, values) for field in type_.fields])
+    return next(values)
+
+
+def _substituted(expr: relay.Expr, values: Iterator[relay.Expr]) -> relay.Expr:
+    """`expr` with values in the place of the variables that are free in it."""
+    names = {var: _of_type(var.checked_type, values) for var in free_variables(expr)}
+    # Of a function TVM would make the variables in the new values parameters, so it is wrapped.
+    return relay.bind(relay.Tuple([expr]), names).fields[0]
+
+
+def _reduces_in_fp16(expr: Expr) -> bool:
+    return expr.op == "nn.layer_norm" and expr.dtype == "float16"
+
+
+def _in_fp32(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    """An operator that TVM expands into others of its operands' type."""
+    wide = [relay.cast(arg, "float32") for arg in args]
+    return relay.cast(_again(expr.origin, wide), expr.dtype)
+
+
+def _elementwise(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    assert not expr.attrs, f"{expr.op} has no writer for its attributes"
+    return relay.Call(ir.Op.get(expr.op), list(args))
+
+
+def _softplus(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    """Relay has no such operator; written so, exp cannot overflow."""
+    (x,) = args
+    tail = relay.exp(relay.negative(relay.abs(x)))
+    return relay.nn.relu(x) + relay.log(tail + relay.const(1.0, expr.dtype))
+
+
+def _pool(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    options = dict(expr.attrs)
+    if expr.op == "nn.max_pool2d":
+        del options["count_include_pad"]
+    return getattr(relay.nn, expr.op.removeprefix("nn."))(*args, **options)
+
+
+def _adaptive(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    attrs: _Attributes = expr.attrs
+    return relay.nn.adaptive_avg_pool2d(*args, attrs["output_size"], layout=attrs["layout"])
+
+
+def _reduction(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    attrs: _Attributes = expr.attrs
+    return getattr(relay, expr.op)(*args, axis=attrs["axis"], keepdims=attrs["keepdims"])
+
+
+def _softmax(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    return getattr(relay.nn, expr.op.removeprefix("nn."))(*args, axis=expr.attrs["axis"])
+
+
+def _pad(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    attrs: _Attributes = expr.attrs
+    value = relay.const(attrs["value"], expr.dtype)
+    return relay.nn.pad(*args, attrs["widths"], value, attrs["mode"])
+
+
+_WRITERS: Mapping[str, Callable[[Expr, Sequence[relay.Expr]], relay.Expr]] = {
+    "astype": lambda expr, args: relay.cast(*args, expr.dtype),
+    "reshape": lambda expr, args: relay.reshape(*args, list(expr.static_shape)),
+    "clip": lambda expr, args: relay.clip(*args, expr.attrs["low"], expr.attrs["high"]),
+    "nn.softplus": _softplus,
+    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
+    "nn.adaptive_avg_pool2d": _adaptive,
+    **dict.fromkeys(("mean", "sum", "variance", "max", "min"), _reduction),
+    # TVM fuses casts into means.
+    "image_mean": lambda expr, args: relay.mean(
+        *args, axis=[1, 2], keepdims=expr.attrs["keepdims"]
+    ),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
+    "concat": lambda expr, args: relay.concatenate(relay.Tuple(list(args)), expr.attrs["axis"]),
+    "stack": lambda expr, args: relay.stack(relay.Tuple(list(args)), expr.attrs["axis"]),
+    "nn.pad": _pad,
+    "image.resize2d": lambda expr, args: relay.image.resize2d(
+        *args, **{**expr.attrs, "out_dtype": None}
+    ),
+}
