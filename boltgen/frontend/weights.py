@@ -1,4 +1,4 @@
-"""Checks of a model's weights, by the names that the model has for them."""
+"""Checks of a model's constants, by the names that the model has for them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,18 @@ from boltgen.errors import ModelImportError
 FP16_MAX = 65504.0
 
 
-def check_weight(name: str, array: npt.NDArray[np.floating], *, is_weight: bool) -> None:
-    """Refuse NaN anywhere, and in a weight also what is or becomes infinite in FP16.
-
-    A constant that is no weight may be infinite: masks are.
+def refuse_nan(name: str, array: npt.NDArray[np.floating]) -> None:
+    """Refuse a constant that contains NaN; infinite ones may be masks.
 
     Raises:
-        ModelImportError: naming the tensor, and the first element that is wrong.
+        ModelImportError: naming the tensor, and the first element that is NaN.
     """
-    if not array.size:
+    if not array.size or not np.isnan(float(array.min())):  # which is NaN if an element is
         return
-    low, high = float(array.min()), float(array.max())  # both are NaN if an element is
-    if np.isnan(low):
-        _refuse(name, array, np.isnan(array), "NaN", "retrain or re-export the model")
-    if is_weight and (np.isinf(low) or np.isinf(high)):
-        _refuse(name, array, np.isinf(array), "infinity", "retrain or re-export the model")
-    if is_weight and max(-low, high) > FP16_MAX:
-        remedy = f"scale it down: FP16 ends at {FP16_MAX:.0f}"
-        _refuse(name, array, np.abs(array) > FP16_MAX, "a number too large for FP16", remedy)
-
-
-def _refuse(
-    name: str, array: npt.NDArray[np.floating], wrong: npt.NDArray[np.bool_], what: str, remedy: str
-) -> None:
+    wrong = np.isnan(array)
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     where = f" at {list(at)}" if at else ""
     raise ModelImportError(
-        f"{name} contains {what} ({array[at]:g}{where}, {int(wrong.sum())} of {array.size} "
-        f"elements); {remedy}, or pass allow_nonfinite=True to compile it all the same"
+        f"{name} contains NaN (nan{where}, {int(wrong.sum())} of {array.size} elements); "
+        "retrain or re-export the model, or pass allow_nonfinite=True to compile it all the same"
     )

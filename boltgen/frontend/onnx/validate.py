@@ -10,7 +10,7 @@ from typing import Any
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.read import onnx_package
 from boltgen.frontend.onnx.scope import described
-from boltgen.frontend.weights import check_weight
+from boltgen.frontend.weights import refuse_nan
 
 AGAIN = "Export or download the model again"
 # Graphs in graphs: no exporter nests branches as deeply.
@@ -132,7 +132,7 @@ def _check_numbers(tensor: Any, *, allow_nonfinite: bool) -> None:
     proto = onnx.TensorProto
     if not allow_nonfinite and tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}:
         array = onnx.numpy_helper.to_array(tensor)
-        check_weight(f"initializer {tensor.name!r}", array, is_weight=False)
+        refuse_nan(f"initializer {tensor.name!r}", array)
 
 
 def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:
