@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tvm
@@ -12,6 +12,7 @@ from tvm.contrib import graph_executor
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.onnx import fix_shape
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.importer import import_model
@@ -21,13 +22,23 @@ from boltgen.runtime import model, relay_link
 
 
 class Model(model.Model):
-    """A Relay module, then what `relay.build` makes for the graph executor."""
+    """A Relay module, then what `relay.build` makes for the graph executor.
+
+    Raises:
+        ModelImportError: a dimension of an input stays open; the graph executor allocates all
+            tensors before it runs.
+    """
 
     frontend = model.Frontend(
         convention=Convention.RELAY,
         import_model=import_model,
         annotate=steps.annotate,
     )
+
+    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(source, shapes)
+        for each in self.inputs:
+            fix_shape(each.name, each.shape, None)
 
     def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
         module, graph, found = steps.watched(self._imported)
