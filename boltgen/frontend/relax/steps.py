@@ -174,7 +174,8 @@ def attach(
     """The module of a partition, with kernels that were built before.
 
     `objects` are what `pipeline.build_regions` made of the regions, which have `symbols`;
-    `workspaces` are the bytes that its plan wants.
+    `workspaces` are the bytes that its plan wants. A region without a symbol stays the call of an
+    external function.
     """
     module = with_host_functions(partitioned.module(workspaces), symbols)
     attrs = dict(module.attrs.items()) if module.attrs else {}
