@@ -11,10 +11,10 @@ from boltgen.errors import ModelImportError
 FP16_MAX = 65504.0
 
 
-def check_weight(name: str, array: npt.NDArray[np.floating], *, is_weight: bool) -> None:
-    """Refuse NaN anywhere, and in a weight also what is or becomes infinite in FP16.
-
-    A constant that is no weight may be infinite: masks are.
+def check_weight(
+    name: str, array: npt.NDArray[np.floating], *, may_be_infinite: bool = True
+) -> None:
+    """Refuse NaN, and infinity where an element may not be infinite: masks are.
 
     Raises:
         ModelImportError: naming the tensor, and the first element that is wrong.
@@ -23,20 +23,15 @@ def check_weight(name: str, array: npt.NDArray[np.floating], *, is_weight: bool)
         return
     low, high = float(array.min()), float(array.max())  # both are NaN if an element is
     if np.isnan(low):
-        _refuse(name, array, np.isnan(array), "NaN", "retrain or re-export the model")
-    if is_weight and (np.isinf(low) or np.isinf(high)):
-        _refuse(name, array, np.isinf(array), "infinity", "retrain or re-export the model")
-    if is_weight and max(-low, high) > FP16_MAX:
-        remedy = f"scale it down: FP16 ends at {FP16_MAX:.0f}"
-        _refuse(name, array, np.abs(array) > FP16_MAX, "a number too large for FP16", remedy)
-
-
-def _refuse(
-    name: str, array: npt.NDArray[np.floating], wrong: npt.NDArray[np.bool_], what: str, remedy: str
-) -> None:
+        wrong, what = np.isnan(array), "NaN"
+    elif not may_be_infinite and np.isinf([low, high]).any():
+        wrong, what = np.isinf(array), "infinity"
+    else:
+        return
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     where = f" at {list(at)}" if at else ""
     raise ModelImportError(
         f"{name} contains {what} ({array[at]:g}{where}, {int(wrong.sum())} of {array.size} "
-        f"elements); {remedy}, or pass allow_nonfinite=True to compile it all the same"
+        "elements); retrain or re-export the model, or pass allow_nonfinite=True to compile it all "
+        "the same"
     )

@@ -91,8 +91,8 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     stay symbolic.
 
     Raises:
-        ModelImportError: TVM cannot import it, a parameter is NaN or infinite in FP16, or the
-            program changes its own state when it runs.
+        ModelImportError: TVM cannot import it, a parameter is NaN or infinite, or the program
+            changes its own state when it runs.
     """
     from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
 
@@ -137,7 +137,7 @@ def _check_parameters(program: Any) -> None:
             )
         if tensor.is_floating_point():
             array = tensor.detach().cpu().float().numpy()
-            check_weight(f"parameter {name!r}", array, is_weight=tensor.dim() > 1)
+            check_weight(f"parameter {name!r}", array, may_be_infinite=tensor.dim() <= 1)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
