@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx.scope import described
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
@@ -54,7 +55,10 @@ def sort_nodes(graph: Any) -> bool:
         ModelImportError: nodes read each other's results in a circle.
     """
     moved = sum(sort_nodes(inner) for node in graph.node for inner in subgraphs(node)) > 0
-    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    makers: dict[str, int] = {}
+    for place, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            makers.setdefault(name, place)
     before = {
         place: [makers[name] for name in reads(node) if name in makers]
         for place, node in enumerate(graph.node)
@@ -64,10 +68,10 @@ def sort_nodes(graph: Any) -> bool:
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
-        names = ", ".join(repr(next(iter(graph.node[place].output), "")) for place in error.args[1])
+        circle = ", ".join(described(graph.node[place]) for place in error.args[1][1:])
         raise ModelImportError(
-            f"the model's nodes read each other's results in a circle: {names}. Export or download "
-            "the model again"
+            f"nodes read each other's results in a circle: {circle}. Export or download the model "
+            "again"
         ) from error
     nodes = [graph.node[place] for place in order]
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]

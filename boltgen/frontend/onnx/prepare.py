@@ -106,6 +106,12 @@ def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
             value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
         )
         scope.types[value.name] = kept.type
+        declared = value.type.tensor_type.shape.dim
+        scope.zeros.update(
+            extent
+            for extent, dim in zip(shapes[value.name], declared, strict=False)
+            if isinstance(extent, str) and dim.HasField("dim_value") and not dim.dim_value
+        )
 
 
 def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:

@@ -126,13 +126,15 @@ def bit_shift(node: Any, build: Builder) -> bool:
 )
 def reduced_nothing(node: Any, build: Builder) -> bool:
     """Refuse results over no elements: TVM leaves them undefined."""
-    extents = build.scope.extents(node.input[0])
-    if extents is None or 0 not in extents:
+    nothing = {0, *build.scope.zeros}
+    extents = build.scope.extents(node.input[0]) or ()
+    if nothing.isdisjoint(extents):
         return False
     build.scope.infer(node)
-    if 0 not in (build.scope.extents(node.output[0]) or ()):
+    if nothing.isdisjoint(build.scope.extents(node.output[0]) or ()):
         raise UnsupportedError(
-            f"its operand of shape {extents} has no elements", "leave it out of the model"
+            f"it reduces an extent of 0, its operand has the shape {extents}",
+            "give the inputs shapes without 0, with --shape where the file has 0 for an open one",
         )
     return False
 
