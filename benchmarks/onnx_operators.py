@@ -91,7 +91,9 @@ def becomes(operator: str, counts: Mapping[str, int]) -> str:
     if not counts.get("ok"):
         return "refused"
     how = "offloaded" if operator in OFFLOADED else "fused" if operator in FUSED else "TVM"
-    has_rule = any(not rule.below and not rule.only for rule in RULES.get(operator, ()))
+    has_rule = any(
+        rule.why and not rule.below and not rule.only for rule in RULES.get(operator, ())
+    )
     is_lacking = operator not in TAKEN.takes - TAKEN.contrib_only
     return f"{how}, rewritten" if has_rule or is_lacking else how
 
@@ -117,10 +119,10 @@ _HEAD = (
     "- *refused*: the import ends with an error that names it.",
     "",
     "Counts are cases that are right, of all that were run. A case that is not right was refused,",
-    "or (in brackets) computed something else. Most of these are forms that models do not have:",
-    "shifts by negative numbers, reductions of empty tensors, random numbers. Resize is the one to",
-    "know of: with antialias, or by scales that do not give whole extents, TVM computes",
-    "coordinates from the extents, and results differ from ONNX Runtime's.",
+    "by the operator's name and the form that it has, or (in brackets) computed something else. A",
+    "case is right if it agrees with ONNX Runtime or, at the operator's newest version, with the",
+    "results that ONNX itself gives: ONNX Runtime has NaN where attention masks a whole row, and",
+    "caps scores in another order.",
     "",
     "| operator | becomes | Relax | Relay |",
     "|---|---|---|---|",

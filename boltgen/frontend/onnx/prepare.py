@@ -7,19 +7,15 @@ from typing import Any
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.importers import Importer
+from boltgen.frontend.onnx.order import made_names, sort_nodes
 from boltgen.frontend.onnx.read import onnx_package
-from boltgen.frontend.onnx.rewriter import LIFTED_TO, Record, Rewriter, write_graph
+from boltgen.frontend.onnx.rewriter import LIFTED_TO, Record, Refusal, Rewriter, write_graph
 from boltgen.frontend.onnx.scope import Scope
 from boltgen.frontend.onnx.shapes import Extent, Shapes, graph_inputs, input_shapes
 from boltgen.frontend.onnx.validate import STANDARD, standard_opset, validate
 
 # Operator sets below this broadcast by other rules; ONNX's own converter knows them.
 OLDEST = 7
-REMEDIES = {
-    "LSTM": "give its time dimension a length of at most 1024 with --shape",
-    "GRU": "give its time dimension a length of at most 1024 with --shape",
-    "RNN": "give its time dimension a length of at most 1024 with --shape",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +65,8 @@ def _prepare(
         made = onnx.inliner.inline_local_functions(made)
         notes.append("The functions that the model defines were written out where it calls them.")
     opset = standard_opset(made)
+    if sort_nodes(made.graph):
+        notes.append("The model's nodes were put in the order in which they read each other.")
     validate(made, allow_nonfinite=allow_nonfinite)
     if opset < OLDEST:
         made, opset = _converted(onnx, made, opset), LIFTED_TO
@@ -108,6 +106,12 @@ def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
             value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
         )
         scope.types[value.name] = kept.type
+        declared = value.type.tensor_type.shape.dim
+        scope.zeros.update(
+            extent
+            for extent, dim in zip(shapes[value.name], declared, strict=False)
+            if isinstance(extent, str) and dim.HasField("dim_value") and not dim.dim_value
+        )
 
 
 def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:
@@ -127,21 +131,26 @@ def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
             each.version = scope.opset
 
 
-def _require_taken(model: Any, refused: dict[str, str], importer: Importer) -> None:
-    left = {node.op_type for node in model.graph.node}
-    named = {operator: text for operator, text in refused.items() if operator in left}
-    if not named:
+def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> None:
+    """Refuse the model for the first node of each operator that was refused and is still there."""
+    left = made_names(model.graph)
+    first: dict[str, Refusal] = {}
+    for each in refused:
+        if left.intersection(each.node.output):
+            first.setdefault(each.node.op_type, each)
+    if not first:
         return
-    advice = [REMEDIES[operator] for operator in named if operator in REMEDIES]
-    if importer.other and set(named) <= importer.other_takes:
+    advice = [each.remedy for each in first.values() if each.remedy]
+    if importer.other and set(first) <= importer.other_takes:
         advice.append(f"try --frontend {importer.other}, whose converter takes them")
     if not advice:
         advice.append(
             "export the model without them, for instance as the standard operators they stand for"
         )
+    remedy = "; ".join(dict.fromkeys(advice))
     raise ModelImportError(
-        f"TVM cannot import these ONNX operators: {', '.join(named.values())}. "
-        f"{'; '.join(dict.fromkeys(advice)).capitalize()}"
+        f"TVM cannot import these ONNX operators: {', '.join(map(str, first.values()))}. "
+        f"{remedy[0].upper()}{remedy[1:]}"
     )
 
 

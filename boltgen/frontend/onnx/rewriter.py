@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.fold import fold, follow
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.inline import branch_nodes, function_nodes
-from boltgen.frontend.onnx.rewrites import RULES, Rule
+from boltgen.frontend.onnx.order import needed, subgraphs
+from boltgen.frontend.onnx.rewrites import RULES, Rule, UnsupportedError
 from boltgen.frontend.onnx.scope import Builder, Scope, attribute, described
-from boltgen.frontend.onnx.validate import STANDARD, subgraphs
+from boltgen.frontend.onnx.validate import STANDARD
 
 # The operator set whose forms old nodes are lifted to.
 LIFTED_TO = 13
@@ -46,6 +48,20 @@ def _times(count: int) -> str:
     return "1 place" if count == 1 else f"{count} places"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a node cannot be imported; `remedy` is "" where it is the operator that is lacking."""
+
+    node: Any
+    what: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        domain = f", domain {self.node.domain!r}" if self.node.domain else ""
+        what = f": {self.what}" if self.what else ""
+        return f"{self.node.op_type} ({_where(self.node)}{domain}{what})"
+
+
 class Rewriter:
     """Rewrites one graph into `scope.nodes`; branches are graphs of their own."""
 
@@ -53,7 +69,7 @@ class Rewriter:
         self.scope = scope
         self._importer = importer
         self._record = record
-        self.refused: dict[str, str] = {}
+        self.refused: list[Refusal] = []
 
     def run(self, nodes: Iterable[Any], opset: int) -> None:
         """Rewrite nodes of a version of the standard operator set.
@@ -87,7 +103,8 @@ class Rewriter:
             return f" (the ONNX checker says: {_first_line(error)})"
         return ""
 
-    def _visit(self, node: Any, opset: int, left: int) -> None:
+    def _visit(self, node: Any, opset: int, left: int, maker: Rule | None = None) -> None:
+        """Rewrite a node by all rules but the one that made it."""
         standard = node.domain in STANDARD
         if standard and opset < LIFTED_TO and self._lift(node, opset, left):
             return
@@ -97,7 +114,7 @@ class Rewriter:
             return
         if standard and self._branch(node, opset, left):
             return
-        if standard and left and self._rewrite(node, left):
+        if standard and left and self._rewrite(node, left, maker):
             return
         if not self._is_taken(node) and standard and left:
             expanded = function_nodes(node, self.scope)
@@ -107,8 +124,7 @@ class Rewriter:
                     self._visit(each, expanded[1], left - 1)
                 return
         if not self._is_taken(node):
-            domain = f", domain {node.domain!r}" if node.domain else ""
-            self.refused.setdefault(node.op_type, f"{node.op_type} ({_where(node)}{domain})")
+            self.refused.append(Refusal(node=node))
         self._keep(node, opset)
 
     def _is_taken(self, node: Any) -> bool:
@@ -120,21 +136,25 @@ class Rewriter:
         rules = [rule for rule in RULES.get(node.op_type, ()) if opset < rule.below]
         return any(self._applied(node, rule, left) for rule in rules)
 
-    def _rewrite(self, node: Any, left: int) -> bool:
+    def _rewrite(self, node: Any, left: int, maker: Rule | None) -> bool:
         rules = [
             rule
             for rule in RULES.get(node.op_type, ())
-            if not rule.below and rule.only in {"", self._importer.name}
+            if not rule.below and rule.only in {"", self._importer.name} and rule is not maker
         ]
         return any(self._applied(node, rule, left) for rule in rules)
 
     def _applied(self, node: Any, rule: Rule, left: int) -> bool:
         builder = Builder(self.scope, node)
-        if not rule.apply(node, builder):
+        try:
+            if not rule.apply(node, builder):
+                return False
+        except UnsupportedError as error:
+            self.refused.append(Refusal(node=node, what=error.what, remedy=error.remedy))
             return False
         self._record.rewritten[node.op_type, rule.why] += 1
         for made in builder.nodes:
-            self._visit(made, LIFTED_TO, left - 1)
+            self._visit(made, LIFTED_TO, left - 1, rule)
         return True
 
     def _branch(self, node: Any, opset: int, left: int) -> bool:
@@ -194,7 +214,7 @@ class Rewriter:
         nodes = list(graph.node)
         rewriter = Rewriter(inner, self._importer, self._record)
         rewriter.run(nodes, opset)
-        self.refused |= rewriter.refused
+        self.refused += rewriter.refused
         write_graph(graph, inner)
 
 
@@ -225,20 +245,7 @@ def write_graph(graph: Any, scope: Scope) -> None:
             scope.add_tensor(renamed)
             scope.tensors.pop(name, None)
             scope.nodes.append(scope.onnx.helper.make_node("Identity", [copy], [name]))
-    needed, kept = set(outputs), []
-    for node in reversed(scope.nodes):
-        if needed.intersection(node.output):
-            kept.append(node)
-            needed.update(_reads(node))
+    kept, names = needed(scope.nodes, outputs)
     del graph.node[:], graph.initializer[:], graph.value_info[:], graph.sparse_initializer[:]
-    graph.node.extend(reversed(kept))
-    graph.initializer.extend(tensor for name, tensor in scope.tensors.items() if name in needed)
-
-
-def _reads(node: Any) -> set[str]:
-    found = set(node.input)
-    for graph in subgraphs(node):
-        found.update(value.name for value in graph.output)
-        for inner in graph.node:
-            found |= _reads(inner)
-    return found
+    graph.node.extend(kept)
+    graph.initializer.extend(tensor for name, tensor in scope.tensors.items() if name in names)

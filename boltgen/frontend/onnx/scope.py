@@ -31,6 +31,8 @@ class Scope:
         self.types: dict[str, Any] = {}  # TypeProto by name
         # One-dimensional values of which some elements are names of extents.
         self.partial: dict[str, tuple[int | str, ...]] = {}
+        # Names of extents that the file has as 0, which some exporters write for an open one.
+        self.zeros: set[str] = outer.zeros if outer else set()
         self._made_by: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
         self._names: set[str] = outer._names if outer else set()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx.order import needed, subgraphs
 from boltgen.frontend.onnx.read import onnx_package
 from boltgen.frontend.onnx.scope import described
 from boltgen.frontend.weights import refuse_nan
@@ -42,7 +43,9 @@ def standard_opset(model: Any) -> int:
 
 
 def validate(model: Any, *, allow_nonfinite: bool) -> None:
-    """Check tensors and the names of values; weights may be NaN with `allow_nonfinite`.
+    """Check tensors and the names of values of a sorted model.
+
+    Constants that are read may be NaN with `allow_nonfinite`; what nothing reads may be anything.
 
     Raises:
         ModelImportError: naming the tensor or the node.
@@ -52,30 +55,24 @@ def validate(model: Any, *, allow_nonfinite: bool) -> None:
     if not model.graph.output:
         raise ModelImportError(f"the model has no outputs. {AGAIN}")
     _check_names(model.graph, frozenset(), 0)
-    for tensor in _tensors(model.graph):
+    for tensor in _tensors(model.graph.initializer, model.graph.node):
         check_tensor(tensor)
-        _check_numbers(tensor, allow_nonfinite=allow_nonfinite)
+    if not allow_nonfinite:
+        nodes, names = needed(model.graph.node, [value.name for value in model.graph.output])
+        _check_numbers(_tensors([t for t in model.graph.initializer if t.name in names], nodes))
 
 
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _tensors(graph: Any) -> Iterator[Any]:
+def _tensors(initializers: Iterable[Any], nodes: Iterable[Any]) -> Iterator[Any]:
     """Every constant, by a name of its own; a Constant's tensor has that of its result."""
-    yield from graph.initializer
-    for node in graph.node:
+    yield from initializers
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 if node.op_type == "Constant" and node.output:
                     attribute.t.name = node.output[0]
                 yield attribute.t
         for inner in subgraphs(node):
-            yield from _tensors(inner)
+            yield from _tensors(inner.initializer, inner.node)
 
 
 def check_tensor(tensor: Any) -> None:
@@ -127,12 +124,12 @@ def _extents_and_data(onnx: Any, tensor: Any) -> tuple[int, int, str]:
     return wanted, len(getattr(tensor, field)) or others, "elements"
 
 
-def _check_numbers(tensor: Any, *, allow_nonfinite: bool) -> None:
+def _check_numbers(tensors: Iterable[Any]) -> None:
     onnx = onnx_package()
     proto = onnx.TensorProto
-    if not allow_nonfinite and tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}:
-        array = onnx.numpy_helper.to_array(tensor)
-        refuse_nan(f"initializer {tensor.name!r}", array)
+    for tensor in tensors:
+        if tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}:
+            refuse_nan(f"initializer {tensor.name!r}", onnx.numpy_helper.to_array(tensor))
 
 
 def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:

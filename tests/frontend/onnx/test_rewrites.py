@@ -261,8 +261,8 @@ def test_what_onnx_defines_by_others(operator: str) -> None:
 def test_every_rewriting_has_a_reason() -> None:
     for rules in RULES.values():
         for rule in rules:
-            assert rule.why
             assert rule.apply.__doc__
+            assert rule.why or "refuse" in rule.apply.__doc__.lower()
 
 
 def test_a_refusal_names_the_frontend_that_takes_the_operator() -> None:

@@ -3,22 +3,27 @@
 from boltgen.frontend.onnx.rewrites import (
     arithmetic,
     contraction,
+    detection,
     legacy,
     normalisation,
     quantisation,
     recurrent,
+    resampling,
     windows,
 )
-from boltgen.frontend.onnx.rewrites.registry import RULES, Rule
+from boltgen.frontend.onnx.rewrites.registry import RULES, Rule, UnsupportedError
 
 __all__ = [
     "RULES",
     "Rule",
+    "UnsupportedError",
     "arithmetic",
     "contraction",
+    "detection",
     "legacy",
     "normalisation",
     "quantisation",
     "recurrent",
+    "resampling",
     "windows",
 ]

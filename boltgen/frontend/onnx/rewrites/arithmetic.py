@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.frontend.onnx.fold import MOST_SMALL
-from boltgen.frontend.onnx.rewrites.registry import rewrites
+from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Builder, attribute, operand
 
 INTEGERS = "iu"
@@ -103,6 +103,40 @@ def power(node: Any, build: Builder) -> bool:
 def _code(build: Builder, dtype: np.dtype[Any]) -> int:
     code: int = build.scope.onnx.helper.np_dtype_to_tensor_dtype(dtype)
     return code
+
+
+@rewrites("BitShift")
+def bit_shift(node: Any, build: Builder) -> bool:
+    """Refuse amounts that processors do not shift by: TVM's results are theirs."""
+    dtype, amounts = build.scope.dtype(node.input[0]), build.scope.constant(node.input[1])
+    if dtype is None or (amounts is None and dtype.kind == "u"):
+        return False
+    bits = 8 * dtype.itemsize
+    if amounts is None or (amounts < 0).any() or (amounts >= bits).any():
+        raise UnsupportedError(
+            f"it shifts {dtype} by what may be negative, or {bits} and more",
+            "clip the amounts in the model, and make them constants",
+        )
+    return False
+
+
+@rewrites(
+    *("MatMul", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
+    *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Gemm"),
+)
+def reduced_nothing(node: Any, build: Builder) -> bool:
+    """Refuse results over no elements: TVM leaves them undefined."""
+    nothing = {0, *build.scope.zeros}
+    extents = build.scope.extents(node.input[0]) or ()
+    if nothing.isdisjoint(extents):
+        return False
+    build.scope.infer(node)
+    if nothing.isdisjoint(build.scope.extents(node.output[0]) or ()):
+        raise UnsupportedError(
+            f"it reduces an extent of 0, its operand has the shape {extents}",
+            "give the inputs shapes without 0, with --shape where the file has 0 for an open one",
+        )
+    return False
 
 
 @rewrites("IsInf", why="TVM's converter does not tell positive from negative infinity")

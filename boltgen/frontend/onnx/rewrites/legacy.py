@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import rewrites
+from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Builder, attribute, operand, result
 
 LIFTED = "its old form was lifted to that of operator set 13"
@@ -132,8 +132,10 @@ def scatter(node: Any, build: Builder) -> bool:
 def dropout(node: Any, build: Builder) -> bool:
     """Write Dropout as what it is outside of training: its operand, and a mask of ones."""
     training = build.scope.constant(operand(node, 2)) if operand(node, 2) else np.False_
-    if training is None or np.any(training):
-        return False
+    ratio = build.scope.constant(operand(node, 1)) if operand(node, 1) else None
+    keeps_all = ratio is not None and not ratio.any()
+    if not keeps_all and (training is None or training.any()):
+        raise UnsupportedError("it draws random numbers", "export the model for inference")
     if mask := result(node, 1):
         shape = build("Shape", [node.input[0]])
         ones = build.scope.onnx.helper.make_tensor(

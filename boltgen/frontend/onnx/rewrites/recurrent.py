@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import rewrites
+from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Builder, attribute, operand, result
 
 # More steps than this make more operators than TVM compiles in minutes.
@@ -144,7 +144,10 @@ def recurrent(node: Any, build: Builder) -> bool:
         return False
     steps = extents[1 if batch_first else 0]
     if not isinstance(steps, int) or not 0 < steps <= MOST_STEPS:
-        return False
+        raise UnsupportedError(
+            f"it has {steps} time steps",
+            f"give its time dimension a length of at most {MOST_STEPS} with --shape",
+        )
     activations = _activations(node, build, weights[0])
     if activations is None or build.scope.dtype(node.input[0]) != np.float32:
         return False

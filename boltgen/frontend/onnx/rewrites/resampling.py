@@ -1,0 +1,235 @@
+"""Resize where TVM's converters compute other coordinates than ONNX: a product for each axis.
+
+A Resize is linear and takes one axis after the other, so along each it is a product with a matrix
+of its filter's weights; the nearest neighbour is a Gather. TVM takes the ratio of the extents for
+the scale, ignores `antialias` and `keep_aspect_ratio_policy`, and resizes the axes behind the
+second one whatever `axes` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
+from boltgen.frontend.onnx.scope import Array, Builder, attribute, operand
+
+# Coordinates that TVM knows, and those among them that do not depend on the scale.
+_OF_EXTENTS = frozenset({"align_corners", "tf_crop_and_resize"})
+_KNOWN = _OF_EXTENTS | {"half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    """One axis that is resized: its extents before and after, and the scale between them."""
+
+    place: int
+    before: int
+    after: int
+    scale: np.float32
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the scale is the ratio of the extents, up to its own rounding to FP32."""
+        return bool(abs(self.scale * self.before - self.after) <= self.after * 2**-22)
+
+
+@rewrites("Resize", why="its coordinates are computed as ONNX has them")
+def resize(node: Any, build: Builder) -> bool:
+    """Leave what TVM takes as it is, complete what it can take, and write out the others."""
+    rank = len(build.scope.extents(node.input[0]) or ())
+    axes = _axes(node, build, rank)
+    if axes is None:
+        return False
+    coordinates = attribute(node, "coordinate_transformation_mode", "half_pixel")
+    is_plain = (
+        not (attribute(node, "antialias", 0) and any(axis.scale < 1 for axis in axes))
+        and coordinates in _KNOWN
+        and 3 <= rank <= 5
+        and all(axis.place > 1 for axis in axes)
+        and all(axis.is_whole or coordinates in _OF_EXTENTS for axis in axes)
+        and not (coordinates == "align_corners" and any(axis.after == 1 for axis in axes))
+    )
+    if not is_plain:
+        if coordinates == "tf_crop_and_resize":
+            raise UnsupportedError(
+                "its coordinates are tf_crop_and_resize with antialias, or of another axis than "
+                "an image's",
+                "crop with Slice before it",
+            )
+        _write_out(node, build, axes, coordinates)
+    elif attribute(node, "axes") or attribute(node, "keep_aspect_ratio_policy"):
+        _complete(node, build, axes, rank)
+    else:
+        return False
+    return True
+
+
+def _axes(node: Any, build: Builder, rank: int) -> list[_Axis] | None:
+    """The axes that change; None where TVM's converter sees what is not known, and refuses it."""
+    extents = build.scope.extents(node.input[0]) or ()
+    given = [build.scope.constant(operand(node, place)) for place in (2, 3)]
+    scales, sizes = (None if each is None or not each.size else each for each in given)
+    places = [axis % rank for axis in attribute(node, "axes") or range(rank)] if rank else []
+    numbers = scales if sizes is None else sizes
+    if numbers is None or not places:
+        return None
+    pairs = list(zip(places, numbers, strict=True))
+    found = []
+    for place, number in pairs:
+        before = extents[place]
+        if not isinstance(before, int):
+            if sizes is None and number == int(number) and not attribute(node, "antialias", 0):
+                continue  # of any extent it gives a whole one
+            raise UnsupportedError(
+                f"axis {place} is resized by {number:g}, and its extent is not known",
+                "give the dimension with --shape",
+            )
+        scale = np.float32(number if sizes is None else number / before)
+        after = int(np.float32(scale * np.float32(before))) if sizes is None else int(number)
+        found.append(_Axis(place=place, before=before, after=after, scale=scale))
+    policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and sizes is not None:
+        choose = min if policy == "not_larger" else max
+        scale = choose(axis.scale for axis in found)
+        found = [
+            _Axis(
+                place=axis.place,
+                before=axis.before,
+                after=int(np.floor(scale * axis.before + np.float32(0.5))),
+                scale=scale,
+            )
+            for axis in found
+        ]
+    return [axis for axis in found if axis.before != axis.after or axis.scale != 1]
+
+
+def _complete(node: Any, build: Builder, axes: list[_Axis], rank: int) -> None:
+    """Name the extents of all axes, as TVM's converters read them."""
+    extents = build.scope.shape(node.input[0])
+    if extents is None:
+        raise UnsupportedError("it resizes some axes of an unknown shape", "give it with --shape")
+    sizes = list(extents)
+    for axis in axes:
+        sizes[axis.place] = axis.after
+    region = build.scope.constant(operand(node, 1))
+    if region is not None and region.size:
+        whole = np.repeat(np.array([0, 1], region.dtype), rank).reshape(2, rank)
+        places = attribute(node, "axes") or list(range(rank))
+        whole[:, places] = region.reshape(2, -1)
+        region = whole.reshape(-1)
+    left_out = {"axes", "keep_aspect_ratio_policy"}
+    kept = {each.name: attribute(node, each.name) for each in node.attribute}
+    build(
+        "Resize",
+        [
+            node.input[0],
+            "" if region is None else build.constant(region, region.dtype),
+            "",
+            build.constant(sizes),
+        ],
+        out=node.output[0],
+        **{name: value for name, value in kept.items() if name not in left_out},
+    )
+
+
+def _write_out(node: Any, build: Builder, axes: list[_Axis], coordinates: str) -> None:
+    """Resize one axis after the other, the ones that shrink most first."""
+    x, rank = node.input[0], len(build.scope.extents(node.input[0]) or ())
+    dtype = build.scope.dtype(x)
+    is_nearest = attribute(node, "mode", "nearest") == "nearest"
+    if not is_nearest and (dtype is None or dtype.kind != "f"):
+        raise UnsupportedError(f"it resizes numbers of type {dtype}", "cast them to float before")
+    for axis in sorted(axes, key=lambda axis: axis.after / axis.before):
+        centres = _centres(axis, coordinates)
+        if is_nearest:
+            nearest = _nearest(centres, attribute(node, "nearest_mode", "round_prefer_floor"))
+            places = np.clip(nearest, 0, axis.before - 1).astype(np.int64)
+            x = build("Gather", [x, build.constant(places)], axis=axis.place)
+        else:
+            x = _multiplied(build, x, axis.place, rank, _weights(node, axis, centres).astype(dtype))
+    build.rename(x, node.output[0])
+
+
+def _multiplied(build: Builder, x: str, place: int, rank: int, weights: Array) -> str:
+    """Multiply along an axis by weights of shape (after, before)."""
+    if place == rank - 2:
+        return build("MatMul", [build.constant(weights, weights.dtype), x])
+    order = [axis for axis in range(rank) if axis != place] + [place]
+    moved = x if place == rank - 1 else build("Transpose", [x], perm=order)
+    product = build("MatMul", [moved, build.constant(weights.T, weights.dtype)])
+    back = [order.index(axis) for axis in range(rank)]
+    return product if place == rank - 1 else build("Transpose", [product], perm=back)
+
+
+def _centres(axis: _Axis, coordinates: str) -> Array:
+    """Where each new element lies among the old ones, in FP32 as ONNX Runtime has it.
+
+    Source: ONNX's Operators.md, Resize, coordinate_transformation_mode.
+    """
+    x, half, scale = np.arange(axis.after, dtype=np.float32), np.float32(0.5), axis.scale
+    before, after = np.float32(axis.before), np.float32(axis.after)
+    centres: Array
+    match coordinates:
+        case "asymmetric":
+            centres = x / scale
+        case "tf_half_pixel_for_nn":
+            centres = (x + half) / scale
+        case "align_corners":
+            centres = x * (before - 1) / max(after - 1, np.float32(1))
+        case "pytorch_half_pixel" if axis.after == 1:
+            centres = 0 * x
+        case "half_pixel" | "pytorch_half_pixel":
+            centres = (x + half) / scale - half
+        case "half_pixel_symmetric":
+            border = before / 2 * (1 - after / (scale * before))
+            centres = border + (x + half) / scale - half
+        case _:
+            raise UnsupportedError(
+                f"its coordinates are {coordinates}", "export it with half_pixel coordinates"
+            )
+    return centres
+
+
+def _nearest(centres: Array, rule: str) -> Array:
+    half = np.float32(0.5)
+    known: dict[str, Array] = {
+        "floor": np.floor(centres),
+        "ceil": np.ceil(centres),
+        "round_prefer_floor": np.ceil(centres - half),
+        "round_prefer_ceil": np.floor(centres + half),
+    }
+    if rule not in known:
+        raise UnsupportedError(f"its nearest_mode is {rule}", "export it with floor")
+    return known[rule]
+
+
+def _weights(node: Any, axis: _Axis, centres: Array) -> Array:
+    """What each new element takes of each old one: (after, before)."""
+    is_cubic = attribute(node, "mode", "nearest") == "cubic"
+    stretch = min(float(axis.scale), 1.0) if attribute(node, "antialias", 0) else 1.0
+    reach = int(np.ceil((2 if is_cubic else 1) / stretch))
+    first = np.floor(centres.astype(np.float64)).astype(np.int64)
+    places = first[:, None] + np.arange(-reach, reach + 2)
+    away = np.abs(places - centres.astype(np.float64)[:, None]) * stretch
+    a = attribute(node, "cubic_coeff_a", -0.75)
+    parts = _cubic(away, a) if is_cubic else np.maximum(1 - away, 0)
+    outside = (places < 0) | (places >= axis.before)
+    if attribute(node, "exclude_outside", 0):
+        parts = np.where(outside, 0, parts)
+    parts /= parts.sum(axis=1, keepdims=True)
+    found = np.zeros((axis.after, axis.before))
+    rows = np.broadcast_to(np.arange(axis.after)[:, None], places.shape)
+    # Beyond the border its elements go on.
+    np.add.at(found, (rows, np.clip(places, 0, axis.before - 1)), parts)
+    return found
+
+
+def _cubic(away: Array, a: float) -> Array:
+    """The weights of Keys's cubic convolution at distances from the centre."""
+    near = ((a + 2) * away - (a + 3)) * away**2 + 1
+    far = ((away - 5) * away + 8) * a * away - 4 * a
+    found: Array = np.where(away <= 1, near, np.where(away < 2, far, 0))
+    return found
