@@ -128,7 +128,9 @@ def _check_numbers(tensors: Iterable[Any]) -> None:
     onnx = onnx_package()
     proto = onnx.TensorProto
     for tensor in tensors:
-        if tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}:
+        # A single NaN is a number that the author wrote; among others it is a spoilt weight.
+        is_float = tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}
+        if is_float and prod(tensor.dims) > 1:
             refuse_nan(f"initializer {tensor.name!r}", onnx.numpy_helper.to_array(tensor))
 
 
