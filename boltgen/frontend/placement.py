@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
 from boltgen.frontend.graph import (
     CONSTANT,
     INPUT,
@@ -18,6 +17,7 @@ from boltgen.frontend.graph import (
     Extents,
     Graph,
 )
+from boltgen.frontend.passes.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
 from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"

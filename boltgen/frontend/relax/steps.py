@@ -9,9 +9,9 @@ import tvm
 from tvm import ir, relax
 
 from boltgen import pipeline
-from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.passes.carving import Rejects, computes_all
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit

@@ -8,9 +8,9 @@ import tvm
 from tvm import ir, relay
 
 from boltgen import pipeline
-from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.passes.carving import Rejects, computes_all
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
