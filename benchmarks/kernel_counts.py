@@ -15,6 +15,7 @@ from benchmarks.gpu.predicted_tuning import predicted_tuning
 from benchmarks.record import write
 from boltgen.arch import arch_named
 from boltgen.frontend import relax
+from boltgen.frontend.partitioning import Passes
 from boltgen.pipeline import PipelineOptions, cutter, plan_regions
 from boltgen.tune.budget import Budget
 from boltgen.tune.outcome import Trial
@@ -35,7 +36,7 @@ def compiled() -> dict[str, dict[str, int]]:
         onnx.save(build("resnet50", batch=BATCH), path)
         for arch in ARCHES:
             cut = cutter(arch, PipelineOptions())
-            annotated = relax.annotate(relax.import_model(str(path)).module, cut=cut)
+            annotated = relax.annotate(relax.import_model(str(path)).module, passes=Passes(cut=cut))
             plan = plan_regions(annotated.regions, arch)
             counts[arch] = {"regions": len(plan.launches), "kernels": len(plan.kernels)}
     return counts

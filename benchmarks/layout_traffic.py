@@ -1,122 +1,100 @@
-"""ResNet-50 and RepVGG-A0, batch 32: an inference's launches and the bytes that they read and
-write, before and after padding and layout went into the generated code.
+"""ResNet-50 and RepVGG-A0, batch 32: an inference's launches, and the bytes they read and write.
 
-`python -m benchmarks.layout_traffic COMMIT` compares with the sources of COMMIT. Nothing is
-executed and no kernel compiled: launches are those of the module that TVM has legalised and fused,
-bytes those of each launch's tensors, every one read or written once. Workspaces of split-K are
-left out on both sides. Caches are not modelled.
+Nothing is executed and no kernel compiled: launches are those of the module that TVM has legalised
+and fused, bytes those of each launch's tensors, every one read or written once. Workspaces of
+split-K are left out. Caches are not modelled.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import math
 from typing import Any
 
-from benchmarks.record import ROOT, write
+from benchmarks.record import write
+from boltgen.pipeline import PipelineOptions, cutter, padding_costs, plan_regions
+from boltgen.runtime.device import activate
 
 MODELS = ("resnet50", "repvgg_a0")
-
-_COUNT = """
-import inspect, json, math, sys
-from boltgen.runtime.device import activate
-activate("vgpu", arch="sm_80")
-import tvm
-from tvm import ir, relax
-import models
-from boltgen import pipeline
-from boltgen.frontend import relax as frontend
-from boltgen.frontend.relax.steps import annotate
-
-options = pipeline.PipelineOptions()
-cut = pipeline.cutter("sm_80", options)
-has_padding = hasattr(pipeline, "padding_costs")
-more = {"padding": pipeline.padding_costs("sm_80", options)} if has_padding else {}
-module = frontend.import_model(models.build(sys.argv[1], batch=32)).module
-annotated = annotate(module, cut=cut, **more)
-plan = pipeline.plan_regions(annotated.regions, "sm_80")
-calls = {launch.region.symbol: launch.memory for launch in plan.launches} if more else {}
-passes = tvm.transform.Sequential([relax.transform.LegalizeOps(),
-    relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(), relax.transform.FuseTIR()])
-with tvm.target.Target({"kind": "cuda", "arch": "sm_80"}):
-    fused = passes(annotated.module())
-
-def size(type_):
-    if not isinstance(type_, relax.TensorType):
-        return 0
-    elements = math.prod(int(extent) for extent in type_.shape.values)
-    return elements * tvm.DataType(type_.dtype).bits // 8
-
-launches = {"boltgen": 0, "moves": 0, "TVM": 0}
-moved = dict.fromkeys(launches, 0)
-for block in fused["main"].body.blocks:
-    for binding in block.bindings:
-        value = binding.value
-        if not isinstance(value, ir.Call):
-            continue
-        name = ""
-        if isinstance(value.op, ir.Op) and value.op.name == "relax.call_dps_packed":
-            name = str(value.args[0].global_symbol)
-        if name.startswith("boltgen_"):
-            kind, args = "boltgen", value.args[1].fields
-        elif isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir":
-            kind, args = "TVM", value.args[1].fields
-            if "reshape" in value.args[0].name_hint:
-                continue  # a view
-        else:
-            continue
-        launches[kind] += 1
-        moved[kind] += size(binding.var.ty) + sum(size(arg.ty) for arg in args)
-        if name not in calls:
-            continue
-        for one, kernel_side in ((calls[name].before, 1), (calls[name].after, 0)):
-            if one is None:
-                continue
-            launches["moves"] += 1
-            moved["moves"] += one.bytes_moved()
-            sides = [math.prod(one.rows) * c * f.dtype.size_bytes for f, c in (
-                (one.move.source, one.source_channels), (one.move.target, one.target_channels))]
-            # The kernel reads, or writes, the moved tensor in the place of TVM's.
-            moved["boltgen"] += sides[kernel_side] - sides[1 - kernel_side]
-print(json.dumps({"launches": launches, "bytes": moved,
-    "launches_in_all": sum(launches.values()), "bytes_in_all": sum(moved.values())}))
-"""
+ARCH = "sm_80"
 
 
-def count(model: str, sources: Path) -> dict[str, Any]:
-    """What an inference of `model` launches and moves, by the boltgen in `sources`."""
-    done = subprocess.run(
-        [sys.executable, "-c", _COUNT, model],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=sources,
-        env={"PYTHONPATH": str(sources), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+def count(name: str) -> dict[str, Any]:
+    """What an inference of a model launches and moves."""
+    import tvm  # noqa: PLC0415 (it comes after the CUDA runtime)
+    from tvm import ir, relax  # noqa: PLC0415
+
+    import models  # noqa: PLC0415
+    from boltgen.frontend import relax as frontend  # noqa: PLC0415
+    from boltgen.frontend.partitioning import Passes  # noqa: PLC0415
+
+    options = PipelineOptions()
+    passes = Passes(cut=cutter(ARCH, options), padding=padding_costs(ARCH, options))
+    annotated = frontend.annotate(
+        frontend.import_model(models.build(name, batch=32)).module, passes
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    plan = plan_regions(annotated.regions, ARCH)
+    calls = {launch.region.symbol: launch.memory for launch in plan.launches}
+    fuse = tvm.transform.Sequential(
+        [
+            relax.transform.LegalizeOps(),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+        ]
+    )
+    with tvm.target.Target({"kind": "cuda", "arch": ARCH}):
+        fused = fuse(annotated.module())
+
+    def size(type_: Any) -> int:
+        if not isinstance(type_, relax.TensorType):
+            return 0
+        elements = math.prod(int(extent) for extent in type_.shape.values)
+        return elements * int(tvm.DataType(type_.dtype).bits) // 8
+
+    launches = {"boltgen": 0, "moves": 0, "TVM": 0}
+    moved = dict.fromkeys(launches, 0)
+    for block in fused["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            op = value.op.name if isinstance(value, ir.Call) and isinstance(value.op, ir.Op) else ""
+            if op == "relax.call_dps_packed":
+                kind, symbol = "boltgen", str(value.args[0].global_symbol)
+            elif op == "relax.call_tir" and "reshape" not in value.args[0].name_hint:
+                kind, symbol = "TVM", ""
+            else:
+                continue  # a reshape is a view
+            launches[kind] += 1
+            moved[kind] += size(binding.var.ty)
+            moved[kind] += sum(size(arg.ty) for arg in value.args[1].fields)
+            if symbol not in calls:
+                continue
+            for move, kernel_side in ((calls[symbol].before, 1), (calls[symbol].after, 0)):
+                if move is None:
+                    continue
+                launches["moves"] += 1
+                moved["moves"] += move.bytes_moved()
+                sides = [
+                    math.prod(move.rows) * channels * form.dtype.size_bytes
+                    for form, channels in (
+                        (move.move.source, move.source_channels),
+                        (move.move.target, move.target_channels),
+                    )
+                ]
+                # The kernel reads, or writes, the moved tensor in the place of TVM's.
+                moved["boltgen"] += sides[kernel_side] - sides[1 - kernel_side]
+    return {
+        "launches": launches,
+        "bytes": moved,
+        "launches_in_all": sum(launches.values()),
+        "bytes_in_all": sum(moved.values()),
+    }
 
 
-def main(commit: str) -> None:
-    """Count with both sources, and record."""
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path(folder) / "before"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(before), commit], check=True)
-        try:
-            figures = {
-                model: {"before": count(model, before), "after": count(model, ROOT)}
-                for model in MODELS
-            }
-        finally:
-            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+def main() -> None:
+    activate("vgpu", arch=ARCH)
+    figures = {model: count(model) for model in MODELS}
     write("layout_traffic", figures, "no layout transform or cast before the first layer")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -11,6 +11,7 @@ import sys
 from time import perf_counter
 
 from benchmarks.record import summary, write
+from boltgen.frontend.partitioning import Passes
 from boltgen.ir.region import Convention
 from boltgen.pipeline import PipelineOptions, Plan, cutter, plan_regions
 from boltgen.runtime.device import activate
@@ -31,7 +32,7 @@ def main() -> int:
 
     def generate() -> tuple[float, Plan]:
         cut = cutter("sm_80", PipelineOptions())
-        regions = steps.annotate(module, params, cut=cut).regions
+        regions = steps.annotate(module, params, passes=Passes(cut=cut)).regions
         partitioned = perf_counter()
         plan = plan_regions(regions, "sm_80", Convention.RELAY)
         assert len(plan.adapters) == len(regions)  # rendered here

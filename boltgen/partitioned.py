@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from boltgen.errors import BoltgenError, InvalidProblemError, ModelImportError
+from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.intake.files import require_regular
 from boltgen.ir.chain import separate
@@ -86,7 +87,11 @@ def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
         imported.annotate(
-            cutter(arch, options), padding_costs(arch, options), rejecter(arch, options)
+            Passes(
+                cut=cutter(arch, options),
+                padding=padding_costs(arch, options),
+                rejects=rejecter(arch, options),
+            )
         )
 
 
@@ -104,7 +109,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         cut = survey if options.fuse else separate
         costs = padding_costs(arch, options)
         padding = PaddingSurvey(costs) if costs else None
-        imported.annotate(cut, padding, rejecter(arch, options))
+        imported.annotate(Passes(cut=cut, padding=padding, rejects=rejecter(arch, options)))
         products = tasks_of(imported.regions, options.accumulate)
         alternatives = padding.tasks(options.accumulate) if padding else ()
         return (*products, *alternatives, *survey.tasks(arch, options.accumulate))

@@ -27,6 +27,7 @@ from benchmarks.gpu.tuned_log import TunedLog
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.runtime.link import build_library, cuda_target
 from models.parameters import ParameterSource
@@ -60,7 +61,8 @@ def onnx_model(shape: ModelShape, parameters: ParameterSource) -> ModelProto:
 
 def plain_module(model: ModelProto) -> tvm.IRModule:
     """The model in FP16 and NHWC, with batch norms folded, all of it TVM's."""
-    nothing = annotate(import_model(model).module, rejects=lambda problem: "it is TVM's here")
+    passes = Passes(rejects=lambda problem: "it is TVM's here")
+    nothing = annotate(import_model(model).module, passes)
     return nothing.module()
 
 

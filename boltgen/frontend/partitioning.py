@@ -18,7 +18,7 @@ from boltgen.ir.region import AnyRegion, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Passes:
     """Which passes a module goes through.
 
     `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
@@ -33,6 +33,9 @@ class Steps:
     padding: PaddingCosts | None = None
     rejects: Rejects = computes_all
     large: frozenset[int] = frozenset()
+
+
+DEFAULT_PASSES = Passes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class Partitioned:
 def partition_graphs(
     graphs: Mapping[str, Graph],
     taken: Iterable[str],
-    steps: Steps,
+    passes: Passes,
     write: Callable[[Partitioned, Mapping[str, int]], Any],
     *,
     grouped_nhwc: bool,
@@ -87,12 +90,12 @@ def partition_graphs(
     padding: list[str] = []
     notes: dict[str, None] = {}
     for name, graph in graphs.items():
-        large = steps.large if name == "main" else frozenset()
-        normal = _normalised(graph, steps, large, grouped_nhwc=grouped_nhwc)
+        large = passes.large if name == "main" else frozenset()
+        normal = _normalised(graph, passes, large, grouped_nhwc=grouped_nhwc)
         notes.update(dict.fromkeys(normal.notes))
-        plan = plan_padding(normal.graph, steps.padding) if steps.padding else ()
+        plan = plan_padding(normal.graph, passes.padding) if passes.padding else ()
         padding += [choice.describe(normal.graph) for choice in plan]
-        made[name], found = carve(padded(normal.graph, plan), symbols, steps.cut, steps.rejects)
+        made[name], found = carve(padded(normal.graph, plan), symbols, passes.cut, passes.rejects)
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {s: each.region for s, each in carved.items()})
     return Partitioned(
@@ -106,13 +109,13 @@ def partition_graphs(
 
 
 def _normalised(
-    graph: Graph, steps: Steps, large: frozenset[int], *, grouped_nhwc: bool
+    graph: Graph, passes: Passes, large: frozenset[int], *, grouped_nhwc: bool
 ) -> Normalised:
-    if not steps.normalise:
+    if not passes.normalise:
         return Normalised(graph, ())
     return normalise(
         graph,
-        allow_nonfinite=steps.allow_nonfinite,
+        allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,
         large=large,
     )

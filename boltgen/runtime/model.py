@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -14,11 +14,8 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.imported import ImportedModel, TensorSpec
-from boltgen.frontend.partitioning import Partitioned
-from boltgen.frontend.passes.carving import Rejects, computes_all
+from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
-from boltgen.ir.chain import Cutter
-from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import AnyRegion, Convention
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 
@@ -64,17 +61,11 @@ class Model(ABC):
     def _measured_ranges(self, samples: Sequence[Sequence[Array]]) -> list[Range]:
         """The ranges of the tensors of `main`, computed by TVM on the host."""
 
-    def annotate(
-        self, cut: Cutter, padding: PaddingCosts | None, rejects: Rejects = computes_all
-    ) -> None:
-        """Normalise the model and carve its regions out.
-
-        `cut` says which products are one, `padding` by what times tensors are padded, `rejects`
-        why no kernel computes a problem. May be done again, with another `cut`.
-        """
+    def annotate(self, passes: Passes) -> None:
+        """Take the model through `passes`; may be done again, with others."""
         large = frozenset(each.index for each in self.ranges if each.is_beyond)
         self._partitioned = self.frontend.annotate(
-            self._imported, cut=cut, padding=padding, rejects=rejects, large=large
+            self._imported, passes=replace(passes, large=large)
         )
 
     @property

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from boltgen.frontend.partitioning import Partitioned
+from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.ir.chain import ChainLayer, Cut
 from boltgen.ir.key import canonical
 from boltgen.ir.region import Region
@@ -30,7 +30,7 @@ def offloaded(frontend: str) -> dict[str, Any]:
         ]
         regions = partitioned.regions
         found[name] = {
-            "fused": _fused(steps.annotate(make(case), cut=_as_one)),
+            "fused": _fused(steps.annotate(make(case), passes=Passes(cut=_as_one))),
             "regions": sorted(
                 canonical((r.problem, r.epilogue, r.a_stored, r.d_stored)) for r in regions
             ),

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from boltgen.frontend.partitioning import Partitioned
+from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Region
@@ -41,7 +41,7 @@ class Model:
         normalise: bool = False,
         padding: PaddingCosts | None = None,
     ) -> None:
-        self._build(annotate(module, normalise=normalise, padding=padding))
+        self._build(annotate(module, passes=Passes(normalise=normalise, padding=padding)))
 
     @classmethod
     def of_annotated(cls, annotated: Partitioned) -> Model:

@@ -7,6 +7,7 @@ import pytest
 
 import boltgen.relay
 from boltgen.errors import ModelImportError
+from boltgen.frontend.partitioning import Passes
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
@@ -23,7 +24,7 @@ def dense(
 
 def reason(module: tvm.IRModule) -> str:
     """Why the module's only operator stays with TVM."""
-    partitioned = steps.annotate(module, normalise=False)
+    partitioned = steps.annotate(module, passes=Passes(normalise=False))
     assert not partitioned.regions
     (placed,) = [p for p in partitioned.placements if p.operator in {"matmul", "conv2d"}]
     return placed.reason
@@ -89,7 +90,7 @@ def test_a_weight_that_is_nan() -> None:
 
 
 def test_unbound_parameters_are_arguments() -> None:
-    partitioned = steps.annotate(dense(), normalise=False)
+    partitioned = steps.annotate(dense(), passes=Passes(normalise=False))
     (region,) = partitioned.regions
     assert region.parameter_count == 2
     assert [param.name_hint for param in partitioned.module()["main"].params] == ["x", "w"]

@@ -70,7 +70,7 @@ def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
     imported = import_model(odd_model(), {}, "relax", chosen)
     partition(imported, "sm_80", chosen)
     problems = [region.problem for region in imported.regions]
-    return [(problem.k, problem.n) for problem in problems], imported.padding
+    return [(problem.k, problem.n) for problem in problems], imported.partitioned.padding
 
 
 def test_both_ways_of_padding_are_timed_and_the_model_runs_one(

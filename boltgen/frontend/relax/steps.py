@@ -10,15 +10,12 @@ from tvm import ir, relax
 
 from boltgen import pipeline
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
-from boltgen.frontend.passes.carving import Rejects, computes_all
+from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
-from boltgen.ir.chain import Cutter, separate
-from boltgen.ir.padding import PaddingCosts
 
 # The attribute of a module that has the libraries which TVM links with it.
 _LIBRARIES = "external_mods"
@@ -33,23 +30,14 @@ def is_model(function: object) -> bool:
 
 def annotate(
     module: tvm.IRModule,
-    *,
-    normalise: bool = True,
-    allow_nonfinite: bool = False,
-    cut: Cutter = separate,
-    padding: PaddingCosts | None = None,
-    rejects: Rejects = computes_all,
-    large: frozenset[int] = frozenset(),
+    passes: Passes = DEFAULT_PASSES,
 ) -> Partitioned:
-    """The functions of `module`, with each region that boltgen computes carved out.
+    """The functions of `module`, with each region that boltgen computes carved out by `passes`.
 
-    `normalise` first makes the model FP16, NHWC and free of batch norms; a module that is so
-    already keeps its form. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all, `rejects` why no kernel computes a problem. The expressions
-    `large` of `main`, in the numbering of `watched`, stay FP32.
+    A module that is FP16 and NHWC already keeps its form.
 
     Raises:
-        ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
+        ModelImportError: a weight is NaN or infinite, and the passes do not allow it.
     """
     normal, functions = _models(module)
 
@@ -59,14 +47,7 @@ def annotate(
     return partition_graphs(
         {name: translate(function) for name, function in functions.items()},
         _symbols(normal),
-        Steps(
-            normalise=normalise,
-            allow_nonfinite=allow_nonfinite,
-            cut=cut,
-            padding=padding,
-            rejects=rejects,
-            large=large,
-        ),
+        passes,
         write,
         grouped_nhwc=True,
     )
@@ -157,10 +138,12 @@ def partition(
     chosen = options or pipeline.PipelineOptions()
     partitioned = annotate(
         module,
-        normalise=normalise,
-        cut=pipeline.cutter(arch, chosen),
-        padding=pipeline.padding_costs(arch, chosen),
-        rejects=pipeline.rejecter(arch, chosen),
+        Passes(
+            normalise=normalise,
+            cut=pipeline.cutter(arch, chosen),
+            padding=pipeline.padding_costs(arch, chosen),
+            rejects=pipeline.rejecter(arch, chosen),
+        ),
     )
     return compile_regions(partitioned, arch=arch, options=chosen)
 

@@ -9,16 +9,13 @@ from tvm import ir, relay
 
 from boltgen import pipeline
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
-from boltgen.frontend.passes.carving import Rejects, computes_all
+from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
-from boltgen.ir.chain import Cutter, separate
-from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention
 
 
@@ -35,26 +32,17 @@ def is_model(function: object) -> bool:
 def annotate(
     module: tvm.IRModule,
     params: Parameters | None = None,
-    *,
-    normalise: bool = True,
-    allow_nonfinite: bool = False,
-    cut: Cutter = separate,
-    padding: PaddingCosts | None = None,
-    rejects: Rejects = computes_all,
-    large: frozenset[int] = frozenset(),
+    passes: Passes = DEFAULT_PASSES,
 ) -> Partitioned:
-    """The functions of `module`, with each region that boltgen computes carved out.
+    """The functions of `module`, with each region that boltgen computes carved out by `passes`.
 
-    `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
-    a module that is so already keeps its form. `cut` says which products become one kernel,
-    `padding` by what times tensors are padded, if at all, `rejects` why no kernel computes a
-    problem. The expressions `large` of `main`, in the numbering of `watched`, stay FP32.
+    `params` become constants. A module that is FP16 and NHWC already keeps its form.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
-            parameters, or a weight is NaN or infinite and `allow_nonfinite` is not set.
+            parameters, or a weight is NaN or infinite and the passes do not allow it.
     """
-    typed = bind(module, params or {}, allow_nonfinite=allow_nonfinite)
+    typed = bind(module, params or {}, allow_nonfinite=passes.allow_nonfinite)
 
     def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:
         regions = {symbol: ir.GlobalVar(symbol) for symbol in partitioned.carved}
@@ -75,14 +63,7 @@ def annotate(
             if is_model(function)
         },
         _symbols(typed),
-        Steps(
-            normalise=normalise,
-            allow_nonfinite=allow_nonfinite,
-            cut=cut,
-            padding=padding,
-            rejects=rejects,
-            large=large,
-        ),
+        passes,
         write,
         grouped_nhwc=False,
     )
@@ -155,10 +136,12 @@ def partition(
     partitioned = annotate(
         module,
         params,
-        normalise=normalise,
-        allow_nonfinite=allow_nonfinite,
-        cut=pipeline.cutter(arch, chosen),
-        padding=pipeline.padding_costs(arch, chosen),
-        rejects=pipeline.rejecter(arch, chosen),
+        Passes(
+            normalise=normalise,
+            allow_nonfinite=allow_nonfinite,
+            cut=pipeline.cutter(arch, chosen),
+            padding=pipeline.padding_costs(arch, chosen),
+            rejects=pipeline.rejecter(arch, chosen),
+        ),
     )
     return compile_regions(partitioned, arch=arch, options=chosen)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from tvm import relax
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
@@ -366,7 +367,7 @@ def test_a_weight_that_is_nan_or_infinite_is_refused() -> None:
         module = build({"x": ((4, 8), "float32")}, lambda x, w=weight: op.matmul(x, w))
         with pytest.raises(ModelImportError, match=rf"matmul.*\(8, 8\).*{wrong}"):
             annotate(module)
-        assert operators(annotate(module, allow_nonfinite=True)) is not None
+        assert operators(annotate(module, passes=Passes(allow_nonfinite=True))) is not None
 
 
 def test_names_of_inputs_and_attributes_of_functions_stay() -> None:

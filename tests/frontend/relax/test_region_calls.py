@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, attach
 from tests.frontend.modules import build
 
@@ -86,7 +87,7 @@ class Calls:
 
 @MODES
 def test_regions_are_called_from_every_function(kernels: Path, mode: str) -> None:
-    annotated = annotate(Calls, normalise=False)
+    annotated = annotate(Calls, passes=Passes(normalise=False))
     symbols = ["boltgen_0_matmul", "boltgen_1_matmul"]
     assert sorted(region.symbol for region in annotated.regions) == symbols
     module = attach(annotated, [kernels], symbols, {"boltgen_1_matmul": 512})
@@ -110,7 +111,7 @@ def test_tvm_neither_folds_nor_fuses_a_region(kernels: Path, mode: str) -> None:
         {"x": ((8, 8), "float16")},
         lambda x: op.add(op.sin(op.permute_dims(op.matmul(*weights))), x),
     )
-    annotated = annotate(module, normalise=False)
+    annotated = annotate(module, passes=Passes(normalise=False))
     passes = [
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),

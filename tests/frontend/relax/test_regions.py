@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
 
+from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
@@ -227,7 +228,8 @@ def test_batched_gemm(
 
 
 def test_a_row_per_sample_stays_outside() -> None:
-    annotated = annotate(_batched((6, 8, 16), (6, 24, 16), (6, 1, 24)), normalise=False)
+    module = _batched((6, 8, 16), (6, 24, 16), (6, 1, 24))
+    annotated = annotate(module, passes=Passes(normalise=False))
     assert annotated.regions[0].epilogue.is_identity
     assert operators(annotated) == ["add"]
 
@@ -269,7 +271,7 @@ def test_a_cast_in_the_middle_rounds_as_its_author_wrote() -> None:
             op.exp(op.astype(op.matmul(x, w, out_dtype="float32"), "float16")), "float32"
         ),
     )
-    (region,) = annotate(module, normalise=False).regions
+    (region,) = annotate(module, passes=Passes(normalise=False)).regions
     assert region.epilogue.describe() == "exp(float16(acc))"
     assert region.problem.out_dtype.value == "float32"
 
@@ -348,7 +350,7 @@ def test_placements_name_every_operator_and_its_reason() -> None:
             v,
         ),
     )
-    placed = annotate(module, normalise=False).placements
+    placed = annotate(module, passes=Passes(normalise=False)).placements
     assert [(p.operator, p.region) for p in placed] == [
         ("conv2d", None),
         ("relu", None),
@@ -377,7 +379,7 @@ class Symbolic:
 
 def test_a_symbolic_dimension_is_named() -> None:
     for normalise in (True, False):
-        (placed,) = annotate(Symbolic, normalise=normalise).placements
+        (placed,) = annotate(Symbolic, passes=Passes(normalise=normalise)).placements
         assert "dimension 0 of an operand, (n, 16), is the symbolic 'n'" in placed.reason
         assert "give the model's inputs fixed shapes" in placed.reason
 
@@ -414,5 +416,5 @@ def test_an_arm_with_a_product_becomes_a_function() -> None:
 def test_symbols_are_ours_and_avoid_names_in_use() -> None:
     module = build({"x": ((8, 16), "float16"), "w": ((16, 16), "float16")}, op.matmul)
     taken = tvm.IRModule({"main": module["main"], "boltgen_0_matmul": Symbolic["main"]})
-    symbols = {region.symbol for region in annotate(taken, normalise=False).regions}
+    symbols = {region.symbol for region in annotate(taken, passes=Passes(normalise=False)).regions}
     assert symbols == {"boltgen_1_matmul"}
