@@ -129,6 +129,8 @@ def _failure(error: Exception) -> ModelImportError:
 
 
 def _check_parameters(program: Any) -> None:
+    """Refuse parameters that are no finite numbers; buffers may be infinite, as masks are."""
+    learned = frozenset(program.graph_signature.parameters)
     for name, tensor in program.state_dict.items():
         if tensor.device.type == "meta":
             raise ModelImportError(
@@ -137,7 +139,7 @@ def _check_parameters(program: Any) -> None:
             )
         if tensor.is_floating_point():
             array = tensor.detach().cpu().float().numpy()
-            check_weight(f"parameter {name!r}", array, may_be_infinite=tensor.dim() <= 1)
+            check_weight(f"parameter {name!r}", array, may_be_infinite=name not in learned)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _check(
                 f"params[{name!r}] has dtype {array.dtype}, main declares {dtype}"
             )
         if not allow_nonfinite and array.dtype.kind == "f":
-            check_weight(f"parameter {name!r}", array, may_be_infinite=array.ndim < 2)
+            check_weight(f"parameter {name!r}", array)
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[int | str, ...]) -> bool:
