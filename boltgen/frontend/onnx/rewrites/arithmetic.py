@@ -215,8 +215,7 @@ def arg_extreme(node: Any, build: Builder) -> bool:
     extents, axis = build.scope.extents(node.input[0]), attribute(node, "axis", 0)
     if axis >= 0 or extents is None:
         return False
-    kept = {key: attribute(node, key) for key in ("keepdims", "select_last_index")}
-    build(node.op_type, list(node.input), out=node.output[0], axis=axis + len(extents), **kept)
+    build.again(node.input, axis=axis + len(extents))
     return True
 
 
