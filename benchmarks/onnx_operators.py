@@ -31,7 +31,7 @@ TAKEN = converter()
 OFFLOADED = frozenset(
     {"Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "QLinearConv", "QLinearMatMul", "RNN"}
 )
-# What `boltgen.frontend.epilogue_walk` puts into a product's kernel, by ONNX's names.
+# What `boltgen.frontend.passes.epilogue_walk` puts into a product's kernel, by ONNX's names.
 FUSED = frozenset(
     {"Abs", "Add", "BatchNormalization", "Cast", "Clip", "Div", "Erf", "Exp", "Gelu",
      "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish",

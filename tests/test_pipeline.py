@@ -14,7 +14,7 @@ from boltgen.errors import CompileError, UnknownArchError
 from boltgen.ir.chain import ChainLayer, separate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
-from boltgen.ir.problem import Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Region
 from boltgen.pipeline import (
     Phases,
@@ -23,6 +23,7 @@ from boltgen.pipeline import (
     build_regions,
     cutter,
     plan_regions,
+    rejecter,
 )
 from boltgen.settings import settings_from
 from boltgen.space.enumerate import enumerate_configs
@@ -163,3 +164,10 @@ def test_a_survey_cuts_everything_and_remembers_what_could_be_one_kernel() -> No
     tasks = survey.tasks("sm_80", DType.F16)
     assert [len(task.chain.layers) for task in tasks] == [2, 3, 2]
     assert {each.problem.acc_dtype for task in tasks for each in task.chain.layers} == {DType.F16}
+
+
+def test_what_no_configuration_computes_is_rejected_with_the_rule() -> None:
+    rejects = rejecter("sm_80", PipelineOptions())
+    assert rejects(Gemm(m=128, n=128, k=128)) is None
+    reason = rejects(Conv2d(n=512, h=224, w=224, c=128, k=3, r=3, s=3))
+    assert reason is not None and "6576668672 exceeds 2147483647" in reason

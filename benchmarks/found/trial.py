@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from boltgen.build.progress import Silent
 from boltgen.errors import BoltgenError
+from boltgen.ir.region import Placement
 from boltgen.pipeline import Plan, plan_regions
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.device import activate, provide_cuda_runtime
@@ -104,6 +105,7 @@ def _partitioned(steps: Any, path: str, arrays: Arrays, account: Account) -> tup
         products=sum(placed.flops > 0 for placed in annotated.placements),
         flops=found.total_flops,
         of_flops=found.share,
+        of_own_flops=coverage(each for each in annotated.placements if _is_own(each)).share,
         regions=len(annotated.regions),
         verdict=found.verdict(),
     )
@@ -115,6 +117,11 @@ def _partitioned(steps: Any, path: str, arrays: Arrays, account: Account) -> tup
     )
     account.add("plan", kernels=len(plan.kernels), launches=_launches(plan), left=dict(left))
     return annotated, [spec.name for spec in imported.inputs]
+
+
+def _is_own(placed: Placement) -> bool:
+    """Whether a product is of a kind that has kernels: grouped and 1D convolutions have none."""
+    return not placed.operator.startswith("conv1d") and "groups=" not in placed.reason
 
 
 def _launches(plan: Plan) -> int:

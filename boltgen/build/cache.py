@@ -131,8 +131,8 @@ class Cache:
     ) -> Entry:
         """The entry; where it is not there, `build` fills an empty folder with its files.
 
-        One that lacks a file of `holds` is damaged. Where several processes ask for one entry, one builds and the others wait. What `build`
-        raises is passed on, and leaves nothing behind.
+        One that lacks a file of `holds` is damaged. Where several processes ask for one entry, one
+        builds and the others wait. What `build` raises is passed on, and leaves nothing behind.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
@@ -220,7 +220,9 @@ class Cache:
 
     def _move_into_place(self, scratch: Path, target: Path) -> None:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.path.lexists(target):  # damaged, or an earlier failure: a full folder cannot be renamed over
+        if os.path.lexists(
+            target
+        ):  # damaged, or an earlier failure: a full folder cannot be renamed over
             with self.scratch("old") as old:
                 target.rename(old / "entry")
         scratch.rename(target)

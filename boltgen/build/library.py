@@ -7,6 +7,7 @@ CUTLASS, nvcc or boltgen made is another entry that no key of this one's finds.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ from boltgen.intake.files import read_regular
 from boltgen.intake.json_text import MOST_BYTES, parse_json
 from boltgen.ir.key import digest
 from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import Family, KernelSpec
+from boltgen.space.kernel import Family
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_S
     """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
-    return [list(specs[a:b]) for a, b in zip(bounds, bounds[1:])]  # noqa: B905 (Python 3.10)
+    return [list(specs[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def build_library(

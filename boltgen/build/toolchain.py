@@ -104,7 +104,7 @@ class Toolchain:
 
     @property
     def cuda_identity(self) -> str:
-        """What decides an object that nvcc makes, apart from source, flags and boltgen's headers."""
+        """What decides an object of nvcc's, apart from source, flags and boltgen's headers."""
         return f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}"
 
     @property

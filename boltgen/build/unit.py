@@ -154,7 +154,7 @@ def kernel_unit(
     )
 
 
-def library_unit(
+def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
     name: str, text: str, arch: str, code: DeviceCode, about: str, tools: Toolchain
 ) -> TranslationUnit:
     """Kernels of a library, to a shared library that a worker loads.

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boltgen.frontend.carving import CarvedRegion, Rejects, Symbols, carve, computes_all
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.normalise.walk import Normalised, normalise
-from boltgen.frontend.padding import plan_padding
-from boltgen.frontend.padding_edits import padded
+from boltgen.frontend.passes.carving import CarvedRegion, Rejects, Symbols, carve, computes_all
+from boltgen.frontend.passes.normalise.walk import Normalised, normalise
+from boltgen.frontend.passes.padding import plan_padding
+from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.placement import placements
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.padding import PaddingCosts

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
 
-from boltgen.frontend.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
 from boltgen.frontend.graph import (
     CONSTANT,
     INPUT,
@@ -17,6 +17,7 @@ from boltgen.frontend.graph import (
     Extents,
     Graph,
 )
+from boltgen.frontend.passes.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
 from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
@@ -50,6 +51,17 @@ def placements(graph: Graph, regions: Mapping[str, AnyRegion]) -> Iterator[Place
             )
         else:
             yield _stays(graph, index, shape)
+            yield from _inside(expr)
+
+
+def _inside(expr: Expr) -> Iterator[Placement]:
+    """The products in functions and arms that an opaque expression has."""
+    graph = expr.attrs.get("inside")
+    if isinstance(graph, Graph):
+        for placed in placements(graph, {}):
+            if placed.flops:
+                reason = f"it is inside of {expr.attrs['callee']}: give it a function of its own"
+                yield replace(placed, reason=reason)
 
 
 def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:

@@ -171,8 +171,8 @@ class Conv2d:
     bottom, right), in pixels.
 
     Raises:
-        InvalidProblemError: an extent is out of range, an operand is not float16, or the filter
-            does not fit into the padded activation.
+        InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
+            an operand is not float16, or the filter does not fit into the padded activation.
     """
 
     n: int
@@ -202,6 +202,7 @@ class Conv2d:
                 f"Conv2d: a {self.r}x{self.s} filter with dilation {self.dilation} does not fit "
                 f"into a {self.h}x{self.w} activation with padding {self.padding}"
             )
+        _ = self.implicit_gemm  # whose extents are checked when it is made
 
     @property
     def p(self) -> int:

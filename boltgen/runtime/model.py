@@ -13,9 +13,9 @@ import numpy.typing as npt
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
-from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.partitioning import Partitioned
+from boltgen.frontend.passes.carving import Rejects, computes_all
 from boltgen.frontend.ranges import Range
 from boltgen.ir.chain import Cutter
 from boltgen.ir.padding import PaddingCosts

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.onnx import fix_shape
+from boltgen.frontend.ranges import Range, ranges
 from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
@@ -15,13 +22,37 @@ from boltgen.runtime import model, relay_link
 
 
 class Model(model.Model):
-    """A Relay module, then what `relay.build` makes for the graph executor."""
+    """A Relay module, then what `relay.build` makes for the graph executor.
+
+    Raises:
+        ModelImportError: a dimension of an input stays open; the graph executor allocates all
+            tensors before it runs.
+    """
 
     frontend = model.Frontend(
         convention=Convention.RELAY,
         import_model=import_model,
         annotate=steps.annotate,
     )
+
+    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(source, shapes)
+        for each in self.inputs:
+            fix_shape(each.name, each.shape, None)
+
+    def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
+        module, graph, found = steps.watched(self._imported)
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(module, target="llvm")
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        runs = []
+        for arrays in samples:
+            for position, array in enumerate(arrays):
+                executor.set_input(position, array)
+            executor.run()
+            count = executor.get_num_outputs()
+            runs.append([executor.get_output(place).numpy() for place in range(count)])
+        return ranges(graph, found, runs)
 
     def build(  # noqa: D102 (inherited)
         self,

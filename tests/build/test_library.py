@@ -69,7 +69,7 @@ def test_a_unit_says_what_it_holds(tools):
     assert about.toolchain == toolchain_text(tools, [Family.GEMM])
     assert (about.arch, about.families) == ("sm_80", ("gemm",))
     for spec in SPECS[:3]:
-        assert f"extern \"C\" int {kernel_symbol(spec)}(" in unit.text
+        assert f'extern "C" int {kernel_symbol(spec)}(' in unit.text
 
 
 def test_every_kernel_is_found_by_its_key(tools, cache):

@@ -173,3 +173,15 @@ def test_layer_norm_of_fp16_reduces_in_fp32() -> None:
     normed = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) + 1
     # Rounded once to FP16, after arithmetic in FP32 whose error is small against that.
     np.testing.assert_allclose(found, normed, rtol=2.0**-11 * 1.1, atol=2.0**-11 / 4)
+
+
+def test_products_in_the_arms_of_a_branch_are_named_with_their_work() -> None:
+    x, flag = variable(), relay.var("flag", shape=(), dtype="bool")
+    arms = relay.If(flag, dense(x), relay.nn.relu(x))
+    annotated = steps.annotate(tvm.IRModule.from_expr(relay.Function([x, flag], dense(arms))))
+    inside = [placed for placed in annotated.placements if placed.region is None and placed.flops]
+    assert [(placed.operator, placed.flops) for placed in inside] == [
+        ("matmul", 2 * ROWS * WIDTH * WIDTH)
+    ]
+    assert "inside of if" in inside[0].reason
+    assert len(annotated.regions) == 1

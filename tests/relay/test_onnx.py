@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import boltgen.relay  # noqa: F401  loads what TVM's library needs
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relay.importer import import_model
+from boltgen.runtime.relay_model import Model
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
@@ -98,6 +99,13 @@ def test_an_open_dimension_stays_open() -> None:
     imported = import_model(made)
     assert isinstance(imported.inputs[0].shape[0], str)
     assert import_model(made, shapes={"x": (3, 4)}).inputs[0].shape == (3, 4)
+
+
+def test_the_graph_executor_needs_every_extent() -> None:
+    made = model([node("Relu", ["x"], ["y"])], ("batch", 4))
+    with pytest.raises(ModelImportError, match=r"'x' has the dynamic dimension '\?'"):
+        Model(made, {})
+    assert Model(made, {"x": (3, 4)}).inputs[0].shape == (3, 4)
 
 
 def test_an_operator_that_nothing_converts() -> None:

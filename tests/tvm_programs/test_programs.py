@@ -16,27 +16,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" / "python"}
 
-# Why a program fails, until boltgen's frontend can do what it asks for.
-UNTIL_THEN = {
-    "relax/compiled_mode.py": "machine code looks a packed function up in imported modules, where "
-    "kernels that are linked into the library itself are not",
-}
 PROGRAMS = sorted(f"{kind}/{path.name}" for kind in PYTHONS for path in (HERE / kind).glob("*.py"))
 
 
-def parameters() -> list[object]:
-    return [
-        pytest.param(
-            program,
-            marks=[pytest.mark.xfail(strict=True, reason=UNTIL_THEN[program])]
-            if program in UNTIL_THEN
-            else [],
-        )
-        for program in PROGRAMS
-    ]
-
-
-@pytest.mark.parametrize("program", parameters())
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program(program: str, tmp_path: Path) -> None:
     python = PYTHONS[program.partition("/")[0]]
     assert python.is_file(), f"{python} is missing: run `make relay-env`"
@@ -56,7 +39,3 @@ def test_a_program(program: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-
-
-def test_what_is_expected_to_fail_is_there() -> None:
-    assert UNTIL_THEN.keys() <= set(PROGRAMS)

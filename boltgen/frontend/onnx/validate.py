@@ -11,7 +11,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.order import needed, subgraphs
 from boltgen.frontend.onnx.read import onnx_package
 from boltgen.frontend.onnx.scope import described
-from boltgen.frontend.weights import check_weight
+from boltgen.frontend.weights import refuse_nan
 
 AGAIN = "Export or download the model again"
 # Graphs in graphs: no exporter nests branches as deeply.
@@ -128,8 +128,10 @@ def _check_numbers(tensors: Iterable[Any]) -> None:
     onnx = onnx_package()
     proto = onnx.TensorProto
     for tensor in tensors:
-        if tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}:
-            check_weight(f"initializer {tensor.name!r}", onnx.numpy_helper.to_array(tensor))
+        # A single NaN is a number that the author wrote; among others it is a spoilt weight.
+        is_float = tensor.data_type in {proto.FLOAT, proto.FLOAT16, proto.DOUBLE}
+        if is_float and prod(tensor.dims) > 1:
+            refuse_nan(f"initializer {tensor.name!r}", onnx.numpy_helper.to_array(tensor))
 
 
 def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:

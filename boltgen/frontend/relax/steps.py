@@ -9,12 +9,13 @@ import tvm
 from tvm import ir, relax
 
 from boltgen import pipeline
-from boltgen.frontend.carving import Rejects, computes_all
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.passes.carving import Rejects, computes_all
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.emit import emit
+from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
 from boltgen.ir.chain import Cutter, separate
 from boltgen.ir.padding import PaddingCosts
@@ -109,7 +110,7 @@ def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
 
 
 def _symbols(module: tvm.IRModule) -> set[str]:
-    """The names of a module's functions, and of external ones that it calls."""
+    """The names of a module's functions, of external ones that it calls, and of its regions."""
     found = {gvar.name_hint for gvar in module.get_global_vars()}
 
     def visit(expr: ir.Expr) -> None:
@@ -119,6 +120,8 @@ def _symbols(module: tvm.IRModule) -> set[str]:
     for function in module.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function.body, visit)
+        elif function.attrs and SYMBOL in function.attrs:
+            found.add(str(function.attrs[SYMBOL]))
     return found
 
 
@@ -171,9 +174,10 @@ def attach(
     """The module of a partition, with kernels that were built before.
 
     `objects` are what `pipeline.build_regions` made of the regions, which have `symbols`;
-    `workspaces` are the bytes that its plan wants.
+    `workspaces` are the bytes that its plan wants. A region without a symbol stays the call of an
+    external function.
     """
-    module = partitioned.module(workspaces)
+    module = with_host_functions(partitioned.module(workspaces), symbols)
     attrs = dict(module.attrs.items()) if module.attrs else {}
     libraries = [*attrs.get(_LIBRARIES, ()), *_libraries(objects, symbols)]
     return module.with_attr(_LIBRARIES, libraries) if libraries else module

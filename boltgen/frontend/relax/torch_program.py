@@ -24,7 +24,7 @@ from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, fix_shape
 from boltgen.frontend.relax.translate import shape_of
 from boltgen.frontend.torch_module import quietly
-from boltgen.frontend.weights import check_weight
+from boltgen.frontend.weights import refuse_nan
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     stay symbolic.
 
     Raises:
-        ModelImportError: TVM cannot import it, a parameter is NaN or infinite, or the program
-            changes its own state when it runs.
+        ModelImportError: TVM cannot import it, a parameter is NaN, or the program changes its own
+            state when it runs.
     """
     from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415
 
@@ -129,8 +129,6 @@ def _failure(error: Exception) -> ModelImportError:
 
 
 def _check_parameters(program: Any) -> None:
-    """Refuse parameters that are no finite numbers; buffers may be infinite, as masks are."""
-    learned = frozenset(program.graph_signature.parameters)
     for name, tensor in program.state_dict.items():
         if tensor.device.type == "meta":
             raise ModelImportError(
@@ -139,7 +137,7 @@ def _check_parameters(program: Any) -> None:
             )
         if tensor.is_floating_point():
             array = tensor.detach().cpu().float().numpy()
-            check_weight(f"parameter {name!r}", array, may_be_infinite=name not in learned)
+            refuse_nan(f"parameter {name!r}", array)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -250,12 +250,14 @@ class _Translation:
             value = origin.value if isinstance(origin, relax.Binding) else origin
             args = tuple(self._indices(var) for var in free_variables(value) if var in self._items)
         shape, dtype = tensor_type(type_)
+        body = origin.value if isinstance(origin, relax.VarBinding) else None
+        inside = translate(body) if isinstance(body, relax.Function) else None
         made = Expr(
             op=OPAQUE,
             args=args,
             shape=shape,
             dtype=dtype,
-            attrs={"callee": callee},
+            attrs={"callee": callee, "inside": inside},
             origin=origin,
             pinned=pinned or not self._is_pure,
         )

@@ -12,7 +12,7 @@ from tvm import relay
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import require_main
 from boltgen.frontend.relay.operators import dtype_of, shape_of
-from boltgen.frontend.weights import check_weight
+from boltgen.frontend.weights import refuse_nan
 
 # By name: TVM's arrays or numpy's.
 Parameters: TypeAlias = Mapping[str, Any]
@@ -63,7 +63,7 @@ def _check(
                 f"params[{name!r}] has dtype {array.dtype}, main declares {dtype}"
             )
         if not allow_nonfinite and array.dtype.kind == "f":
-            check_weight(f"parameter {name!r}", array)
+            refuse_nan(f"parameter {name!r}", array)
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[int | str, ...]) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 import tvm
 from tvm import ir, relay
 
-from boltgen.frontend.carving import CarvedRegion
 from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.passes.carving import CarvedRegion
 from boltgen.frontend.relay.translate import (
     REFERENCES,
     branches,

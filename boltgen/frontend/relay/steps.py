@@ -8,8 +8,10 @@ import tvm
 from tvm import ir, relay
 
 from boltgen import pipeline
-from boltgen.frontend.carving import Rejects, computes_all
+from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import Partitioned, Steps, partition_graphs
+from boltgen.frontend.passes.carving import Rejects, computes_all
+from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.emit import emit, emit_region
@@ -39,13 +41,14 @@ def annotate(
     cut: Cutter = separate,
     padding: PaddingCosts | None = None,
     rejects: Rejects = computes_all,
+    large: frozenset[int] = frozenset(),
 ) -> Partitioned:
     """The functions of `module`, with each region that boltgen computes carved out.
 
     `params` become constants. `normalise` first makes the model FP16, NHWC and free of batch norms;
     a module that is so already keeps its form. `cut` says which products become one kernel,
     `padding` by what times tensors are padded, if at all, `rejects` why no kernel computes a
-    problem.
+    problem. The expressions `large` of `main`, in the numbering of `watched`, stay FP32.
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
@@ -78,10 +81,24 @@ def annotate(
             cut=cut,
             padding=padding,
             rejects=rejects,
+            large=large,
         ),
         write,
         grouped_nhwc=False,
     )
+
+
+def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
+    """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
+    typed = bind(module, {})
+    main = typed["main"]
+    graph = translate(main)
+    found = watch(graph)
+    untyped = relay.Function(main.params, main.body, None, main.type_params, main.attrs)
+    functions = dict(typed.functions.items())
+    functions[typed.get_global_var("main")] = emit(found.graph, untyped, {}, {})
+    made = tvm.IRModule(functions, typed.type_definitions)
+    return relay.transform.InferType()(made), graph, found
 
 
 def _symbols(module: tvm.IRModule) -> set[str]:

@@ -225,7 +225,7 @@ class _Translation:
         """An expression that passes through."""
         called = expr.op if isinstance(expr, relay.Call) else expr
         callee = str(getattr(called, "name_hint", type(called).__name__.lower()))
-        return self._kept(expr, OPAQUE, args, {"callee": callee})
+        return self._kept(expr, OPAQUE, args, {"callee": callee, "inside": _inside(expr)})
 
     def _parts(self, index: int, type_: object) -> Structure:
         """A value, or a tuple of the parts that it holds."""
@@ -237,6 +237,13 @@ class _Translation:
             part = Expr(op=PART, args=(index,), shape=shape, dtype=dtype, attrs={"index": position})
             parts.append(self._parts(self._builder.add(part), field))
         return tuple(parts)
+
+
+def _inside(expr: relay.Expr) -> Graph | None:
+    """What an expression that passes through computes in functions or arms of its own."""
+    if isinstance(expr, relay.If):
+        return translate(relay.Function(free_variables(expr), branches(expr)))
+    return translate(expr) if isinstance(expr, relay.Function) else None
 
 
 def _has_other_weight(attrs: Mapping[str, object]) -> bool:

@@ -144,7 +144,7 @@ def test_a_form_in_a_branch_is_refused_and_one_that_nothing_reads_is_not() -> No
 
 def test_nan_that_nothing_reads_is_no_reason_to_refuse() -> None:
     made = model([node("Relu", ["x"], ["y"])], {"x": (2, 4)})
-    made.graph.initializer.append(numpy_helper.from_array(np.float32([np.nan]), "spare"))
+    made.graph.initializer.append(numpy_helper.from_array(np.float32([0, 1, 2, np.nan]), "spare"))
     assert import_model(made).inputs
     made.graph.node[0].CopyFrom(node("Add", ["x", "spare"], ["y"]))
     with pytest.raises(ModelImportError, match="'spare' contains NaN"):

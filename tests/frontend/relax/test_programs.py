@@ -193,7 +193,6 @@ class DataDependent:
         y = R.matmul(x, w)
         flat = R.sum(y, axis=[1])
         found = R.nonzero(flat)
-        shape = R.shape_of(found)
         return R.astype(found, "float32")
 
 
@@ -242,3 +241,28 @@ def test_four_hundred_products_and_doubled_values_are_linear() -> None:
     partitioned = annotate(module)
     assert len(partitioned.regions) == 400
     assert len(partitioned.placements) < 600
+
+
+@I.ir_module
+class Closure:
+    """A product in a function within a function."""
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(
+        (4, 8), "float32"
+    ):
+        @R.function
+        def inner(y: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+            z = R.matmul(y, w)
+            return z
+
+        r = inner(x)
+        return r
+
+
+def test_a_product_in_a_local_function_is_named_with_its_work() -> None:
+    partitioned = annotate(Closure)
+    (product,) = [placed for placed in partitioned.placements if placed.flops]
+    assert (product.operator, product.region, product.flops) == ("matmul", None, 2 * 4 * 8 * 8)
+    assert "inside of function" in product.reason
+    assert isinstance(partitioned.module(), tvm.IRModule)

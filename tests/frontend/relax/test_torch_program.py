@@ -254,6 +254,28 @@ def test_a_program_that_keeps_state_is_refused() -> None:
             import_program(program)
 
 
+def test_parameters_beyond_fp16_are_no_reason_to_refuse() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = nn.Linear(8, 8, bias=False)
+            self.dense.weight = nn.Parameter(7e4 * torch.eye(8))
+            self.register_buffer("mask", torch.full((8, 8), -torch.inf).triu(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(self.dense(x) + self.mask, -1)
+
+    x = torch.linspace(0, 1e-4, 64).reshape(8, 8)
+    program = torch.export.export(Masked(), (x,))
+    model = Model(import_program(program).module, normalise=True)
+    (product,) = [each for each in model.annotated.placements if each.operator == "matmul"]
+    assert product.region is None
+    assert "65504" in product.reason
+    (actual,) = model.run(array(x))
+    # The scores are below 8, and FP16 has them and the results within 2^-11 of themselves.
+    np.testing.assert_allclose(actual, Masked()(x).detach().numpy(), rtol=9 * 2.0**-11, atol=0)
+
+
 def test_a_product_of_integers_is_refused() -> None:
     class Integers(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -283,12 +305,9 @@ def test_weights_beyond_fp16_and_infinite_masks_are_imported() -> None:
     assert import_program(program).inputs
 
 
-@pytest.mark.parametrize(("element", "what"), [(torch.nan, "NaN"), (-torch.inf, "infinity")])
-def test_a_weight_that_is_no_number_is_refused(element: float, what: str) -> None:
-    program = torch.export.export(Masked(element).eval(), (torch.ones(4, 8),))
-    with pytest.raises(
-        ModelImportError, match=rf"'weight' contains {what} .* at \[2, 3\], 1 of 64"
-    ):
+def test_a_weight_that_is_nan_is_refused() -> None:
+    program = torch.export.export(Masked(torch.nan).eval(), (torch.ones(4, 8),))
+    with pytest.raises(ModelImportError, match=r"'weight' contains NaN .* at \[2, 3\], 1 of 64"):
         import_program(program)
     assert import_program(program, allow_nonfinite=True).inputs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from boltgen.frontend.anchor import Anchor, match_anchor
 from boltgen.frontend.graph import INPUT, Expr, Graph
+from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.ir.region import Rejected

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from boltgen.frontend.borders import entry, exit_
 from boltgen.frontend.graph import INPUT, Expr, Graph
+from boltgen.frontend.passes.borders import entry, exit_
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.region import Stored

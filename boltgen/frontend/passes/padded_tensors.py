@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Graph
-from boltgen.frontend.products import Product
+from boltgen.frontend.passes.products import Product
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import LoadKind

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.graph import CONSTANT, Graph
-from boltgen.frontend.padded_tensors import (
+from boltgen.frontend.passes.padded_tensors import (
     VECTOR,
     PaddedTensor,
     extents,
@@ -23,7 +23,7 @@ from boltgen.frontend.padded_tensors import (
     tied,
     up,
 )
-from boltgen.frontend.products import Product, find_products
+from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Conv2d, Gemm, Problem

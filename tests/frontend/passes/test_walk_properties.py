@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltgen.frontend.anchor import Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import grow
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.frontend.passes.anchor import Anchor, match_anchor
+from boltgen.frontend.passes.epilogue_walk import grow
 from boltgen.ir import reference
 from boltgen.ir.epilogue import LoadKind
 

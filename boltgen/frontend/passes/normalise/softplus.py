@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.normalise.call import Item, OperatorCall
-from boltgen.frontend.normalise.elementwise import elementwise
-from boltgen.frontend.normalise.values import Value
+from boltgen.frontend.passes.normalise.call import Item, OperatorCall
+from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.values import Value
 
 # From here on log(exp(x) + 1) is x in FP32.
 _LEAST_LIMIT = 17.0

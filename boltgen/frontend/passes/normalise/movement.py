@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
 
-from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.normalise.elementwise import elementwise
-from boltgen.frontend.normalise.reach import BEYOND, Reach, any_of
-from boltgen.frontend.normalise.values import (
+from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
+from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
+from boltgen.frontend.passes.normalise.values import (
     FLAT,
     FLOATS,
     NHWC,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from boltgen.frontend.epilogue_walk import ELEMENTWISE
 from boltgen.frontend.graph import Array
-from boltgen.frontend.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.normalise.reach import (
+from boltgen.frontend.passes.epilogue_walk import ELEMENTWISE
+from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
+from boltgen.frontend.passes.normalise.reach import (
     BEYOND,
     WITHIN,
     Reach,
@@ -17,7 +17,7 @@ from boltgen.frontend.normalise.reach import (
     power_reach,
     reach_of,
 )
-from boltgen.frontend.normalise.values import (
+from boltgen.frontend.passes.normalise.values import (
     FLAT,
     FLOATS,
     Order,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.products import Product, alike
+from boltgen.frontend.passes.products import Product, alike
 from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cutter, chain_of
 from boltgen.ir.problem import Conv2d
 

@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 
 from boltgen.frontend.graph import REASON, Array
-from boltgen.frontend.normalise.call import Declined, Item, OperatorCall, Rule
-from boltgen.frontend.normalise.elementwise import elementwise
-from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
-from boltgen.frontend.normalise.values import (
+from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
+from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.reach import BEYOND, WITHIN, Reach
+from boltgen.frontend.passes.normalise.values import (
     FLOATS,
     Linear,
     Order,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
-from boltgen.frontend.padded_tensors import extents
-from boltgen.frontend.padding import Padding
-from boltgen.frontend.products import Product
+from boltgen.frontend.passes.padded_tensors import extents
+from boltgen.frontend.passes.padding import Padding
+from boltgen.frontend.passes.products import Product
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d
 

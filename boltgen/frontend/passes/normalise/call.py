@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from boltgen.frontend.graph import Expr, GraphBuilder
-from boltgen.frontend.normalise.reach import BEYOND, WITHIN, Reach
-from boltgen.frontend.normalise.values import Order, Store, Value, identity
+from boltgen.frontend.passes.normalise.reach import BEYOND, WITHIN, Reach
+from boltgen.frontend.passes.normalise.values import Order, Store, Value, identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from boltgen.frontend.anchor import ANCHORS, Anchor, match_anchor
-from boltgen.frontend.borders import Border, entry, exit_
-from boltgen.frontend.epilogue_walk import Tail, grow
 from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.frontend.passes.borders import Border, entry, exit_
+from boltgen.frontend.passes.epilogue_walk import Tail, grow
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import LoadKind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from boltgen.frontend.chains import Joined, join
 from boltgen.frontend.graph import Expr, Graph
-from boltgen.frontend.products import alike, find_products
+from boltgen.frontend.passes.chains import Joined, join
+from boltgen.frontend.passes.products import alike, find_products
 from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cut
 
 

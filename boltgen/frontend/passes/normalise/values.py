@@ -14,7 +14,7 @@ import numpy as np
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Array, GraphBuilder
-from boltgen.frontend.normalise.reach import WITHIN, Reach
+from boltgen.frontend.passes.normalise.reach import WITHIN, Reach
 from boltgen.frontend.weights import FP16_MAX
 
 Order = tuple[int, ...]

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 
 from boltgen.frontend.graph import Array
-from boltgen.frontend.normalise.call import OperatorCall
-from boltgen.frontend.normalise.values import Value
+from boltgen.frontend.passes.normalise.call import OperatorCall
+from boltgen.frontend.passes.normalise.values import Value
 
 # What is larger than this, and larger than what it is made of, is computed at run time.
 _MOST_ELEMENTS = 1 << 22

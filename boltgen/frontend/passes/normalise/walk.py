@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from boltgen.frontend.anchor import ANCHORS
 from boltgen.frontend.graph import (
     CONSTANT,
     INPUT,
@@ -20,13 +19,21 @@ from boltgen.frontend.graph import (
     GraphBuilder,
     Structure,
 )
-from boltgen.frontend.normalise import elementwise, movement, products
-from boltgen.frontend.normalise.call import Context, Declined, Item, OperatorCall, Other, Rule
-from boltgen.frontend.normalise.fold import evaluate
-from boltgen.frontend.normalise.purpose import angles, scores
-from boltgen.frontend.normalise.reach import BEYOND
-from boltgen.frontend.normalise.softplus import softplus, spelled_softplus
-from boltgen.frontend.normalise.values import Store, Value
+from boltgen.frontend.passes.anchor import ANCHORS
+from boltgen.frontend.passes.normalise import elementwise, movement, products
+from boltgen.frontend.passes.normalise.call import (
+    Context,
+    Declined,
+    Item,
+    OperatorCall,
+    Other,
+    Rule,
+)
+from boltgen.frontend.passes.normalise.fold import evaluate
+from boltgen.frontend.passes.normalise.purpose import angles, scores
+from boltgen.frontend.passes.normalise.reach import BEYOND
+from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
+from boltgen.frontend.passes.normalise.values import Store, Value
 
 RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from boltgen.frontend.chains import join
 from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.frontend.products import Product, alike, find_products
+from boltgen.frontend.passes.chains import join
+from boltgen.frontend.passes.products import Product, alike, find_products
 from boltgen.ir.chain import Cutter, chain_of, separate
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from boltgen.frontend.anchor import Anchor, match_anchor
-from boltgen.frontend.epilogue_walk import Tail, grow, span
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.frontend.passes.anchor import Anchor, match_anchor
+from boltgen.frontend.passes.epilogue_walk import Tail, grow, span
 from boltgen.ir.epilogue import LoadKind
 
 M, N, K = 16, 24, 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from boltgen.frontend.epilogue_walk import ELEMENTWISE
 from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.epilogue_walk import ELEMENTWISE
 
 _CIRCULAR = frozenset({"sin", "cos", "tan"})
 # Through what an angle is made of others without losing what it is.

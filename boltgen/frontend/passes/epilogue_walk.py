@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.activations import recognise
-from boltgen.frontend.anchor import Anchor
 from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.passes.activations import recognise
+from boltgen.frontend.passes.anchor import Anchor
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import BatchedGemm
