@@ -286,32 +286,6 @@ def test_a_product_of_integers_is_refused() -> None:
         import_program(program)
 
 
-class Masked(nn.Module):
-    """A product with a weight of which one element is given, and a mask behind it."""
-
-    def __init__(self, element: float) -> None:
-        super().__init__()
-        weight = torch.ones(8, 8)
-        weight[2, 3] = element
-        self.weight = nn.Parameter(weight)
-        self.register_buffer("mask", torch.full((4, 8), -torch.inf).triu(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ self.weight + self.mask
-
-
-def test_weights_beyond_fp16_and_infinite_masks_are_imported() -> None:
-    program = torch.export.export(Masked(70000.0).eval(), (torch.ones(4, 8),))
-    assert import_program(program).inputs
-
-
-def test_a_weight_that_is_nan_is_refused() -> None:
-    program = torch.export.export(Masked(torch.nan).eval(), (torch.ones(4, 8),))
-    with pytest.raises(ModelImportError, match=r"'weight' contains NaN .* at \[2, 3\], 1 of 64"):
-        import_program(program)
-    assert import_program(program, allow_nonfinite=True).inputs
-
-
 def test_a_foreign_archive_is_refused_without_torchs_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
