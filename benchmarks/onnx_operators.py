@@ -1,8 +1,8 @@
 """What becomes of each ONNX operator, by either frontend: the table in docs/onnx-operators.md.
 
-`python -m benchmarks.onnx_operators` runs the cases of `onnx_cases` through both (half an hour),
-keeps the counts in results/onnx_operators.json, and writes the table. With `--table` it writes the
-table alone, from the counts that are kept.
+`python -m benchmarks.onnx_operators [OPERATOR]...` runs the cases of `onnx_cases` through both
+(half an hour for all operators), keeps the counts in results/onnx_operators.json, and writes the
+table. With `--table` it writes the table alone, from the counts that are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -63,15 +63,16 @@ def run_cases(frontend: str, folder: Path, labels: Sequence[str]) -> dict[str, s
     return found
 
 
-def survey() -> dict[str, dict[str, dict[str, int]]]:
-    """Counts by frontend and operator."""
+def survey(wanted: Collection[str]) -> dict[str, dict[str, dict[str, int]]]:
+    """Counts by frontend and operator, of all operators where none is wanted."""
     from benchmarks.onnx_cases import cases  # noqa: PLC0415  which loads ONNX Runtime
 
     with tempfile.TemporaryDirectory() as name:
         folder, operators = Path(name), {}
         for case in cases():
-            case.save(folder)
-            operators[case.label] = case.operator
+            if not wanted or case.operator in wanted:
+                case.save(folder)
+                operators[case.label] = case.operator
         return {
             frontend: counted(run_cases(frontend, folder, sorted(operators)), operators)
             for frontend in PYTHON
@@ -152,7 +153,10 @@ def read_kept() -> dict[str, Any]:
 def main() -> None:
     """Run the cases unless only the table is wanted, and write it."""
     if "--table" not in sys.argv:
-        KEPT.write_text(json.dumps(survey(), indent=1) + "\n")
+        kept = read_kept()
+        for frontend, counts in survey(sys.argv[1:]).items():
+            kept[frontend] = dict(sorted({**kept[frontend], **counts}.items()))
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
     TABLE.write_text(table(read_kept()))
 
 

@@ -72,11 +72,10 @@ def _constant(node: Any, scope: Scope) -> bool:
         tensor.name = name
         scope.add_tensor(tensor)
         return True
-    kinds = {"value_int": np.int64, "value_ints": np.int64}
-    kinds |= {"value_float": np.float32, "value_floats": np.float32}  # type: ignore[dict-item]
-    if given.name not in kinds:
+    if given.name not in {"value_int", "value_ints", "value_float", "value_floats"}:
         return False
-    scope.add_array(name, np.asarray(value, kinds[given.name]))
+    dtype = np.int64 if "int" in given.name else np.float32
+    scope.add_array(name, np.asarray(value, dtype))
     return True
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.order import made_names, sort_nodes
 from boltgen.frontend.onnx.read import onnx_package
@@ -51,7 +52,7 @@ def prepare(
         # What protobuf and numpy say of a damaged message: text that is no text, numbers out of
         # range, tensors of types that they do not know.
         raise ModelImportError(
-            f"the model is damaged: {_first_line(e)}. Export or download it again"
+            f"the model is damaged: {first_line(e)}. Export or download it again"
         ) from e
 
 
@@ -88,7 +89,7 @@ def _converted(onnx: Any, model: Any, opset: int) -> Any:
     except Exception as error:  # its adapters raise whatever they please
         raise ModelImportError(
             f"the model uses operator set {opset}, and onnx cannot lift it to {LIFTED_TO}: "
-            f"{_first_line(error)}. Export it again, with operator set {OLDEST} or newer"
+            f"{first_line(error)}. Export it again, with operator set {OLDEST} or newer"
         ) from error
 
 
@@ -169,11 +170,7 @@ def import_failure(
     advice = f" (the ONNX checker says: {invalid})" if invalid else ""
     without = f", or export the model without {operator}" if operator else ""
     remedy = f". Try --frontend {other}{without}" if other else ""
-    return ModelImportError(f"TVM cannot import {where}: {_first_line(error)}{advice}{remedy}")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ModelImportError(f"TVM cannot import {where}: {first_line(error)}{advice}{remedy}")
 
 
 def _invalidity(onnx: Any, model: Any) -> str:

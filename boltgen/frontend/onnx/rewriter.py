@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from boltgen.errors import ModelImportError
+from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.fold import fold, follow
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.inline import branch_nodes, function_nodes
@@ -87,7 +90,7 @@ class Rewriter:
                 raise
             except Exception as error:  # whatever a malformed node makes of attributes and types
                 raise ModelImportError(
-                    f"{described(node)} cannot be read: {_first_line(error)}"
+                    f"{described(node)} cannot be read: {first_line(error)}"
                     f"{self._invalid(node, opset)}. Export or download the model again"
                 ) from error
 
@@ -100,7 +103,7 @@ class Rewriter:
         try:
             checker.check_node(node, context)
         except Exception as error:  # protobuf's errors too
-            return f" (the ONNX checker says: {_first_line(error)})"
+            return f" (the ONNX checker says: {first_line(error)})"
         return ""
 
     def _visit(self, node: Any, opset: int, left: int, maker: Rule | None = None) -> None:
@@ -202,7 +205,7 @@ class Rewriter:
             return
         final = [-1 if isinstance(each, str) else each for each in merged]
         name = self.scope.fresh(f"{node.output[0]}_shape")
-        self.scope.add_array(name, _int64(final))
+        self.scope.add_array(name, np.asarray(final, np.int64))
         node.input[1] = name
 
     def _rewrite_branch(self, graph: Any, opset: int) -> None:
@@ -220,16 +223,6 @@ class Rewriter:
 
 def _where(node: Any) -> str:
     return f"node {node.name!r}" if node.name else f"the node that makes {node.output[0]!r}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _int64(values: Iterable[int | str]) -> Any:
-    import numpy as np  # noqa: PLC0415
-
-    return np.asarray(list(values), np.int64)
 
 
 def write_graph(graph: Any, scope: Scope) -> None:

@@ -224,6 +224,7 @@ class Builder:
     def __init__(self, scope: Scope, replaced: Any) -> None:
         self.scope = scope
         self.nodes: list[Any] = []
+        self._replaced = replaced
         self._hint = next(filter(None, replaced.output), replaced.op_type)
 
     def __call__(
@@ -245,6 +246,12 @@ class Builder:
             self.scope.onnx.helper.make_node(operator, kept, names, name=names[0], **given)
         )
         return names
+
+    def again(self, inputs: Sequence[str], **changed: Any) -> None:
+        """Add the node itself, with other inputs and attributes; None removes one."""
+        node = self._replaced
+        attributes = {each.name: attribute(node, each.name) for each in node.attribute} | changed
+        self.many(node.op_type, inputs, list(node.output), **attributes)
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
         """The name of a new constant."""

@@ -1,6 +1,6 @@
 """Rewritings of ONNX operators into others, by operator. Importing this enters all of them."""
 
-from boltgen.frontend.onnx.rewrites import (
+from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     arithmetic,
     contraction,
     detection,
@@ -13,17 +13,4 @@ from boltgen.frontend.onnx.rewrites import (
 )
 from boltgen.frontend.onnx.rewrites.registry import RULES, Rule, UnsupportedError
 
-__all__ = [
-    "RULES",
-    "Rule",
-    "UnsupportedError",
-    "arithmetic",
-    "contraction",
-    "detection",
-    "legacy",
-    "normalisation",
-    "quantisation",
-    "recurrent",
-    "resampling",
-    "windows",
-]
+__all__ = ["RULES", "Rule", "UnsupportedError"]

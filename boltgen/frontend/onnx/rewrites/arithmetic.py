@@ -16,15 +16,20 @@ INTEGERS = "iu"
 @rewrites("Clip", why="bounds that bind nothing are left out, and one at 0 is a Relu")
 def clip(node: Any, build: Builder) -> bool:
     """Drop constant bounds that are infinite or NaN; a lower bound of 0 alone is a Relu."""
-    bounds = [_bound(build, operand(node, place), sign) for place, sign in ((1, -1), (2, 1))]
+    given = [operand(node, 1), operand(node, 2)]
     dtype = build.scope.dtype(node.input[0])
-    low, high = bounds
+    for other in [build.scope.dtype(name) for name in given if name]:
+        if dtype is not None and other not in {None, dtype}:
+            raise UnsupportedError(
+                f"it clips {dtype} to bounds of type {other}", "export it with bounds of one type"
+            )
+    low, high = (_bound(build, name, sign) for name, sign in zip(given, (-1, 1), strict=True))
     x, out = node.input[0], node.output[0]
     if not low and not high:
         build.rename(x, out)
     elif not high and dtype is not None and dtype.kind == "f" and _is_zero(build, low):
         build("Relu", [x], out=out)
-    elif bounds != [operand(node, 1), operand(node, 2)]:
+    elif [low, high] != given:
         build("Clip", [x, low, high], out=out)
     else:
         return False
@@ -210,8 +215,7 @@ def arg_extreme(node: Any, build: Builder) -> bool:
     extents, axis = build.scope.extents(node.input[0]), attribute(node, "axis", 0)
     if axis >= 0 or extents is None:
         return False
-    kept = {key: attribute(node, key) for key in ("keepdims", "select_last_index")}
-    build(node.op_type, list(node.input), out=node.output[0], axis=axis + len(extents), **kept)
+    build.again(node.input, axis=axis + len(extents))
     return True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
-from boltgen.frontend.onnx.scope import Builder, attribute, operand, result
+from boltgen.frontend.onnx.scope import Builder, attribute, operand
 
 # The operands of NonMaxSuppression behind boxes and scores, and what ONNX takes without them.
 _LIMITS = (
@@ -35,9 +35,7 @@ def suppressed(node: Any, build: Builder) -> bool:
         limits.append(value.astype(dtype).reshape(-1)[0])
     limits[1] = np.nextafter(limits[1], np.float32(np.inf))
     names = [build.constant([limit], limit.dtype) for limit in limits]
-    centred = attribute(node, "center_point_box", 0)
-    inputs = [*node.input[:2], *names]
-    build("NonMaxSuppression", inputs, out=result(node, 0), center_point_box=centred)
+    build.again([*node.input[:2], *names])
     return True
 
 
@@ -52,9 +50,7 @@ def aligned(node: Any, build: Builder) -> bool:
     if not _is_half_pixel(node, build) or scale == 1 or dtype is None:
         return False
     regions = build("Mul", [node.input[1], build.constant(scale, dtype)])
-    kept = {each.name: attribute(node, each.name) for each in node.attribute}
-    inputs = [node.input[0], regions, node.input[2]]
-    build("RoiAlign", inputs, out=node.output[0], **kept | {"spatial_scale": 1.0})
+    build.again([node.input[0], regions, node.input[2]], spatial_scale=1.0)
     return True
 
 

@@ -229,9 +229,9 @@ def _direction(
 
 def _unrolled(node: Any, cell: _Cell, projected: str, place: int, order: list[int]) -> _Made:
     build = cell.build
-    batch_first = bool(attribute(node, "layout", 0))
-    h: str | None = _state(build, operand(node, 5), place, batch_first=batch_first) or None
-    c: str | None = _state(build, operand(node, 6), place, batch_first=batch_first) or None
+    axis = attribute(node, "layout", 0)  # of the directions; 1 where the batch comes first
+    h: str | None = _part(build, operand(node, 5), place, axis) or None
+    c: str | None = _part(build, operand(node, 6), place, axis) or None
     lengths = _lengths(node, build, len(order))
     states = [""] * len(order)
     for step in order:
@@ -258,14 +258,8 @@ def _lengths(node: Any, build: Builder, steps: int) -> str:
     return build("Unsqueeze", [name, build.constant([1])])
 
 
-def _part(build: Builder, name: str, place: int) -> str:
-    """One direction of a parameter, or "" where the parameter is left out."""
-    return build("Gather", [name, build.constant(place)], axis=0) if name else ""
-
-
-def _state(build: Builder, name: str, place: int, *, batch_first: bool) -> str:
-    """One direction of an initial state, as (batch, hidden)."""
-    axis = 1 if batch_first else 0
+def _part(build: Builder, name: str, place: int, axis: int = 0) -> str:
+    """One direction of a parameter or a state, or "" where it is left out."""
     return build("Gather", [name, build.constant(place)], axis=axis) if name else ""
 
 

@@ -120,19 +120,9 @@ def _complete(node: Any, build: Builder, axes: list[_Axis], rank: int) -> None:
         places = attribute(node, "axes") or list(range(rank))
         whole[:, places] = region.reshape(2, -1)
         region = whole.reshape(-1)
-    left_out = {"axes", "keep_aspect_ratio_policy"}
-    kept = {each.name: attribute(node, each.name) for each in node.attribute}
-    build(
-        "Resize",
-        [
-            node.input[0],
-            "" if region is None else build.constant(region, region.dtype),
-            "",
-            build.constant(sizes),
-        ],
-        out=node.output[0],
-        **{name: value for name, value in kept.items() if name not in left_out},
-    )
+    roi = "" if region is None else build.constant(region, region.dtype)
+    inputs = [node.input[0], roi, "", build.constant(sizes)]
+    build.again(inputs, axes=None, keep_aspect_ratio_policy=None)
 
 
 def _write_out(node: Any, build: Builder, axes: list[_Axis], coordinates: str) -> None:

@@ -34,7 +34,7 @@ def explicit_pads(node: Any, build: Builder) -> bool:
             small, large = total // 2, total - total // 2
             upper = rule == "SAME_UPPER"
             pads[axis], pads[rank + axis] = (small, large) if upper else (large, small)
-    _again(node, build, node.input, auto_pad=None, pads=pads)
+    build.again(node.input, auto_pad=None, pads=pads)
     return True
 
 
@@ -59,7 +59,7 @@ def absorb_pad(node: Any, build: Builder) -> bool:
         return False
     own = attribute(node, "pads") or [0] * (2 * rank)
     both = [a + int(b) for a, b in zip(own, [*before[2:], *after[2:]], strict=True)]
-    _again(node, build, [pad.input[0], *node.input[1:]], pads=both)
+    build.again([pad.input[0], *node.input[1:]], pads=both)
     return True
 
 
@@ -89,9 +89,7 @@ def transposed(node: Any, build: Builder) -> bool:
         # Source: ONNX's Operators.md, ConvTranspose: only SAME_UPPER puts the odd one behind.
         upper = rule == "SAME_UPPER"
         pads[axis], pads[rank + axis] = (small, large) if upper else (large, small)
-    _again(
-        node, build, node.input, auto_pad=None, output_shape=None, pads=pads, output_padding=extra
-    )
+    build.again(node.input, auto_pad=None, output_shape=None, pads=pads, output_padding=extra)
     return True
 
 
@@ -102,7 +100,7 @@ def grid_sample(node: Any, build: Builder) -> bool:
     mode = attribute(node, "mode", "linear")
     if mode not in old:
         return False
-    _again(node, build, node.input, mode=old[mode])
+    build.again(node.input, mode=old[mode])
     return True
 
 
@@ -112,9 +110,3 @@ def _kernel(node: Any, build: Builder) -> list[int] | None:
         shape = build.scope.shape(node.input[1])
         kernel = None if shape is None else list(shape[2:])
     return kernel
-
-
-def _again(node: Any, build: Builder, inputs: Any, **changed: Any) -> None:
-    """The node with other inputs and attributes; None removes one."""
-    attributes = {each.name: attribute(node, each.name) for each in node.attribute} | changed
-    build.many(node.op_type, list(inputs), list(node.output), **attributes)
