@@ -86,6 +86,7 @@ def test_compile_passes_its_options_on(
         "frontend": "relay",
         "tune": "30s",
         "device": "vgpu",
+        "calibrate": [],
     }
     assert (tmp_path / "out" / "model.so").exists()
     assert "1 regions in 1 kernels for sm_80" in result.output

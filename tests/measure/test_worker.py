@@ -175,11 +175,11 @@ def test_a_device_that_is_not_there(tools, cache):
 
 
 def test_a_worker_that_is_killed_is_started_again(modelled, candidates):
-    os.kill(modelled.process_id, 9)
-    outcome = ask(modelled, candidates, "right")
-    assert isinstance(outcome, Failure)
-    assert outcome.fault is Fault.CRASH
+    """A single death may be somebody else's doing: the candidate is asked for once more."""
+    killed = modelled.process_id
+    os.kill(killed, 9)
     assert isinstance(ask(modelled, candidates, "right"), Timing)
+    assert modelled.process_id != killed
 
 
 def test_a_worker_ends_with_its_session_even_while_a_kernel_hangs(candidates):
