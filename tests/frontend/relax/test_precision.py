@@ -113,6 +113,30 @@ def test_a_norm_of_large_activations_does_not_overflow(square: str) -> None:
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=8 * HALF_ULP * scale)
 
 
+def test_a_product_of_a_matrix_with_itself_is_a_sum_of_squares() -> None:
+    """Squared lengths of 64 numbers of 300 are 5.8 million."""
+
+    def body(x: relax.Expr) -> relax.Expr:
+        return op.sqrt(op.matmul(x, op.permute_dims(x)))
+
+    model = Model(build({"x": ((8, 64), "float32")}, body), normalise=True)
+    (region,) = model.regions
+    assert region.problem.out_dtype.value == "float32"
+    x = np.full((8, 64), 300, np.float32)
+    np.testing.assert_allclose(model.run(x)[0], np.full((8, 8), 2400.0), rtol=2 * HALF_ULP)
+
+
+def test_a_mean_may_be_a_sum_and_a_factor_in_any_order() -> None:
+    weight = relax.const(_weight(1, 16))
+
+    def body(x: relax.Expr) -> relax.Expr:
+        total = op.sum(x, [1], keepdims=True)
+        return op.matmul(op.multiply(relax.const(1 / 64), total), weight)
+
+    model = Model(build({"x": ((8, 64), "float32")}, body), normalise=True)
+    assert len(model.regions) == 1
+
+
 def test_what_the_author_made_fp32_stays_so() -> None:
     """Logits of an FP16 product with FP32 results, beyond FP16, read twice and reduced."""
 

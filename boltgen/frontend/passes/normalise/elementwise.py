@@ -25,6 +25,7 @@ from boltgen.frontend.passes.normalise.values import (
     Value,
     as_c_array,
     identity,
+    is_same,
     moves_nothing,
     permuted,
 )
@@ -174,7 +175,7 @@ def _reach(call: OperatorCall) -> Reach:
     reaches = [value.reach for value in values]
     constants = [v.constant for v in values if v.constant is not None and v.constant.size == 1]
     number = float(constants[0].reshape(())) if len(constants) == 1 else None
-    if call.name == "multiply" and len(values) == 2 and values[0] is values[1]:
+    if call.name == "multiply" and is_same(*values):
         return reach_of("square", reaches[:1])
     if call.name == "power":
         exponent = values[1].constant
@@ -184,7 +185,8 @@ def _reach(call: OperatorCall) -> Reach:
         low, high = call.attrs["low"], call.attrs["high"]
         assert isinstance(low, float) and isinstance(high, float)
         return clipped_reach(low, high, reaches[0])
-    mean = values[0].mean
+    means = [value.mean for value in values if value.mean is not None]
+    mean = means[0] if means and (call.name == "multiply" or values[0].mean) else None
     if mean is not None and number and call.name in {"divide", "multiply"}:
         factor = 1 / number if call.name == "divide" else number
         if abs(factor) * mean.count <= 2.0:  # a mean, written as a sum and a division

@@ -21,6 +21,7 @@ from boltgen.frontend.passes.normalise.values import (
     as_weight,
     fits_fp16,
     identity,
+    is_same,
 )
 from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType, alignment_elements
@@ -55,10 +56,10 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
 def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
     """The dtype of a product's result, and whether FP16 may not hold it.
 
-    FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, and where it was
-    seen to leave FP16's range.
+    FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, where it was seen
+    to leave FP16's range, and where it is a sum of squares.
     """
-    if call.is_kept_wide:
+    if call.is_kept_wide or is_same(*call.tensors):
         return "float32", BEYOND
     if call.context.is_mixed and call.dtype == "float32":
         return "float32", WITHIN

@@ -126,6 +126,11 @@ class Value:
         return self.dtype in FLOATS
 
 
+def is_same(a: Value, b: Value) -> bool:
+    """Whether two values have the same elements, in whatever order."""
+    return a is b or not set(a.forms.values()).isdisjoint(b.forms.values())
+
+
 class Store:
     """Converts values from one form to another, emitting what that takes."""
 
