@@ -111,6 +111,7 @@ def test_imported_ones_compute_what_onnx_runtime_does(attributes: dict[str, Any]
     ("attributes", "words"),
     [
         ({"scales": (1, 1, 0.5, 0.5), "shape": (1, 3, "height", 8)}, ["axis 2", "0.5", "--shape"]),
+        ({"scales": (1, 1, 2, 0.6), "shape": (1, 3, "height", 7)}, ["axis 2", "by 2", "--shape"]),
         (
             {
                 "scales": (1, 1, 0.5, 0.5),

@@ -23,7 +23,7 @@ _KNOWN = _OF_EXTENTS | {"half_pixel", "pytorch_half_pixel", "asymmetric", "tf_ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """One axis that is resized: its extents before and after, and the scale between them."""
+    """One axis that is resized: its extents before and after, 0 if not known, and its scale."""
 
     place: int
     before: int
@@ -50,6 +50,13 @@ def resize(node: Any, build: Builder) -> bool:
         and 3 <= rank <= 5
         and all(axis.place > 1 for axis in axes)
         and all(axis.is_whole or coordinates in _OF_EXTENTS for axis in axes)
+        # TVM divides by the ratio as by a whole number for these.
+        and not (
+            coordinates == "asymmetric"
+            and attribute(node, "mode", "nearest") == "nearest"
+            and attribute(node, "nearest_mode", "round_prefer_floor") != "floor"
+            and all(axis.before for axis in axes)
+        )
         and not (coordinates == "align_corners" and any(axis.after == 1 for axis in axes))
     )
     if not is_plain:
@@ -82,11 +89,10 @@ def _axes(node: Any, build: Builder, rank: int) -> list[_Axis] | None:
         before = extents[place]
         if not isinstance(before, int):
             if sizes is None and number == int(number) and not attribute(node, "antialias", 0):
-                continue  # of any extent it gives a whole one
-            raise UnsupportedError(
-                f"axis {place} is resized by {number:g}, and its extent is not known",
-                "give the dimension with --shape",
-            )
+                # Of any extent it gives a whole one.
+                found.append(_Axis(place=place, before=0, after=0, scale=np.float32(number)))
+                continue
+            raise _unknown(place, number)
         scale = np.float32(number if sizes is None else number / before)
         after = int(np.float32(scale * np.float32(before))) if sizes is None else int(number)
         found.append(_Axis(place=place, before=before, after=after, scale=scale))
@@ -104,6 +110,13 @@ def _axes(node: Any, build: Builder, rank: int) -> list[_Axis] | None:
             for axis in found
         ]
     return [axis for axis in found if axis.before != axis.after or axis.scale != 1]
+
+
+def _unknown(place: int, number: float) -> UnsupportedError:
+    return UnsupportedError(
+        f"axis {place} is resized by {number:g}, and its extent is not known",
+        "give the dimension with --shape",
+    )
 
 
 def _complete(node: Any, build: Builder, axes: list[_Axis], rank: int) -> None:
@@ -132,6 +145,9 @@ def _write_out(node: Any, build: Builder, axes: list[_Axis], coordinates: str) -
     is_nearest = attribute(node, "mode", "nearest") == "nearest"
     if not is_nearest and (dtype is None or dtype.kind != "f"):
         raise UnsupportedError(f"it resizes numbers of type {dtype}", "cast them to float before")
+    for axis in axes:
+        if not axis.before:
+            raise _unknown(axis.place, float(axis.scale))
     for axis in sorted(axes, key=lambda axis: axis.after / axis.before):
         centres = _centres(axis, coordinates)
         if is_nearest:
