@@ -110,6 +110,20 @@ def _code(build: Builder, dtype: np.dtype[Any]) -> int:
     return code
 
 
+@rewrites("Bernoulli")
+def random(node: Any, build: Builder) -> bool:
+    """Refuse random numbers: those of ONNX Runtime are others."""
+    raise UnsupportedError("it draws random numbers", "export the model without it")
+
+
+@rewrites("ReverseSequence", only="relay")
+def batch_first(node: Any, build: Builder) -> bool:
+    """Refuse a batch before time, which TVM's converter to Relay reverses wrongly."""
+    if attribute(node, "batch_axis", 1) == 0:
+        raise UnsupportedError("its batch is its first axis", "transpose its operand before it")
+    return False
+
+
 @rewrites("BitShift")
 def bit_shift(node: Any, build: Builder) -> bool:
     """Refuse amounts that processors do not shift by: TVM's results are theirs."""
