@@ -176,6 +176,7 @@ _WRITERS: Mapping[str, Callable[[Expr, Sequence[ir.Expr]], ir.Expr]] = {
     "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
     "reshape": lambda expr, args: relax.op.reshape(*args, expr.static_shape),
     "permute_dims": lambda expr, args: relax.op.permute_dims(*args, expr.attrs["axes"]),
+    "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.static_shape),
     "clip": lambda expr, args: relax.op.clip(*args, expr.attrs["low"], expr.attrs["high"]),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,

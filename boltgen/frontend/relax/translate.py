@@ -8,6 +8,7 @@ name. What has no neutral name is opaque, and keeps its author's expression.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -144,12 +145,17 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
     "image.resize2d": _resize2d,
     "nn.leakyrelu": _named("alpha"),
     "nn.softplus": _named("beta"),
+    **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},
     "astype": lambda call: {"from_dtype": dtype_of(call.args[0].ty)},
     **dict.fromkeys(
         ("nn.conv1d", "nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"), _named("groups")
     ),
 }
+
+
+# A tensor of one number that is no larger is a constant, which masks are made of.
+_MOST_FILLED = 1 << 20
 
 
 def translate(function: relax.Function) -> Graph:
@@ -223,6 +229,8 @@ class _Translation:
             attrs = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
         except TypeError:  # a number that is not known before the model runs
             return self._opaque(call, type_, name, args)
+        if (filled := self._filled(name, call, args)) is not None:
+            return filled
         if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
             return (args[0], args[0])
         if name == "nn.batch_norm" and not attrs["training"]:
@@ -235,6 +243,26 @@ class _Translation:
             op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call, pinned=pinned
         )
         return self._parts(self._builder.add(made), type_)
+
+    def _filled(self, name: str, call: ir.Call, args: tuple[int, ...]) -> int | None:
+        """A tensor of one number, or of a row of them: a constant, or a number that is broadcast.
+
+        TVM 0.27 cannot lower `full` and its kin.
+        """
+        shape, dtype = tensor_type(call.ty)
+        if shape is None or any(isinstance(extent, str) for extent in shape):
+            return None
+        if name == "arange" and all(isinstance(arg, tirx.IntImm) for arg in call.args):
+            return self._builder.constant(np.arange(*map(int, call.args), dtype=dtype))
+        number = self._builder[args[-1]].scalar if name in {"full", "full_like"} else None
+        number = {"zeros": 0.0, "zeros_like": 0.0, "ones": 1.0, "ones_like": 1.0}.get(name, number)
+        if number is None or np.dtype(dtype).kind not in "fiub":
+            return None
+        extents = tuple(extent for extent in shape if isinstance(extent, int))
+        if prod(extents) <= _MOST_FILLED:
+            return self._builder.constant(np.full(extents, number, dtype))
+        one = self._builder.constant(np.full((), number, dtype))
+        return self._builder.operator("broadcast_to", [one], extents, dtype)
 
     def _opaque(
         self,

@@ -266,3 +266,26 @@ def test_a_product_in_a_local_function_is_named_with_its_work() -> None:
     assert (product.operator, product.region, product.flops) == ("matmul", None, 2 * 4 * 8 * 8)
     assert "inside of function" in product.reason
     assert isinstance(partitioned.module(), tvm.IRModule)
+
+
+def test_filled_tensors_are_constants_or_broadcast_numbers() -> None:
+    """TVM 0.27 alone cannot lower `full`."""
+    lowest = relax.const(-1e9)
+
+    def body(x: relax.Expr) -> tuple[relax.Expr, ...]:
+        mask = op.triu(op.full((8, 8), lowest, "float32"), 1)
+        return (
+            op.nn.softmax(op.add(op.matmul(x, op.permute_dims(x)), mask)),
+            op.add(op.astype(op.arange(0, 8, 1, "int64"), "float32"), op.ones((8,), "float32")),
+            op.full((2048, 1024), relax.const(3.0), "float32"),
+        )
+
+    model = Model(build({"x": ((8, 16), "float32")}, body), normalise=True)
+    (region,) = model.regions
+    assert len(region.epilogue.loads) == 1
+    x = np.eye(8, 16, dtype=np.float32)
+    softmax, counted, large = model.run(x)
+    exact = np.where(np.tri(8) > 0, np.exp(np.eye(8)), 0.0)
+    np.testing.assert_allclose(softmax, exact / exact.sum(1, keepdims=True), rtol=2**-10)
+    np.testing.assert_array_equal(counted, np.arange(8) + 1)
+    assert large.shape == (2048, 1024) and (large == 3).all()

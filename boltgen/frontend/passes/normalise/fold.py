@@ -83,6 +83,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     ),
     "broadcast_to": lambda call, x: np.broadcast_to(x, call.shape),
     "full_like": lambda call, x, value: np.full(x.shape, value, x.dtype),
+    "triu": lambda call, x: np.triu(x, cast("int", call.attrs["k"])),
+    "tril": lambda call, x: np.tril(x, cast("int", call.attrs["k"])),
     "permute_dims": lambda call, x: x.transpose(call.attrs["axes"]),
     "take": lambda call, x, indices: np.take(x, indices, axis=_axis(call)),
 }
