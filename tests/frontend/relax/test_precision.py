@@ -113,17 +113,26 @@ def test_a_norm_of_large_activations_does_not_overflow(square: str) -> None:
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=8 * HALF_ULP * scale)
 
 
-def test_a_product_of_a_matrix_with_itself_is_a_sum_of_squares() -> None:
+@pytest.mark.parametrize(
+    "squares",
+    [
+        lambda x: op.matmul(x, op.permute_dims(x)),
+        lambda x: op.matmul(op.reshape(x, (8, 1, 64)), op.reshape(x, (8, 64, 1))),
+        lambda x: op.matmul(
+            op.reshape(x, (8, 1, 64)), op.permute_dims(op.reshape(x, (8, 1, 64)), [0, 2, 1])
+        ),
+    ],
+)
+def test_a_product_of_a_matrix_with_itself_is_a_sum_of_squares(
+    squares: Callable[[relax.Expr], relax.Expr],
+) -> None:
     """Squared lengths of 64 numbers of 300 are 5.8 million."""
-
-    def body(x: relax.Expr) -> relax.Expr:
-        return op.sqrt(op.matmul(x, op.permute_dims(x)))
-
-    model = Model(build({"x": ((8, 64), "float32")}, body), normalise=True)
+    module = build({"x": ((8, 64), "float32")}, lambda x: op.sqrt(squares(x)))
+    model = Model(module, normalise=True)
     (region,) = model.regions
     assert region.problem.out_dtype.value == "float32"
-    x = np.full((8, 64), 300, np.float32)
-    np.testing.assert_allclose(model.run(x)[0], np.full((8, 8), 2400.0), rtol=2 * HALF_ULP)
+    (lengths,) = model.run(np.full((8, 64), 300, np.float32))
+    np.testing.assert_allclose(lengths, np.full_like(lengths, 2400.0), rtol=2 * HALF_ULP)
 
 
 def test_a_mean_may_be_a_sum_and_a_factor_in_any_order() -> None:

@@ -80,7 +80,7 @@ def _astype(call: OperatorCall) -> Item | None:
     else:
         stored = call.dtype if narrows else x.stored
     value = call.store.of_expr(call.store.get(x, x.order, stored), x.shape, call.dtype, x.order)
-    value.flat, value.single_use = x.flat, call.single_use
+    value.flat, value.single_use, value.moved_from = x.flat, call.single_use, x.elements_of
     value.reach = WITHIN if narrows else x.reach
     if x.stored == "float16" and x.constant is None:
         value.forms[x.order, "float16"] = x.forms[x.order, "float16"]

@@ -54,6 +54,7 @@ def _permute_dims(call: OperatorCall) -> Item | None:
         forms={(permuted(back, order), dtype): expr for (order, dtype), expr in x.forms.items()},
         constant=None,
         single_use=call.single_use,
+        moved_from=x.elements_of,
         stacked=(),
         padded=None,
         saturated=None,
@@ -78,14 +79,14 @@ def _reshape(call: OperatorCall) -> Item | None:
         expr = call.store.get(x, x.order, x.stored)
         value = call.result(call.builder.reshape(expr, call.shape), FLAT, reach=x.reach)
         _, c, h, w = x.shape
-        value.flat = (c, h, w)
+        value.flat, value.moved_from = (c, h, w), x.elements_of
         return value
     is_in_place = x.flat is None and moves_nothing(x.shape, x.order)
     order = x.order if is_in_place else None
     value = call.result(
         call.builder.reshape(call.store.get(x, order, x.stored), call.shape), reach=x.reach
     )
-    value.mean = x.mean
+    value.mean, value.moved_from = x.mean, x.elements_of
     if x.is_exact:
         narrow = call.builder.reshape(call.store.get(x, order, "float16"), call.shape)
         value.forms[value.order, "float16"] = narrow

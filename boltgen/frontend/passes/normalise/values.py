@@ -100,7 +100,8 @@ class Value:
     has its expressions by (order, dtype). `flat` is (C, H, W) of a logical (N, C*H*W) that is
     stored in the order H, W, C. `reach` says whether FP16 may not hold it. `stacked` has the
     tensors that are one after another along a new first dimension. `saturated` is the value within
-    FP16's range, once that was asked for. `origin` is the IR's own form of a constant.
+    FP16's range, once that was asked for. `origin` is the IR's own form of a constant,
+    `moved_from` the value whose elements these are in another order, shape or dtype.
     """
 
     shape: tuple[int, ...]
@@ -119,6 +120,12 @@ class Value:
     is_exact: bool = False
     single_use: bool = False
     origin: Any = None
+    moved_from: Value | None = None
+
+    @property
+    def elements_of(self) -> Value:
+        """The value that computed these elements."""
+        return self if self.moved_from is None else self.moved_from
 
     @property
     def is_float(self) -> bool:
@@ -127,8 +134,8 @@ class Value:
 
 
 def is_same(a: Value, b: Value) -> bool:
-    """Whether two values have the same elements, in whatever order."""
-    return a is b or not set(a.forms.values()).isdisjoint(b.forms.values())
+    """Whether two values have the same elements, in whatever order and shape."""
+    return a.elements_of is b.elements_of
 
 
 class Store:
