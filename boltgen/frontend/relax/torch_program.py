@@ -22,6 +22,7 @@ from tvm import relax
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, fix_shape
+from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.relax.translate import shape_of
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
@@ -111,7 +112,10 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     try:
         with quietly():
             module = from_exported_program(
-                own, unwrap_unit_return_tuple=True, run_ep_decomposition=False
+                own,
+                unwrap_unit_return_tuple=True,
+                run_ep_decomposition=False,
+                custom_convert_map=dict(CONVERTERS),
             )
     except Exception as error:
         raise _failure(error) from error

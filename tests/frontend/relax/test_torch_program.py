@@ -296,3 +296,25 @@ def test_a_foreign_archive_is_refused_without_torchs_traceback(
         import_model(path)
     printed = capfd.readouterr()
     assert "Traceback" not in printed.err + printed.out
+
+
+class Reductions(torch.nn.Module):
+    """What TVM's importer has no converter for."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.logsumexp(x, (-2, -1)),
+            x.amin((0, 2), keepdim=True),
+            x.prod(1),
+            torch.nn.functional.pad(x, (2, 1, 0, 3), mode="reflect"),
+            torch.nn.functional.instance_norm(x, weight=torch.arange(1.0, 4.0)),
+        )
+
+
+def test_operators_that_tvms_importer_lacks() -> None:
+    x = torch.randn((2, 3, 4, 5), generator=torch.Generator().manual_seed(3))
+    model = Model(import_model(torch.export.export(Reductions(), (x,))).module, normalise=True)
+    for actual, wanted in zip(model.run(x.numpy()), Reductions()(x), strict=True):
+        # At most five values on the way, each with one rounding to FP16.
+        scale = float(wanted.abs().max())
+        np.testing.assert_allclose(actual, wanted.numpy(), rtol=0, atol=5 * 2**-11 * scale)

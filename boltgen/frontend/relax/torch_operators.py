@@ -1,0 +1,63 @@
+"""Operators of torch.export that TVM 0.27's importer lacks, as it asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import relax
+
+_Converter = Callable[[Any, Any], Any]
+
+
+def _reduced(reduce: Callable[..., relax.Expr]) -> _Converter:
+    """`amax` and its kin: (x, axes, keepdim), where no axes are all."""
+
+    def convert(node: Any, importer: Any) -> relax.Var:
+        x, *rest = importer.retrieve_args(node)
+        axes = rest[0] if rest else []
+        keepdims = rest[1] if len(rest) > 1 else node.kwargs.get("keepdim", False)
+        axes = [axes] if isinstance(axes, int) else list(axes)
+        return importer.block_builder.emit(reduce(x, axes or None, keepdims=keepdims))
+
+    return convert
+
+
+def _reflected(node: Any, importer: Any) -> relax.Var:
+    """`reflection_padNd`: widths before and after each dimension, the last one's first."""
+    x, widths = importer.retrieve_args(node)
+    pairs = [list(pair) for pair in zip(widths[::2], widths[1::2], strict=True)]
+    rank = len(x.ty.shape.values)
+    full = [[0, 0]] * (rank - len(pairs)) + pairs[::-1]
+    flat = [width for pair in full for width in pair]
+    return importer.block_builder.emit(relax.op.nn.pad(x, flat, "reflect"))
+
+
+def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
+    """A batch norm by the statistics of its input, which an instance norm is decomposed to."""
+    x, weight, bias, *_, epsilon = importer.retrieve_args(node)
+    emit, rank = importer.block_builder.emit, len(x.ty.shape.values)
+    dtype = str(x.ty.dtype)
+    axes = [axis for axis in range(rank) if axis != 1]
+    mean = emit(relax.op.mean(x, axes, keepdims=True))
+    centred = emit(relax.op.subtract(x, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    scale = emit(relax.op.rsqrt(relax.op.add(variance, relax.const(epsilon, dtype))))
+    normed = emit(relax.op.multiply(centred, scale))
+    along = (-1, *(1,) * (rank - 2))
+    if weight is not None:
+        normed = emit(relax.op.multiply(normed, relax.op.reshape(weight, along)))
+    if bias is not None:
+        normed = emit(relax.op.add(normed, relax.op.reshape(bias, along)))
+    return emit(
+        relax.Tuple([normed, relax.op.reshape(mean, (-1,)), relax.op.reshape(scale, (-1,))])
+    )
+
+
+CONVERTERS: Mapping[str, _Converter] = {
+    "amax.default": _reduced(relax.op.max),
+    "amin.default": _reduced(relax.op.min),
+    "prod.dim_int": _reduced(relax.op.prod),
+    "_native_batch_norm_legit.no_stats": _normed_by_its_own,
+    **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
+}
