@@ -7,7 +7,7 @@ passes: the walk decides what a region is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -131,7 +131,6 @@ def carve(
         elif index not in moved:
             attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
             names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
-    # What a region makes for itself of an input stays only where something else reads it.
     return builder.graph(mapped(graph.results, names)), tuple(carved)
 
 
@@ -207,8 +206,3 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
             for operand in product.tail.operands
         ),
     )
-
-
-def parameters(body: Graph) -> Iterator[tuple[int, Expr]]:
-    """The inputs of a region's body, in the order of the region's parameters."""
-    return ((index, expr) for index, expr in enumerate(body.exprs) if expr.op == INPUT)
