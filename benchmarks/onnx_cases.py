@@ -36,7 +36,7 @@ class Case:
     model: Any
     inputs: dict[str, np.ndarray[Any, Any]]
     outputs: list[np.ndarray[Any, Any]]
-    # Those that ONNX gives for the operator's newest version, where ONNX Runtime may be behind it.
+    # ONNX's own results at the operator's newest version, which ONNX Runtime may be behind.
     given: list[np.ndarray[Any, Any]]
 
     @property

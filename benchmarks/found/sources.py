@@ -509,7 +509,7 @@ MODELS: tuple[FoundModel, ...] = (
     ),
 )
 
-# Those that the test suite runs: in wheels of 17 MB together, of all kinds, and done in seconds.
+# The test suite runs these: their wheels have 17 MB together, and each takes seconds.
 TESTED = (
     "wakeword-alexa",
     "wakeword-jarvis",

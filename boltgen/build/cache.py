@@ -289,7 +289,7 @@ def _damage(folder: Path, holds: Sequence[str] = ()) -> str | None:
 
 
 def _declared(folder: Path) -> dict[str, str]:
-    """The names of an entry's files, of which there is one at least, and their SHA-256."""
+    """The names of an entry's files, at least one, and their SHA-256."""
     form = read_json(folder / _MANIFEST)
     files = form.get("files") if isinstance(form, dict) else None
     if not isinstance(files, dict) or not files:

@@ -9,7 +9,7 @@ CONTRIB = frozenset(
     {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu",
      "SkipLayerNormalization"}
 )  # fmt: skip
-# Those that are no standard operators, or others under the same name.
+# Names in TVM's table that mean no operator of ONNX, or another one.
 CONTRIB_ONLY = CONTRIB - {"Gelu"}
 # Operators that TVM 0.17's converter to Relay has, and TVM 0.27's to Relax has not, rewritings
 # included. It is asked where Relax refuses, in an environment without Relay.

@@ -39,7 +39,7 @@ def made_names(graph: Any) -> set[str]:
 
 
 def needed(nodes: Iterable[Any], outputs: Iterable[str]) -> tuple[list[Any], set[str]]:
-    """Of sorted nodes those that `outputs` need, and every name that these read."""
+    """Find the nodes that `outputs` need, in order, and every name that these read."""
     names, kept = set(outputs), []
     for node in reversed(list(nodes)):
         if names.intersection(node.output):

@@ -158,7 +158,7 @@ def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> No
 def import_failure(
     model: Any, operator: str, error: Exception, other: str = ""
 ) -> ModelImportError:
-    """What TVM's converter of `operator` ("" where it is not known which) raised, for people.
+    """Say what TVM's converter of `operator` raised; `operator` is "" where TVM does not name it.
 
     `other` is a frontend that may take the model all the same.
     """

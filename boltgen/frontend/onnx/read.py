@@ -1,4 +1,4 @@
-"""Reads ONNX files, and refuses those that are none."""
+"""Reads ONNX files, and refuses every other file."""
 
 from __future__ import annotations
 
