@@ -1,7 +1,8 @@
 """The neutral graph: what Relax and Relay functions are translated into, once.
 
 Arrow: a frontend's translation makes it, passes rewrite it, an emitter writes the IR from it.
-Both IRs share the names of operators and attributes ("add", "nn.conv2d"), so one table serves both. An operator that the passes do not know keeps its author's call, and passes through.
+Both IRs share the names of operators and attributes ("add", "nn.conv2d"), so one table serves both.
+An operator that the passes do not know keeps its author's call, and passes through.
 """
 
 from __future__ import annotations
