@@ -518,7 +518,6 @@ TESTED = (
     "silero-vad-v6",
     "slovorez",
     "protein-shifts",
-    "surrogate",
 )
 
 

@@ -15,6 +15,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -65,7 +66,8 @@ def main(path: str, frontend: str, how: str, inputs: str, outputs: str) -> int:
             account.add("build")
             results = model.run(*(arrays[name] for name in names))
     except BoltgenError as error:
-        account.add("refused", refusal=f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}".replace(path, Path(path).name)
+        account.add("refused", refusal=said)
         return 1
     np.savez(outputs, *results)
     account.add("run")
