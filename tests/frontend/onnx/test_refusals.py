@@ -149,3 +149,27 @@ def test_nan_that_nothing_reads_is_no_reason_to_refuse() -> None:
     made.graph.node[0].CopyFrom(node("Add", ["x", "spare"], ["y"]))
     with pytest.raises(ModelImportError, match="'spare' contains NaN"):
         import_model(made)
+
+
+def test_relays_clip_with_crossed_bounds_is_max_and_min() -> None:
+    clip = node("Clip", ["x", "low", "high"], ["y"], name="clip")
+    bounds = {"low": np.float32(2), "high": np.float32(1)}
+    made = model([clip], {"x": (3,)}, bounds, opset=13)
+    written = prepare(made, {}, relay_importer(frozenset({"Clip", "Max", "Min"}))).model
+    assert operators(written) == ["Max", "Min"]
+    x = {"x": np.array([0.0, 1.5, 3.0], np.float32)}
+    np.testing.assert_array_equal(results(written, x)[0], np.ones(3))
+    np.testing.assert_array_equal(results(made, x)[0], np.ones(3))
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_relays_pools_whose_last_window_is_padding_are_refused(kind: str) -> None:
+    def pool(pads: list[int]) -> onnx.ModelProto:
+        attributes = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1, "pads": pads}
+        single = node(kind, ["x"], ["y"], name="pool", **attributes)
+        return model([single], {"x": (1, 1, 4, 4)}, opset=19)
+
+    relay = relay_importer(frozenset({kind}))
+    assert operators(prepare(pool([0, 0, 0, 0]), {}, relay).model) == [kind]
+    with pytest.raises(ModelImportError, match=rf"{kind}.*pool.*ceil_mode"):
+        prepare(pool([0, 0, 1, 1]), {}, relay)

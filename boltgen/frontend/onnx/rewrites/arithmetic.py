@@ -68,6 +68,17 @@ def both_bounds(node: Any, build: Builder) -> bool:
     return True
 
 
+@rewrites("Clip", why="TVM's converter takes bounds that cross in another order", only="relay")
+def crossed_bounds(node: Any, build: Builder) -> bool:
+    """Write a Clip whose lower bound is above the upper one as ONNX defines it: Max, then Min."""
+    names = [operand(node, 1), operand(node, 2)]
+    low, high = (build.scope.constant(name) if name else None for name in names)
+    if low is None or high is None or not (low > high).any():
+        return False
+    build("Min", [build("Max", [node.input[0], names[0]]), names[1]], out=node.output[0])
+    return True
+
+
 @rewrites("Sum", "Mean", why="it is written as additions of two operands each")
 def sum_(node: Any, build: Builder) -> bool:
     """Write a sum of several tensors as additions, which become part of kernels."""

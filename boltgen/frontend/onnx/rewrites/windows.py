@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import rewrites
+from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Builder, attribute, operand
 
 WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
@@ -91,6 +91,30 @@ def transposed(node: Any, build: Builder) -> bool:
         pads[axis], pads[rank + axis] = (small, large) if upper else (large, small)
     build.again(node.input, auto_pad=None, output_shape=None, pads=pads, output_padding=extra)
     return True
+
+
+@rewrites("MaxPool", "AveragePool", only="relay")
+def whole_windows(node: Any, build: Builder) -> bool:
+    """Refuse ceil_mode where the last window starts in the padding: ONNX leaves it out."""
+    kernel, extents = _kernel(node, build), build.scope.extents(node.input[0])
+    if not attribute(node, "ceil_mode", 0) or kernel is None or extents is None:
+        return False
+    rank = len(kernel)
+    strides = attribute(node, "strides") or [1] * rank
+    dilations = attribute(node, "dilations") or [1] * rank
+    pads = attribute(node, "pads") or [0] * (2 * rank)
+    for axis, extent in enumerate(extents[2:]):
+        if not isinstance(extent, int):
+            continue
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        padded = extent + pads[axis] + pads[rank + axis]
+        last = -(-(padded - reach) // strides[axis]) * strides[axis]
+        if last >= extent + pads[axis]:
+            raise UnsupportedError(
+                "with a ceil_mode whose last window starts in the padding",
+                "export it without ceil_mode",
+            )
+    return False
 
 
 @rewrites("GridSample", why="its modes have their old names", only="relay")
