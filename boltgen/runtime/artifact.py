@@ -155,12 +155,13 @@ def _fits(
 ) -> bool:
     """Whether a shape is the one expected; a name stands for one extent wherever it is in `known`.
 
-    Names that are met for the first time are put there.
+    Names that are met for the first time are put there. None stands for 0: sums over nothing are
+    undefined in TVM.
     """
     if expected is None:
         return True
     return len(shape) == len(expected) and all(
-        have == (known.setdefault(want, have) if isinstance(want, str) else want)
+        have == (known.setdefault(want, have) if isinstance(want, str) and have else want)
         for have, want in zip(shape, expected, strict=True)
     )
 

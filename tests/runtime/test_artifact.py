@@ -195,3 +195,15 @@ def test_a_path_that_is_too_long_is_said_in_short(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 600
     longest = tmp_path / ("d" * 255)
     assert artifact.save(longest) == longest
+
+
+def test_a_name_stands_for_one_extent_of_at_least_one() -> None:
+    expected = tuple(
+        TensorInfo(name=name, shape=("n", 4), dtype="float32") for name in ("left", "right")
+    )
+    arrays = {"left": np.zeros((3, 4), np.float32), "right": np.zeros((3, 4), np.float32)}
+    check_inputs(expected, arrays)
+    with pytest.raises(InputError, match=r"'right' has shape \(2, 4\).*n = 3"):
+        check_inputs(expected, arrays | {"right": np.zeros((2, 4), np.float32)})
+    with pytest.raises(InputError, match=r"'left' has shape \(0, 4\)"):
+        check_inputs(expected, {name: np.zeros((0, 4), np.float32) for name in arrays})
