@@ -41,7 +41,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The case and its operator set, for people and as a file's name."""
+        """The case and its operator set, as a file's name."""
         return f"{self.name}@{self.opset}"
 
     def save(self, folder: Path) -> None:

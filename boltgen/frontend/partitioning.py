@@ -97,7 +97,7 @@ def partition_graphs(
         padding += [choice.describe(normal.graph) for choice in plan]
         made[name], found = carve(padded(normal.graph, plan), symbols, passes.cut, passes.rejects)
         carved.update((each.region.symbol, each) for each in found)
-        placed += placements(made[name], {s: each.region for s, each in carved.items()})
+        placed += placements(made[name], {each.region.symbol: each.region for each in found})
     return Partitioned(
         graphs=made,
         carved=carved,

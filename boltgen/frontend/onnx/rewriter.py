@@ -26,7 +26,7 @@ MOST_REWRITINGS = 12
 
 
 class Record:
-    """What was done, for people."""
+    """Say what was done."""
 
     def __init__(self) -> None:
         self.folded: Counter[str] = Counter()

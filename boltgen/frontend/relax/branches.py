@@ -8,9 +8,10 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from boltgen.frontend.passes.anchor import ANCHORS
 from boltgen.frontend.relax.translate import free_variables
 
-_PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv2d"})
+_PRODUCTS = frozenset(f"relax.{name}" for name in ANCHORS)
 
 
 @mutator

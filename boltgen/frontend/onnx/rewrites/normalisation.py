@@ -1,4 +1,4 @@
-"""Norms: those that converters lack, and forms of others that they have wrongly."""
+"""Norms that converters lack, or compute wrongly in some forms."""
 
 from __future__ import annotations
 
