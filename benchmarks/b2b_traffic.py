@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.record import write
-from boltgen.arch import Arch, arch_named
 from boltgen.ir.chain import Chain, ChainLayer, implicit_gemm, intermediate_bytes
-from boltgen.ir.problem import Problem
-from boltgen.runtime.device import activate
 from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
 from boltgen.space.config import B2bConfig, Cutlass2Config, Residence
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
 from boltgen.space.legality import violations
+
+from benchmarks.record import write
+from boltgen.arch import Arch, arch_named
+from boltgen.ir.problem import Problem
+from boltgen.runtime.device import activate
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
 from tests.kernels.conftest import build_libraries

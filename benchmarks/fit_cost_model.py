@@ -22,13 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
-
-from benchmarks.record import write as write_result
-from boltgen.errors import RecordError
 from boltgen.space.config import Cutlass2Config
-from boltgen.tune.exchange import read_records
 from boltgen.tune.model_constants import (
     NAMES,
     Constant,
@@ -36,6 +30,12 @@ from boltgen.tune.model_constants import (
     values_of,
     write,
 )
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from benchmarks.record import write as write_result
+from boltgen.errors import RecordError
+from boltgen.tune.exchange import read_records
 from boltgen.tune.model_report import (
     ModelReport,
     arch_of,

@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from boltgen.space.kernel import KernelSpec
+from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
+
 from benchmarks.record import summary, write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
@@ -24,8 +27,6 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.settings import settings_from
-from boltgen.space.kernel import KernelSpec
-from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
 
 JOBS = 2
 SIZES = (1, 2, 4, 8, 16)

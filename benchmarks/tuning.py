@@ -15,12 +15,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.library import Level
+
 from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts

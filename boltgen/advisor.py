@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from boltgen.arch import arch_named
-from boltgen.ir.region import Region
+from boltgen.ir.workload import Layer
 from boltgen.partitioned import frontend_named, import_model, partition
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.coverage import Coverage, coverage
 from boltgen.stored import own_compilers, stored_measurements
-from boltgen.tune.advice import Advice, Layer, advise
+from boltgen.tune.advice import Advice, NamedLayer, advise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,10 @@ def advise_model(
     options = PipelineOptions(fuse=False)
     partitioned = import_model(model, shapes or {}, frontend_named(frontend), options)
     partition(partitioned, row.name, options)
-    layers: dict[tuple[object, object], Layer] = {}
+    layers: dict[Layer, NamedLayer] = {}
     for region in partitioned.regions:
-        if not isinstance(region, Region):
-            raise AssertionError("without fusion every region is one layer")
-        layer = Layer(
-            name=f"{region.symbol}: {region.label}",
-            problem=region.problem,
-            epilogue=region.epilogue,
-        )
-        layers.setdefault((region.problem, region.epilogue), layer)
+        named = NamedLayer(name=f"{region.symbol}: {region.label}", layer=region.workload.single)
+        layers.setdefault(named.layer, named)
     tools = own_compilers(options.settings)
     with stored_measurements(row, tools, options.settings) as measurements:
         changes = advise(tuple(layers.values()), row, measurements)

@@ -15,12 +15,12 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
+from boltgen.codegen.adapter import RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
+from boltgen.families.registry import predict
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
-from boltgen.ir.chain import describe_chain
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
 from boltgen.partitioned import (
@@ -49,9 +49,6 @@ from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget, budget_of
-from boltgen.tune.chain_model import predict_chain
-from boltgen.tune.chains import ChainDecision
-from boltgen.tune.cost_model import predict
 from boltgen.tune.progress import Observer
 from boltgen.tune.select import Decision
 from boltgen.tuner import Tuning, open_task_session
@@ -232,7 +229,10 @@ def _compile(
         entry="main",
         inputs=inputs,
         outputs=outputs,
-        regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
+        regions=tuple(
+            _region_info(launch, decision, arch)
+            for launch, decision in zip(built.plan.launches, built.plan.decisions, strict=True)
+        ),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),
         phases=_phase_infos(phases),
@@ -309,8 +309,6 @@ def _write_sources(
                 source=f"{SOURCES}/{path.name}",
             )
         )
-    for move in built.plan.moves:
-        (folder / f"{move.symbol}.cu").write_text(move.text, encoding="utf-8")
     if built.plan.launches:
         (folder / "regions.cc").write_text(built.plan.adapter, encoding="utf-8")
     for number, path in enumerate(device_sources):
@@ -319,43 +317,20 @@ def _write_sources(
     return tuple(infos)
 
 
-def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
-    plan = built.plan
-    decision = plan.decisions[plan.launches.index(launch)]
-    region = launch.region
-    if isinstance(launch, AdapterLaunch):
-        problem, epilogue = describe(launch.region.problem), launch.region.epilogue.describe()
-        runs_as = describe(launch.problem)
-        swizzle, split_k = launch.swizzle, launch.split_k
-    else:
-        layers = launch.region.chain.layers
-        problem = "; ".join(describe(layer.problem) for layer in layers)
-        epilogue = "; ".join(layer.epilogue.describe() for layer in layers)
-        runs_as = describe_chain(launch.chain)
-        swizzle = split_k = 1
+def _region_info(launch: RegionLaunch, decision: Decision, arch: Arch) -> RegionInfo:
+    bound = predict(decision.workload, decision.config, arch).bound
+    region, layers = launch.region, launch.region.workload.layers
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
-        problem=problem,
-        runs_as=runs_as,
-        epilogue=epilogue,
-        kernel=plan.kernel_of(launch).symbol,
+        problem="; ".join(describe(layer.problem) for layer in layers),
+        epilogue=region.workload.epilogues,
+        kernel=launch.kernel,
         config=str(decision.config),
-        split_k=split_k,
-        swizzle=swizzle,
-        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; "
-        f"{_bound(decision, plan.arch)}",
+        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {bound}",
         moves=tuple(launch.memory.describe()),
         workspace_bytes=launch.memory.workspace_bytes,
     )
-
-
-def _bound(decision: Decision | ChainDecision, arch: str) -> str:
-    """What the analytical model thinks that the time is made of."""
-    if isinstance(decision, ChainDecision):
-        return predict_chain(decision.chain, decision.config, arch_named(arch)).bound
-    problem, epilogue = decision.problem, decision.epilogue
-    return predict(problem, epilogue, decision.config, arch_named(arch)).bound
 
 
 def _placement_info(placed: Placement) -> PlacementInfo:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from boltgen.errors import BoltgenError, InvalidProblemError, ModelImportError
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.intake.files import require_regular
-from boltgen.ir.chain import separate
 from boltgen.ir.dtypes import DType
-from boltgen.pipeline import PipelineOptions, Survey, cutter, padding_costs, rejecter, tasks_of
+from boltgen.ir.workload import separate
+from boltgen.pipeline import PipelineOptions, Survey, passes_for, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.runtime.model import Model
 from boltgen.tune.padding import PaddingSurvey
-from boltgen.tune.select import AnyTask
+from boltgen.tune.select import Task
 
 _FRONTENDS = {"relax": require_relax, "relay": require_relay}
 
@@ -86,16 +86,10 @@ def _require_file(path: Path) -> None:
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        imported.annotate(
-            Passes(
-                cut=cutter(arch, options),
-                padding=padding_costs(arch, options),
-                rejects=rejecter(arch, options),
-            )
-        )
+        imported.annotate(passes_for(arch, options))
 
 
-def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
+def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
     """What is to be tuned for a model: its products, as they are and padded otherwise, and what
     could be one kernel of them.
 
@@ -106,10 +100,9 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     """
     survey = Survey()
     with options.phases.phase("normalise and partition"):
+        passes = passes_for(arch, options)
+        padding = PaddingSurvey(passes.padding) if passes.padding else None
         cut = survey if options.fuse else separate
-        costs = padding_costs(arch, options)
-        padding = PaddingSurvey(costs) if costs else None
-        imported.annotate(Passes(cut=cut, padding=padding, rejects=rejecter(arch, options)))
-        products = tasks_of(imported.regions, options.accumulate)
-        alternatives = padding.tasks(options.accumulate) if padding else ()
-        return (*products, *alternatives, *survey.tasks(arch, options.accumulate))
+        imported.annotate(replace(passes, cut=cut, padding=padding))
+        alternatives = padding.tasks if padding else ()
+        return (*tasks_of(imported.regions), *alternatives, *survey.tasks(arch))

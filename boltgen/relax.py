@@ -17,9 +17,9 @@ from boltgen.settings import settings_from
 require_relax()
 provide_cuda_runtime(settings_from())
 
-from boltgen.frontend.relax import partition  # noqa: E402
 from boltgen.runtime.link import export_library  # noqa: E402
 from boltgen.runtime.relax_hooks import install_cuda_compiler, install_linker  # noqa: E402
+from boltgen.runtime.relax_model import partition  # noqa: E402
 from boltgen.runtime.schedules import pipeline  # noqa: E402
 
 __all__ = ["export_library", "partition", "pipeline"]

@@ -14,12 +14,12 @@ require_relay()
 provide_cuda_runtime(settings_from())
 
 from boltgen.frontend.relay import codegen  # noqa: E402
-from boltgen.frontend.relay.steps import partition  # noqa: E402
 from boltgen.runtime.relay_link import (  # noqa: E402
     export_library,
     install_cuda_compiler,
     install_linking,
 )
+from boltgen.runtime.relay_model import partition  # noqa: E402
 
 __all__ = ["export_library", "partition"]
 

@@ -24,7 +24,7 @@ from boltgen.tune.database import Database
 from boltgen.tune.outcome import Bench
 from boltgen.tune.progress import Observer
 from boltgen.tune.recorded import RecordedBench
-from boltgen.tune.select import AnyTask
+from boltgen.tune.select import Task
 from boltgen.tune.session import Session, SessionOptions, SessionReport
 
 _DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
@@ -147,7 +147,7 @@ def open_session(
 
 @contextmanager
 def open_task_session(
-    tasks: Sequence[AnyTask], arch: str, tuning: Tuning, options: PipelineOptions
+    tasks: Sequence[Task], arch: str, tuning: Tuning, options: PipelineOptions
 ) -> Iterator[Session]:
     """A session for the tasks of a model; its bench and database close with it."""
     path = tuning.database or database_path(options.settings)

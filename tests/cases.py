@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.kernel import ConvIterator, KernelSpec, kernel_spec
+
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import ConvIterator, KernelSpec, kernel_spec
 
 F16, F32 = DType.F16, DType.F32
 

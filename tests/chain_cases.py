@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
 from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
+
+from boltgen.arch import ARCHES, arch_named
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from tests.cases import DTYPES, EPILOGUES
 
 _SM80 = Shape(16, 8, 16)

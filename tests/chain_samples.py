@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from boltgen.arch import arch_named
 from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.b2b_legality import chain_violations
 from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
+
+from boltgen.arch import arch_named
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from tests.cases import EPILOGUES
 from tests.chain_cases import ChainCase
 

@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from boltgen.ir.chain import describe_chain
 
 from boltgen.arch import ARCHES
-from boltgen.ir.chain import describe_chain
 from boltgen.ir.reference import Agreement
 from boltgen.runtime.device import activate
 from tests.chain_cases import ChainCase, paper_cases

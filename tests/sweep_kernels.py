@@ -19,16 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from boltgen.space.enumerate import kernel_configs
+from boltgen.space.kernel import kernel_spec
+from boltgen.space.knobs import SWIZZLES
+from boltgen.space.legality import kernel_traits
 
 from boltgen.arch import arch_named
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import Agreement, compare, error_bound, run
 from boltgen.runtime.device import activate
-from boltgen.space.enumerate import kernel_configs
-from boltgen.space.kernel import kernel_spec
-from boltgen.space.knobs import SWIZZLES
-from boltgen.space.legality import kernel_traits
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings

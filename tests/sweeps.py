@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from boltgen.space.b2b_kernel import AnyKernelSpec
+
 from boltgen.errors import CompileError
 from boltgen.ir.reference import Agreement
-from boltgen.space.b2b_kernel import AnyKernelSpec
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase
 from tests.kernels.conftest import build_libraries

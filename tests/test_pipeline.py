@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from boltgen.ir.chain import ChainLayer, separate
+from boltgen.space.enumerate import enumerate_configs
 
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
-from boltgen.ir.chain import ChainLayer, separate
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -26,7 +27,6 @@ from boltgen.pipeline import (
     rejecter,
 )
 from boltgen.settings import settings_from
-from boltgen.space.enumerate import enumerate_configs
 from boltgen.tune.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from boltgen.ir.chain import GemmChain, layers_of
+from boltgen.space.library import Level
 from typer.testing import CliRunner
 
 import boltgen
 from boltgen import cli, cli_console
-from boltgen.ir.chain import GemmChain, layers_of
 from boltgen.ir.problem import Gemm
 from boltgen.settings import settings_from
-from boltgen.space.library import Level
 from boltgen.stored import database_path
 from boltgen.tune.outcome import Timing
 from boltgen.tune.session import SessionOptions

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from boltgen.space.library import Level
+
 from benchmarks.choices import add_choice
 from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
@@ -56,7 +58,6 @@ from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.settings import Settings, settings_from
-from boltgen.space.library import Level
 
 MOST_BYTES = 60 << 20
 _KERNELS = "kernels"

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from boltgen.ir.chain import ChainLayer, layers_of
 from numpy.typing import NDArray
 
 from benchmarks.gpu.items import Check, Sanitized, Suspicion
 from benchmarks.gpu.results import DONE, open_slice, packed
 from benchmarks.gpu.rig import Rig, UnusableError
-from boltgen.ir.chain import ChainLayer, layers_of
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Problem

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from boltgen.ir.chain import AnyProblem
 from numpy.typing import NDArray
 
 from benchmarks.gpu.elementwise import ElementwiseArgs
 from benchmarks.gpu.items import BackToBack, Copy, Fusion
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import compare, operand_copies
-from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
 from boltgen.ir.problem import Conv2d, Gemm

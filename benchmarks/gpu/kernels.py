@@ -13,6 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.codegen.library import render_library
+from boltgen.codegen.move import MoveSource
+from boltgen.space.b2b_kernel import AnyKernelSpec
+from boltgen.space.kernel import KernelSpec
+
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
@@ -20,11 +26,6 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_unit
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.library import render_library
-from boltgen.codegen.move import MoveSource
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import KernelSpec
 from boltgen.tune.select import SAME_CONFIG
 
 # As many as keep sixteen cores busy, where parsing CUTLASS is still shared.

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from boltgen.ir.chain import execution_chain
+
 import models
 from benchmarks.gpu import shapes
 from benchmarks.gpu.kept_json import kept_json
-from boltgen.ir.chain import execution_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
 from boltgen.partitioned import import_model, partition

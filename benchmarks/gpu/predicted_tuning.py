@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from boltgen.ir.chain import Conv2dChain, GemmChain
+
 from benchmarks.gpu.races import least_bytes
 from benchmarks.gpu.timing import operand_copies
 from boltgen.arch import Arch
-from boltgen.ir.chain import Conv2dChain, GemmChain
 from boltgen.ir.dtypes import DType
 from boltgen.measure.protocol import Policy
 from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples

@@ -11,6 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.codegen.move import MoveSource, move_symbol, render_moves
+from boltgen.ir.chain import Chain, execution_chain
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
+from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
+from boltgen.space.config import Cutlass2Config, Residence
+from boltgen.space.enumerate import enumerate_configs, kernel_configs, legal_kernels
+from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
+from boltgen.space.legality import KernelTraits, extent_violations, kernel_traits
+from boltgen.space.library import Level, level_configs
+from boltgen.tune.chain_model import predict_chain
+from boltgen.tune.cost_model import predict
+
 from benchmarks.gpu import shapes
 from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
@@ -36,21 +49,9 @@ from benchmarks.gpu.wanted_checks import (
 )
 from benchmarks.gpu.wanted_models import models, tunings
 from boltgen.arch import Arch
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.move import MoveSource, move_symbol, render_moves
-from boltgen.ir.chain import Chain, execution_chain
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
-from boltgen.space.config import Cutlass2Config, Residence
-from boltgen.space.enumerate import enumerate_configs, kernel_configs, legal_kernels
-from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
-from boltgen.space.legality import KernelTraits, extent_violations, kernel_traits
-from boltgen.space.library import Level, level_configs
-from boltgen.tune.chain_model import predict_chain
-from boltgen.tune.cost_model import predict
 from boltgen.tune.select import Task
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains

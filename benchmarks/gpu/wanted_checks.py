@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from boltgen.space.b2b_kernel import AnyKernelSpec
+from boltgen.space.config import Cutlass2Config, Shape
+
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.config import Cutlass2Config, Shape
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
 

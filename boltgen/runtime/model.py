@@ -16,7 +16,7 @@ from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
-from boltgen.ir.region import AnyRegion, Convention
+from boltgen.ir.region import Convention, Region
 from boltgen.pipeline import BuiltRegions, PipelineOptions
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -80,7 +80,7 @@ class Model(ABC):
         return (*self._import_notes, *self.partitioned.notes)
 
     @property
-    def regions(self) -> tuple[AnyRegion, ...]:
+    def regions(self) -> tuple[Region, ...]:
         """The regions that were carved out."""
         return self.partitioned.regions
 

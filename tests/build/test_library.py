@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.space.kernel import Family
+from boltgen.space.library import Level, library_specs
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
@@ -26,10 +29,7 @@ from boltgen.build.library import (
     toolchain_text,
     unit_of,
 )
-from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import LibraryError
-from boltgen.space.kernel import Family
-from boltgen.space.library import Level, library_specs
 from tests.build.fakes import FAIL, fake_toolchain
 
 GROUPS = library_specs(ARCHES["sm_80"], [Family.GEMM], Level.QUICK)

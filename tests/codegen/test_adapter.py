@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from boltgen.codegen.kernel import kernel_symbol
+from boltgen.space.kernel import kernel_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,13 +14,11 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.region import Convention, Operand, Region
 from boltgen.settings import settings_from
-from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES
 from tests.codegen.test_cpp_text import NASTY
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from boltgen.codegen.adapter_chain import ChainAdapterLaunch
+from boltgen.ir.chain import Chain, execution_chain
+from boltgen.space.b2b_kernel import chain_kernel_spec
 
 from boltgen.codegen.adapter import render_adapter
-from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import Chain, execution_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.region import ChainRegion, Convention, LayerRoles, Operand
-from boltgen.space.b2b_kernel import chain_kernel_spec
 from tests.chain_cases import B2B_CONFIGS, conv_chain, gemm_chain
 
 EPILOGUES = ("residual_before", "bias_relu")

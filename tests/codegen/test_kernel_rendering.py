@@ -4,16 +4,16 @@ import re
 from dataclasses import replace
 
 import pytest
-
-from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.codegen.library import render_library
+from boltgen.space.config import Shape
+from boltgen.space.kernel import KernelSpec, kernel_spec
+
+from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.paths import resource_dir
-from boltgen.space.config import Shape
-from boltgen.space.kernel import KernelSpec, kernel_spec
 from tests.cases import CONFIGS, EPILOGUES, all_cases
 from tests.codegen.test_cpp_text import NASTY
 

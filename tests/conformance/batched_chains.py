@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-
 from boltgen.ir.chain import ChainLayer, GemmChain
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
+
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import BatchedGemm

@@ -7,8 +7,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.ir.chain import ChainLayer, Cut
+
+from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.ir.key import canonical
 from boltgen.ir.region import Region
 from boltgen.runtime.device import activate

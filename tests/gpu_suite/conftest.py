@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from boltgen.space.library import Level
 
 from benchmarks.gpu.bundle import pack
 from benchmarks.gpu.shapes import small_models
@@ -16,7 +17,6 @@ from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.runtime.device import DeviceKind
 from boltgen.settings import settings_from
-from boltgen.space.library import Level
 
 # A log of the bundle's one model, which is so many kernels: of some of them a candidate each, drawn
 # at random.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import (
     ChainLayer,
     Conv2dChain,
@@ -18,6 +16,8 @@ from boltgen.ir.chain import (
     implicit_gemm,
     intermediate_bytes,
 )
+
+from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.key import digest

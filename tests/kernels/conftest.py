@@ -9,18 +9,18 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+from boltgen.codegen.kernel import AnyKernelSpec, KernelSource
+from boltgen.codegen.library import render_library
+from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.space.kernel import KernelSpec
 
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.codegen.kernel import AnyKernelSpec, KernelSource
-from boltgen.codegen.library import render_library
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
-from boltgen.space.b2b_kernel import ChainKernelSpec
-from boltgen.space.kernel import KernelSpec
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from boltgen.codegen.kernel import kernel_symbol, workspace_symbol
+
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem

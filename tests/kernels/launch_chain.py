@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
 from boltgen.codegen.kernel import kernel_symbol
-from boltgen.ir import reference
 from boltgen.ir.chain import Conv2dChain, GemmChain, implicit_gemm
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
+from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
+
+from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import Operand
-from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import PADDING, Array, Cuda, KernelLibrary, padded, poison
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.space.b2b_kernel import AnyKernelSpec
+
 from tests.kernels.launch import KernelError, KernelLibrary
 
 INVALID, MISALIGNED, WORKSPACE = 1, 2, 3

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boltgen.codegen.kernel import KernelSource
+from boltgen.codegen.library import render_library
+from boltgen.codegen.move import render_moves
+from boltgen.space.kernel import kernel_spec
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
@@ -15,16 +19,12 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.codegen.kernel import KernelSource
-from boltgen.codegen.library import render_library
-from boltgen.codegen.move import render_moves
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.region import Operand, Region, Stored
 from boltgen.settings import settings_from
-from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, random_inputs
 

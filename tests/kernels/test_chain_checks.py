@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from boltgen.space.b2b_kernel import ChainKernelSpec
+
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs

@@ -6,9 +6,9 @@ import ctypes
 from typing import Any
 
 import pytest
-
 from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from boltgen.space.b2b_kernel import ChainKernelSpec
+
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from boltgen.ir.chain import describe_chain
 from boltgen.space.b2b_kernel import ChainKernelSpec
+
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from boltgen.ir.chain import describe_chain
 from boltgen.space.b2b_kernel import ChainKernelSpec
+
 from tests.chain_cases import ChainCase
 from tests.chain_samples import sampled_cases
 from tests.kernels.conftest import build_libraries

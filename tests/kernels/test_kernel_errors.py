@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from boltgen.codegen.kernel import kernel_symbol
-from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.space.resources import split_workspace_bytes
+
+from boltgen.ir.problem import Conv2d, Gemm
 from tests.cases import CONFIGS, EPILOGUES, split_k_cases
 from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelLibrary
 from tests.kernels.refusals import (

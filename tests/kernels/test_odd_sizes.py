@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from boltgen.ir.chain import GemmChain
+from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.space.kernel import KernelSpec
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from boltgen.ir import reference
-from boltgen.ir.chain import GemmChain
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.b2b_kernel import ChainKernelSpec
-from boltgen.space.kernel import KernelSpec
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs

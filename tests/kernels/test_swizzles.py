@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from boltgen.space.kernel import KernelSpec
+from boltgen.space.knobs import SWIZZLES
 
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.kernel import KernelSpec
-from boltgen.space.knobs import SWIZZLES
 from tests.cases import KernelCase, all_cases
 from tests.kernels.launch import Array, Cuda, Inputs, KernelLibrary, Launch, random_inputs
 

@@ -9,12 +9,17 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
+from boltgen.codegen.kernel import kernel_symbol, render_kernel
+from boltgen.space.config import Cutlass2Config
+from boltgen.space.kernel import Family, kernel_spec
+from boltgen.space.knobs import SWIZZLES
+from boltgen.space.legality import kernel_traits
+from boltgen.space.library import Level, level_configs, library_specs
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
-from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.errors import UnknownArchError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
@@ -23,11 +28,6 @@ from boltgen.measure.bench import WorkerBench, open_vgpu
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
-from boltgen.space.config import Cutlass2Config
-from boltgen.space.kernel import Family, kernel_spec
-from boltgen.space.knobs import SWIZZLES
-from boltgen.space.legality import kernel_traits
-from boltgen.space.library import Level, level_configs, library_specs
 from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from boltgen.ir import reference
 from boltgen.ir.chain import implicit_gemm
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
+
+from boltgen.ir import reference
 from boltgen.ir.epilogue import Epilogue, LoadKind
 from boltgen.ir.problem import Gemm
 from boltgen.measure.operands import BudgetError, Operands

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from boltgen.arch import ARCHES, arch_named
-from boltgen.errors import NoLegalConfigError
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.b2b_legality import chain_violations
 from boltgen.space.b2b_resources import chain_registers_per_thread, chain_shared_memory_bytes
 from boltgen.space.config import Residence, Shape
+
+from boltgen.arch import ARCHES, arch_named
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d
 from tests.cases import EPILOGUES
 from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 

@@ -7,14 +7,14 @@ import random
 from dataclasses import replace
 
 import pytest
+from boltgen.space.enumerate import enumerate_configs, legal_kernels
+from boltgen.space.knobs import ConfigSpace, Knob
+from boltgen.space.legality import kernel_traits, violations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.enumerate import enumerate_configs, legal_kernels
-from boltgen.space.knobs import ConfigSpace, Knob
-from boltgen.space.legality import kernel_traits, violations
 
 PROBLEMS = (
     Gemm(m=512, n=384, k=4096),

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.enumerate import enumerate_configs, kernel_configs
+from boltgen.space.kernel import execution_problem, kernel_spec
+from boltgen.space.legality import kernel_traits, violations
+from boltgen.space.resources import registers_per_thread, shared_memory_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +17,6 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs, kernel_configs
-from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.space.legality import kernel_traits, violations
-from boltgen.space.resources import registers_per_thread, shared_memory_bytes
 
 SM80 = arch_named("sm_80")
 GEMM = Gemm(m=1024, n=1024, k=1024)

@@ -6,10 +6,11 @@ convolutions, as in torchvision.
 
 from __future__ import annotations
 
+from boltgen.space.kernel import execution_problem
+
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.kernel import execution_problem
 from boltgen.tune.select import Task
 
 _STAGES = ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7))

@@ -5,11 +5,19 @@ from __future__ import annotations
 import itertools
 from datetime import datetime, timedelta, timezone
 
+from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
+from boltgen.space.config import (
+    AnyConfig,
+    B2bConfig,
+    Cutlass2Config,
+    LayerTile,
+    Residence,
+    Shape,
+)
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     UNARY_PARAMS,
@@ -25,14 +33,6 @@ from boltgen.ir.epilogue import (
     UnaryOp,
 )
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.config import (
-    AnyConfig,
-    B2bConfig,
-    Cutlass2Config,
-    LayerTile,
-    Residence,
-    Shape,
-)
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.records import Record, kernel_key
 

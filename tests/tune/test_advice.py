@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from boltgen.arch import ARCHES
 from boltgen.ir.chain import ChainLayer, chain_of
-from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.enumerate import enumerate_configs
+
+from boltgen.arch import ARCHES
+from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.tune.advice import NEARLY_FREE, NEARLY_FREE_LAYER, Advice, Change, Layer, advise
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from boltgen.arch import ARCHES
-from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import ChainLayer, chain_of, execution_chain, intermediate_bytes
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_legality import chain_violations
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem
 from boltgen.tune.chain_model import best_chain_config, predict_chain
 from boltgen.tune.chains import candidate_chains, cut_chain, decide_chain
+
+from boltgen.arch import ARCHES
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome

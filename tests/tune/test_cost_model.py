@@ -6,6 +6,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.tune.cost_model import predict
+from boltgen.tune.model_constants import model_constants
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +17,6 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
-from boltgen.tune.model_constants import model_constants
 from tests.tune.resnet50_layers import biased
 
 # Two equal sums in another order: some hundred float64 operations, each right to 2**-53.

@@ -9,6 +9,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from boltgen.space.b2b_enumerate import enumerate_chain_configs
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.tune.cost_model import predict
+from boltgen.tune.model_constants import described, values_of
 
 from benchmarks import fit_cost_model
 from boltgen.arch import arch_named
@@ -16,11 +20,7 @@ from boltgen.errors import RecordError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
 from boltgen.tune.exchange import write_records
-from boltgen.tune.model_constants import described, values_of
 from boltgen.tune.outcome import DeviceKind, Trial
 from boltgen.tune.records import Record
 from tests.chain_cases import all_chain_cases

@@ -6,8 +6,6 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-
-from boltgen.errors import RecordError
 from boltgen.tune.model_constants import (
     NAMES,
     PATH,
@@ -17,6 +15,8 @@ from boltgen.tune.model_constants import (
     values_of,
     write,
 )
+
+from boltgen.errors import RecordError
 
 
 def test_every_constant_has_a_unit_a_meaning_and_an_origin():

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from boltgen.ir.chain import AnyProblem
+from boltgen.space.config import AnyConfig
 
 from boltgen.arch import arch_named
-from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.config import AnyConfig
 from boltgen.tune.outcome import Failure, Fault, Outcome
 from boltgen.tune.padding import PaddingSurvey, PaddingTimes
 from boltgen.tune.select import MODEL_ORIGIN, Measurements

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 
 import pytest
+from boltgen.space.enumerate import enumerate_configs
+from boltgen.space.kernel import kernel_spec
+from boltgen.space.legality import violations
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import kernel_spec
-from boltgen.space.legality import violations
 from boltgen.tune.outcome import Failure, Fault
 from boltgen.tune.select import Costs, Decision, Task, select
 from tests.tune.resnet50_layers import biased, resnet50_tasks

@@ -6,16 +6,16 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
-from boltgen.arch import arch_named
 from boltgen.ir.chain import ChainLayer, GemmChain
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Gemm
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level, level_configs
-from boltgen.tune.budget import Budget
 from boltgen.tune.chain_field import CHAIN_FINALISTS
 from boltgen.tune.chain_model import best_chain_config, predict_chain
+
+from boltgen.arch import arch_named
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Gemm
+from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.field import FINAL_TRIALS, FINALISTS
 from boltgen.tune.outcome import Trial

@@ -6,12 +6,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Gemm
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
 from boltgen.space.library import Level
+
+from boltgen.arch import arch_named
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Gemm
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.field import Launches

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from boltgen.ir.chain import GemmChain
 
 import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.ir.chain import GemmChain
 from boltgen.ir.region import ChainRegion
 from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cut
+
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.chains import Joined, join
 from boltgen.frontend.passes.products import alike, find_products
-from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cut
 
 
 def as_one(layers: tuple[ChainLayer, ...]) -> Cut:
