@@ -16,9 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from boltgen.space.kernel import KernelSpec
-from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
-
 from benchmarks.record import summary, write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
@@ -26,6 +23,9 @@ from boltgen.build.library import KERNELS_PER_UNIT, chunks, unit_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
+from boltgen.families.cutlass2.library import LIBRARY_FAMILIES, library_specs
+from boltgen.families.family import Level
+from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import settings_from
 
 JOBS = 2

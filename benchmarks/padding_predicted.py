@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from boltgen.tune.cost_model import predict
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
+from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d

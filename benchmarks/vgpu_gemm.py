@@ -11,9 +11,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from boltgen.codegen.kernel import KernelSource, render_kernel
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import kernel_spec
 
 from benchmarks.record import summary, write
 from boltgen.build.cache import Cache
@@ -21,6 +18,9 @@ from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm

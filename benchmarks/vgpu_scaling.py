@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from boltgen.space.kernel import kernel_spec
 
 from benchmarks.record import summary, write
 from benchmarks.vgpu_gemm import CONFIG
 from benchmarks.vgpu_speed import GEMM, checked_launch
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.epilogue import Epilogue
 from boltgen.runtime.device import activate
 from tests.cases import KernelCase

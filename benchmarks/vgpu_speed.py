@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from boltgen.codegen.kernel import render_kernel
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import kernel_spec
 
 import boltgen
 from benchmarks.record import summary, write
 from benchmarks.vgpu_gemm import CONFIG, build_kernel
 from boltgen.errors import VgpuError
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm

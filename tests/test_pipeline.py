@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from boltgen.ir.chain import ChainLayer, separate
-from boltgen.space.enumerate import enumerate_configs
 
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Region
+from boltgen.ir.workload import Layer, separate
 from boltgen.pipeline import (
     Phases,
     PipelineOptions,
@@ -148,7 +148,7 @@ def test_phases_add_up() -> None:
 
 
 def test_without_a_compiler_the_model_says_what_becomes_one_kernel(tmp_path: Path) -> None:
-    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(2))
+    layers = tuple(Layer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(2))
     settings = settings_from({"BOLTGEN_DATA_DIR": str(tmp_path), "PATH": "/absent"})
     options = PipelineOptions(settings=settings)
     cut = cutter("sm_80", options)(layers)
@@ -158,7 +158,7 @@ def test_without_a_compiler_the_model_says_what_becomes_one_kernel(tmp_path: Pat
 
 
 def test_a_survey_cuts_everything_and_remembers_what_could_be_one_kernel() -> None:
-    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(3))
+    layers = tuple(Layer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(3))
     survey = Survey()
     assert survey(layers) == separate(layers)
     tasks = survey.tasks("sm_80", DType.F16)

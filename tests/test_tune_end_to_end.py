@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from boltgen.ir.chain import GemmChain, layers_of
-from boltgen.space.library import Level
 from typer.testing import CliRunner
 
 import boltgen
 from boltgen import cli, cli_console
+from boltgen.families.family import Level
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload, layers_of
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
 from boltgen.tune.outcome import Timing
@@ -96,12 +96,12 @@ def test_a_chain_is_measured_against_its_layers_and_compiled_as_what_is_faster(c
         if isinstance(record.outcome, Timing)
         and not layers_of(record.trial.problem, record.trial.epilogue)[0].epilogue.is_identity
     }
-    (chain_us,) = (us for problem, us in shipped_us.items() if isinstance(problem, GemmChain))
+    (chain_us,) = (us for problem, us in shipped_us.items() if isinstance(problem, Workload))
     apart_us = sum(us for problem, us in shipped_us.items() if isinstance(problem, Gemm))
     assert len(shipped_us) == 3
     assert chain_us < apart_us, "one launch instead of two"
     (region,) = artifact.metadata.regions
-    assert region.runs_as.startswith("GemmChain(")
+    assert region.runs_as.startswith("Workload(")
     assert f"{chain_us:.1f} us, modelled by the virtual GPU as " in region.why
     (note,) = {placed.reason for placed in artifact.metadata.placements if placed.region}
     assert note.startswith(

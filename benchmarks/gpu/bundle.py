@@ -22,8 +22,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from boltgen.space.library import Level
-
 from benchmarks.choices import add_choice
 from benchmarks.gpu.checks import OUTPUTS, WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, RECIPE, SOURCE, SOURCE_HEADERS, write_items
@@ -57,6 +55,7 @@ from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
+from boltgen.families.family import Level
 from boltgen.settings import Settings, settings_from
 
 MOST_BYTES = 60 << 20

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from boltgen.ir.chain import AnyProblem
 from numpy.typing import NDArray
 
 from benchmarks.gpu.elementwise import ElementwiseArgs
@@ -18,6 +17,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import output_shape
+from boltgen.ir.workload import AnyProblem
 from boltgen.measure.abi import MoveArgs
 from boltgen.measure.native import CudaError
 from boltgen.measure.worker import Prepared

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from boltgen.ir.chain import execution_chain
-
 import models
 from benchmarks.gpu import shapes
 from benchmarks.gpu.kept_json import kept_json
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
+from boltgen.ir.workload import execution_chain
 from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions, tasks_of
 from boltgen.tune.json_form import decode, encode

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.ir.chain import AnyProblem
-
 from benchmarks.gpu.items import SOURCE, Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.workload import AnyProblem
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tune.budget import Budget

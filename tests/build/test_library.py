@@ -12,9 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.space.kernel import Family
-from boltgen.space.library import Level, library_specs
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
@@ -30,6 +27,9 @@ from boltgen.build.library import (
     unit_of,
 )
 from boltgen.errors import LibraryError
+from boltgen.families.cutlass2.library import library_specs
+from boltgen.families.family import Level
+from boltgen.families.source import kernel_symbol
 from tests.build.fakes import FAIL, fake_toolchain
 
 GROUPS = library_specs(ARCHES["sm_80"], [Family.GEMM], Level.QUICK)

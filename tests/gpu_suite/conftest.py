@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from boltgen.space.library import Level
 
 from benchmarks.gpu.bundle import pack
 from benchmarks.gpu.shapes import small_models
@@ -15,6 +14,7 @@ from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.families.family import Level
 from boltgen.runtime.device import DeviceKind
 from boltgen.settings import settings_from
 

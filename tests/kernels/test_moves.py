@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boltgen.codegen.move import move_symbol, render_moves
 
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
@@ -17,6 +16,7 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.errors import InvalidProblemError
+from boltgen.families.move import move_symbol, render_moves
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
 from boltgen.measure.abi import MoveArgs

@@ -9,21 +9,22 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
-from boltgen.codegen.kernel import kernel_symbol, render_kernel
-from boltgen.space.config import Cutlass2Config
-from boltgen.space.kernel import Family, kernel_spec
-from boltgen.space.knobs import SWIZZLES
-from boltgen.space.legality import kernel_traits
-from boltgen.space.library import Level, level_configs, library_specs
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
 from boltgen.errors import UnknownArchError
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.library import level_configs, library_specs
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.family import Level
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import kernel_symbol, render_kernel
+from boltgen.families.space import SWIZZLES
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.bench import WorkerBench, open_vgpu
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
@@ -207,7 +208,7 @@ TRIALS = [
     trial(replace(QUICK[0], swizzle=2), problem=SMALL),
     trial(
         QUICK[0],
-        problem=BatchedGemm(batch=2, m=40, n=48, k=32, b_layout=Layout.COLUMN, b_batched=False),
+        problem=Gemm(batch=2, m=40, n=48, k=32, b_layout=Layout.COLUMN, b_batched=False),
     ),
     trial(QUICK[1], FUSED, SMALL),
 ]
@@ -258,7 +259,7 @@ def test_a_chain_that_computes_something_else_does_not_win(vgpu, monkeypatch):
     ((_, outcome),) = vgpu.run([wrong])
     assert isinstance(outcome, Failure)
     assert outcome.fault is Fault.WRONG_RESULT
-    assert "elements of GemmChain(Gemm(m=" in outcome.reason
+    assert "elements of Workload(Gemm(m=" in outcome.reason
 
 
 @pytest.mark.parametrize(

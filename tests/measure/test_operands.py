@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boltgen.ir.chain import implicit_gemm
-from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 
 from boltgen.ir import reference
 from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.oracle import LayerInputs, enclose_chain
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import implicit_gemm
 from boltgen.measure.operands import BudgetError, Operands
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases

@@ -11,7 +11,7 @@ from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.functions import FUNCTIONS
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
@@ -32,7 +32,7 @@ def enclosed(device, problem, epilogue, arrays):
     shape = reference.output_shape(problem)
     size = 4 * int(np.prod(shape))
     low, high = device.empty(size), device.empty(size)
-    batched = isinstance(problem, BatchedGemm)
+    batched = isinstance(problem, Gemm)
     device.profiler.enclose(
         extents_of(problem),
         epilogue_nodes(
@@ -66,7 +66,7 @@ def inputs_of(problem, epilogue, rng):
     """Arrays as the worker draws them, in the shapes of the oracle."""
     a_shape, b_shape = reference.input_shapes(problem)
     output = reference.output_shape(problem)
-    rows = int(np.prod(output[:-1])) // (output[0] if isinstance(problem, BatchedGemm) else 1)
+    rows = int(np.prod(output[:-1])) // (output[0] if isinstance(problem, Gemm) else 1)
     spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
     shapes = [a_shape, b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
@@ -141,7 +141,7 @@ def test_every_operation(device, rng, operation, dtypes):
 
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
 def test_a_shared_operand_of_a_batch(device, rng, a_batched, b_batched):
-    problem = BatchedGemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
+    problem = Gemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
     check(device, problem, EPILOGUES["columns"], rng)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from boltgen.space.config import B2bConfig
-
+from boltgen.families.b2b.config import B2bConfig
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Trial
 from tests.tune.samples import A100, TOOLS, timing
 

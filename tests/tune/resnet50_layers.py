@@ -6,8 +6,7 @@ convolutions, as in torchvision.
 
 from __future__ import annotations
 
-from boltgen.space.kernel import execution_problem
-
+from boltgen.families.cutlass2.traits import execution_problem
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm

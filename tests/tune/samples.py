@@ -5,19 +5,12 @@ from __future__ import annotations
 import itertools
 from datetime import datetime, timedelta, timezone
 
-from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
-from boltgen.space.config import (
-    AnyConfig,
-    B2bConfig,
-    Cutlass2Config,
-    LayerTile,
-    Residence,
-    Shape,
-)
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
+from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     UNARY_PARAMS,
@@ -32,7 +25,8 @@ from boltgen.ir.epilogue import (
     Unary,
     UnaryOp,
 )
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import AnyProblem, Layer, Workload
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.records import Record, kernel_key
 
@@ -121,7 +115,7 @@ def _convolutions(draw: st.DrawFn) -> Problem:
 problems: st.SearchStrategy[Problem] = st.one_of(
     st.builds(Gemm, m=_EXTENT, n=_EXTENT, k=_EXTENT, b_layout=st.sampled_from(Layout), **_TYPES),
     st.builds(
-        BatchedGemm,
+        Gemm,
         batch=st.integers(1, 65535),
         m=_EXTENT,
         n=_EXTENT,
@@ -178,11 +172,11 @@ chain_configs = st.builds(
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> GemmChain:
+def chains(draw: st.DrawFn) -> Workload:
     m, *extents = (draw(_EXTENT) for _ in range(draw(st.integers(4, 6))))
-    return GemmChain(
+    return Workload(
         layers=tuple(
-            ChainLayer(
+            Layer(
                 problem=Gemm(m=m, n=n, k=k, b_layout=draw(st.sampled_from(Layout))),
                 epilogue=draw(epilogues()),
             )

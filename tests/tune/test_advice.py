@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boltgen.ir.chain import ChainLayer, chain_of
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.enumerate import enumerate_configs
 
 from boltgen.arch import ARCHES
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Layer, chain_of
 from boltgen.tune.advice import NEARLY_FREE, NEARLY_FREE_LAYER, Advice, Change, Layer, advise
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts
@@ -106,11 +106,9 @@ def test_a_measured_1x1_convolution_is_told_of_by_its_time(tmp_path: Path):
     sm80, epilogue = ARCHES["sm_80"], EPILOGUES["bias_relu"]
     problem = Conv2d(n=32, h=28, w=28, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
     behind = Conv2d(n=32, h=28, w=28, c=64, k=64, r=1, s=1)
-    chain = chain_of(
-        tuple(ChainLayer(problem=each, epilogue=epilogue) for each in (problem, behind))
-    )
+    chain = chain_of(tuple(Layer(problem=each, epilogue=epilogue) for each in (problem, behind)))
     layer = Layer(name="it", problem=problem, epilogue=epilogue)
-    single, fused = enumerate_configs(problem, sm80)[0], enumerate_chain_configs(chain, sm80)[0]
+    single, fused = enumerate_configs(problem, sm80)[0], enumerate_configs(chain, sm80)[0]
     with Database(tmp_path / "records.sqlite") as database:
         database.add(
             [

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boltgen.ir.chain import ChainLayer, chain_of, execution_chain, intermediate_bytes
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.b2b_legality import chain_violations
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import execution_problem
-from boltgen.tune.chain_model import best_chain_config, predict_chain
-from boltgen.tune.chains import candidate_chains, cut_chain, decide_chain
 
 from boltgen.arch import ARCHES
 from boltgen.errors import NoLegalConfigError
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.b2b.legality import violations
+from boltgen.families.b2b.model import best_chain_config, predict
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.traits import execution_problem
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, chain_of, execution_chain, intermediate_bytes
 from boltgen.tune.database import Database
+from boltgen.tune.fusion import candidate_chains, cut_chain, decide_chain
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.tune.records import Record
@@ -35,11 +35,11 @@ RELU = EPILOGUES["bias_relu"]
 MARGIN = 1.05
 
 
-def dense(m: int, n: int, k: int) -> ChainLayer:
-    return ChainLayer(problem=Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN), epilogue=RELU)
+def dense(m: int, n: int, k: int) -> Layer:
+    return Layer(problem=Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN), epilogue=RELU)
 
 
-def block(size: int, channels_in: int, channels: int, stride: int) -> tuple[ChainLayer, ...]:
+def block(size: int, channels_in: int, channels: int, stride: int) -> tuple[Layer, ...]:
     """A 3x3 convolution and a 1x1 one, batch 32."""
     first = Conv2d(
         n=32,
@@ -53,7 +53,7 @@ def block(size: int, channels_in: int, channels: int, stride: int) -> tuple[Chai
         padding=(1, 1, 1, 1),
     )
     second = Conv2d(n=32, h=first.p, w=first.q, c=channels, k=channels, r=1, s=1)
-    return tuple(ChainLayer(problem=problem, epilogue=RELU) for problem in (first, second))
+    return tuple(Layer(problem=problem, epilogue=RELU) for problem in (first, second))
 
 
 # Bolt, tables 1 and 2, on the T4 that they were measured on: fusion pays in each.
@@ -82,7 +82,7 @@ BOLT = [
 
 
 @pytest.mark.parametrize("layers", BOLT, ids=range(len(BOLT)))
-def test_bolts_own_cases_are_fused(layers: tuple[ChainLayer, ...]) -> None:
+def test_bolts_own_cases_are_fused(layers: tuple[Layer, ...]) -> None:
     cut = cut_chain(layers, SM75)
     assert cut.counts == (2,)
     assert "one kernel for 2 products" in cut.reasons[0]
@@ -112,7 +112,7 @@ def test_the_cut_is_the_best_of_all_cuts() -> None:
         dense(32768, 16, 64),
     )
 
-    def single_us(layer: ChainLayer) -> float:
+    def single_us(layer: Layer) -> float:
         costs = ModelCosts(SM80).costs(execution_problem(layer.problem), layer.epilogue)
         return min(cost for cost in costs.by_config.values() if isinstance(cost, float))
 
@@ -140,14 +140,14 @@ def test_what_is_decided_is_legal_and_sums_in_the_type_asked_for() -> None:
             replace(layer, problem=replace(layer.problem, acc_dtype=dtype)) for layer in layers
         )
         decision = decide_chain(chain_of(summed), SM80)
-        assert chain_violations(decision.chain, decision.config, SM80) == ()
+        assert violations(decision.chain, decision.config, SM80) == ()
         assert decision.chain.layers[0].problem.acc_dtype is dtype
 
 
 def test_the_intermediate_is_no_traffic() -> None:
     chain = chain_of(BOLT[2])
-    for config in enumerate_chain_configs(chain, SM80):
-        predicted = predict_chain(chain, config, SM80)
+    for config in enumerate_configs(chain, SM80):
+        predicted = predict(chain, config, SM80)
         m, n0, k0, n1 = 32768, 128, 576, 64
         assert predicted.dram_bytes == 2 * (m * k0 + k0 * n0 + n0 * n1 + m * n1)
         assert predicted.time_us > 0
@@ -156,9 +156,7 @@ def test_the_intermediate_is_no_traffic() -> None:
 def test_twice_the_rows_take_about_twice_as_long_where_the_machine_is_full() -> None:
     small, large = (chain_of((dense(m, 64, 256), dense(m, 64, 64))) for m in (1 << 19, 1 << 20))
     config, predicted = best_chain_config(small, SM80)
-    assert predict_chain(large, config, SM80).time_us == pytest.approx(
-        2 * predicted.time_us, rel=0.05
-    )
+    assert predict(large, config, SM80).time_us == pytest.approx(2 * predicted.time_us, rel=0.05)
 
 
 # --- by what was measured ------------------------------------------------------------------------
@@ -177,20 +175,18 @@ def known(*databases: Database, device: DeviceIdentity = A100) -> tuple[Measurem
     return MeasuredCosts(databases, SM80, TOOLS, device, ModelCosts(SM80)).measurements
 
 
-def alone(layer: ChainLayer, outcome: Outcome | float, **more: Any) -> Record:
+def alone(layer: Layer, outcome: Outcome | float, **more: Any) -> Record:
     """A record of a layer by itself."""
     config = enumerate_configs(layer.problem, SM80)[0]
     return record(outcome, problem=layer.problem, epilogue=RELU, config=config, **more)
 
 
 def together(
-    layers: tuple[ChainLayer, ...], outcome: Outcome | float, index: int = 0, **more: Any
+    layers: tuple[Layer, ...], outcome: Outcome | float, index: int = 0, **more: Any
 ) -> Record:
     """A record of layers as one kernel."""
     chain = execution_chain(chain_of(layers))
-    return record(
-        outcome, problem=chain, config=enumerate_chain_configs(chain, SM80)[index], **more
-    )
+    return record(outcome, problem=chain, config=enumerate_configs(chain, SM80)[index], **more)
 
 
 def test_what_was_measured_faster_as_one_kernel_is_one(database: Database) -> None:
@@ -244,7 +240,7 @@ def test_without_a_record_of_every_layer_the_model_decides(database: Database) -
 
 @pytest.mark.parametrize(("layers", "count"), [(BOLT[2], 1), (BOUND, 2)])
 def test_a_chain_that_was_not_measured_has_the_models_share(
-    database: Database, layers: tuple[ChainLayer, ...], count: int
+    database: Database, layers: tuple[Layer, ...], count: int
 ) -> None:
     apart = cut_chain(layers, SM80)
     database.add([alone(layers[0], 7000.0), alone(layers[1], 4000.0)])
@@ -272,7 +268,7 @@ def test_a_chain_whose_kernels_failed_is_cut_and_says_why(database: Database) ->
 
 def test_a_chain_all_of_whose_kernels_failed_has_none(database: Database) -> None:
     layers = BOLT[2]
-    count = len(enumerate_chain_configs(execution_chain(chain_of(layers)), SM80))
+    count = len(enumerate_configs(execution_chain(chain_of(layers)), SM80))
     database.add([together(layers, NO_LAUNCH, index=index) for index in range(count)])
     with pytest.raises(NoLegalConfigError, match=r"all legal .* failed when they were measured"):
         decide_chain(chain_of(layers), SM80, known(database))

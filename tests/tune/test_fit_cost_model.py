@@ -9,14 +9,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
-from boltgen.tune.model_constants import described, values_of
 
 from benchmarks import fit_cost_model
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.constants import described, values_of
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
@@ -123,7 +123,7 @@ def test_chains_are_no_evidence_of_single_products():
     """A database has both; the fit is of what one product takes."""
     single = records(1, 0.0)
     problem = all_chain_cases()[0].chain
-    config = enumerate_chain_configs(problem, SM80)[0]
+    config = enumerate_configs(problem, SM80)[0]
     trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
     chain = replace(single[0], trial=trial)
     assert set(fit_cost_model.usable([*single, chain])) == set(single)

@@ -6,7 +6,9 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from boltgen.tune.model_constants import (
+
+from boltgen.errors import RecordError
+from boltgen.families.constants import (
     NAMES,
     PATH,
     ModelConstants,
@@ -15,8 +17,6 @@ from boltgen.tune.model_constants import (
     values_of,
     write,
 )
-
-from boltgen.errors import RecordError
 
 
 def test_every_constant_has_a_unit_a_meaning_and_an_origin():

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
 
 from boltgen.arch import arch_named
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.model import predict
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
 from boltgen.tune.model_report import arch_of, evaluate, rank_correlation, timed

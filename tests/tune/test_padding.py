@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
-from boltgen.ir.chain import AnyProblem
-from boltgen.space.config import AnyConfig
 
 from boltgen.arch import arch_named
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import AnyProblem
 from boltgen.tune.outcome import Failure, Fault, Outcome
 from boltgen.tune.padding import PaddingSurvey, PaddingTimes
 from boltgen.tune.select import MODEL_ORIGIN, Measurements
@@ -74,7 +73,7 @@ def test_what_failed_on_a_device_is_not_chosen() -> None:
 
 
 def test_problems_are_asked_for_as_they_run() -> None:
-    as_gemm = replace(POINTWISE.implicit_gemm, acc_dtype=DType.F16)
+    as_gemm = replace(POINTWISE.gemm, acc_dtype=DType.F16)
     device = Known("one device", {as_gemm: timing(7.0)})
     assert times(device, accumulate=DType.F16).kernels_us(asked(POINTWISE)).times_us == (7.0,)
     assert times(device).kernels_us(asked(POINTWISE)).origin == MODEL_ORIGIN

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from boltgen.space.library import Level
 
 from boltgen.errors import TuningError
+from boltgen.families.family import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records

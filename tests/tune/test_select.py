@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import kernel_spec
-from boltgen.space.legality import violations
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.tune.outcome import Failure, Fault

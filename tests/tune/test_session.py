@@ -6,15 +6,16 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from boltgen.ir.chain import ChainLayer, GemmChain
-from boltgen.space.legality import kernel_traits
-from boltgen.space.library import Level, level_configs
 from boltgen.tune.chain_field import CHAIN_FINALISTS
-from boltgen.tune.chain_model import best_chain_config, predict_chain
 
 from boltgen.arch import arch_named
+from boltgen.families.b2b.model import best_chain_config, predict
+from boltgen.families.cutlass2.library import level_configs
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.family import Level
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.field import FINAL_TRIALS, FINALISTS
@@ -202,9 +203,9 @@ def test_a_random_strategy_has_its_own_generator(database: Database) -> None:
 
 def test_a_chain_is_timed_as_one_kernel_beside_its_products(database: Database) -> None:
     chain = ChainTask(
-        chain=GemmChain(
+        chain=Workload(
             layers=tuple(
-                ChainLayer(problem=Gemm(m=4096, n=64, k=64), epilogue=biased(relu=True))
+                Layer(problem=Gemm(m=4096, n=64, k=64), epilogue=biased(relu=True))
                 for _ in range(2)
             )
         ),
@@ -216,7 +217,7 @@ def test_a_chain_is_timed_as_one_kernel_beside_its_products(database: Database) 
     assert found.task == replace(chain, occurrences=4)
     timed = [trial for trial in bench.trials if trial.problem == chain.chain]
     assert len(timed) == len(set(timed)) == CHAIN_FINALISTS
-    predicted = [predict_chain(chain.chain, t.config, SM80).time_us for t in timed]
+    predicted = [predict(chain.chain, t.config, SM80).time_us for t in timed]
     assert predicted == sorted(predicted), "those that the model likes best"
     assert predicted[0] == best_chain_config(chain.chain, SM80)[1].time_us
     assert found.best is not None

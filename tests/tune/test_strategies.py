@@ -6,11 +6,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from boltgen.space.config import Cutlass2Config
-from boltgen.space.knobs import ConfigSpace
-from boltgen.space.library import Level
-
 from boltgen.arch import arch_named
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.family import Level
+from boltgen.families.space import ConfigSpace
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
 from boltgen.tune.budget import Budget

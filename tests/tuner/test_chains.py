@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boltgen.ir.chain import GemmChain
 
 import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.ir.region import ChainRegion
+from boltgen.ir.workload import Workload
 from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions
 from boltgen.report import tuning_summary
@@ -65,7 +65,7 @@ def tune_chain(monkeypatch: pytest.MonkeyPatch, chain_us: float, **more: object)
     """Tune on a made-up A100 that takes so long for every chain, and 50 us for a product."""
     tools = toolchain_text(find_toolchain(settings_from()))
     bench = FakeBench(
-        lambda trial: chain_us if isinstance(trial.problem, GemmChain) else 50.0, toolchain=tools
+        lambda trial: chain_us if isinstance(trial.problem, Workload) else 50.0, toolchain=tools
     )
     monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
     return boltgen.tune(chain_model(), budget="5000trials", **more)

@@ -17,7 +17,7 @@ from tvm.script import relax as R  # noqa: N812
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 
@@ -216,7 +216,7 @@ def test_batched_gemm(
     model = Model(_batched(a, b, r))
     (region,) = model.regions
     problem = region.problem
-    assert isinstance(problem, BatchedGemm)
+    assert isinstance(problem, Gemm)
     assert (problem.batch, problem.m, problem.n, problem.k) == (6, 8, 24, 16)
     assert problem.b_layout is Layout.COLUMN
     assert (problem.a_batched, region.operands[0].batched) == batched
