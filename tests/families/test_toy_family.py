@@ -42,9 +42,9 @@ __global__ void product(boltgen_gemm_args args) {
   int const column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
   if (column >= args.n) return;
   auto const* a = static_cast<__half const*>(args.a) + row * args.lda;
-  auto const* b = static_cast<__half const*>(args.b) + column;
+  auto const* b = static_cast<__half const*>(args.b) + column * args.ldb;
   float acc = 0.0f;
-  for (int k = 0; k < args.k; ++k) acc += __half2float(a[k]) * __half2float(b[k * args.ldb]);
+  for (int k = 0; k < args.k; ++k) acc += __half2float(a[k]) * __half2float(b[k]);
 {% for statement in epilogue.statements %}
   {{ statement }}
 {% endfor %}
@@ -114,8 +114,8 @@ class Toy:
         problem = workload.first.problem
         if workload.is_fused or problem.batch > 1 or not isinstance(problem, Gemm):
             return "it computes one plain product"
-        if problem.b_layout is not Layout.ROW or problem.out_dtype is not DType.F16:
-            return "it reads a row-major B and writes float16"
+        if problem.b_layout is not Layout.COLUMN or problem.out_dtype is not DType.F16:
+            return "it reads a column-major B and writes float16"
         if workload.single.epilogue.loads or not workload.single.prologue.is_identity:
             return "it loads nothing but A and B"
         return None
@@ -211,15 +211,17 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 def _workload() -> Workload:
     builder = EpilogueBuilder()
     builder.unary(UnaryOp.RELU, 0)
-    return Workload.of(Gemm(m=M, n=N, k=K), builder.build())
+    problem = Gemm(m=M, n=N, k=K, b_layout=Layout.COLUMN)
+    return Workload.of(problem, builder.build())
 
 
 def _model(weight: np.ndarray) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((M, K), "float16"))
-    with builder.function("main", [x]), builder.dataflow():
-        product = builder.emit(op.matmul(x, relax.const(weight)))
-        output = builder.emit_output(op.nn.relu(product))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(op.matmul(x, relax.const(weight)))
+            output = builder.emit_output(op.nn.relu(product))
         builder.emit_func_output(output)
     return builder.get()
 
@@ -259,6 +261,6 @@ def test_a_family_of_ones_own_is_tuned_compiled_and_executed(toy: None) -> None:
     x = rng.uniform(-1, 1, (M, K)).astype(np.float16)
     (actual,) = artifact.run({"x": x}, device="vgpu").values()
     layer = _workload().single
-    case = (layer.problem, layer.epilogue, x, weight, [])
+    case = (layer.problem, layer.epilogue, x, np.ascontiguousarray(weight.T), [])
     agreement = compare(actual, run(*case), error_bound(*case))
     assert agreement.within, str(agreement)
