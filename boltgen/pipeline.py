@@ -18,7 +18,6 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
-from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
@@ -31,6 +30,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
+from boltgen.options import ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.enumerate import enumerate_configs
@@ -60,25 +60,19 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
-    """How regions are built.
+class PipelineOptions(ModelOptions):
+    """How regions are built: what the user chose of the model, and what it is done with.
 
-    `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
-    type in which products are summed, `device` the one whose measurements come before those of
-    others of its architecture. With `pad`, tensors have the channels with which the model is
-    fastest, by what is known. With `planned_workspaces`, TVM passes each region its workspace.
+    `settings`, `toolchain` and `cache` default to what the environment says. `device` is the one
+    whose measurements come before those of others of its architecture. With `planned_workspaces`,
+    TVM passes each region its workspace.
     """
 
     settings: Settings = field(default_factory=settings_from)
-    jobs: int | None = None
-    reporter: Reporter = field(default_factory=Silent)
     device_code: DeviceCode = DeviceCode.SASS_AND_PTX
     phases: Phases = field(default_factory=Phases)
     toolchain: Toolchain | None = None
     cache: Cache | None = None
-    accumulate: DType = DType.F32
-    fuse: bool = True
-    pad: bool = True
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
 

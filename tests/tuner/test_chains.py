@@ -10,11 +10,11 @@ import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
+from boltgen.cli.tables import tuning_summary
 from boltgen.ir.chain import GemmChain
 from boltgen.ir.region import ChainRegion
-from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions
-from boltgen.report import tuning_summary
+from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
@@ -52,7 +52,7 @@ def carved(**options: object) -> tuple[list[int], str]:
     note.
     """
     chosen = PipelineOptions(**options)
-    imported = import_model(chain_model(), {}, "relax", chosen)
+    imported = import_model(chain_model(), chosen)
     partition(imported, "sm_80", chosen)
     counts = [
         len(region.chain.layers) if isinstance(region, ChainRegion) else 1

@@ -15,7 +15,8 @@ from boltgen.build.library import StoredUnit, build_library, stored_units, toolc
 from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli_console import Debug, Jobs, err, errors_for_people, out
+from boltgen.cli.console import err, errors_for_people, out
+from boltgen.cli.flags import Debug, Jobs
 from boltgen.errors import LibraryError
 from boltgen.settings import settings_from
 from boltgen.space.kernel import Family
@@ -72,11 +73,10 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
 
     A build that was interrupted or killed goes on where it was; a larger level adds to a smaller.
 
+    \b
     Examples:
-
-        boltgen library build --arch sm_80
-
-        boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
+      boltgen library build --arch sm_80
+      boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
     """
     families, vectors = parse_families(ops), parse_alignments(alignments)
     with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
@@ -133,9 +133,9 @@ def export_command(
 ) -> None:
     """Write the kernels to one file, for another machine.
 
+    \b
     Example:
-
-        boltgen library export sm80.boltgen-library --arch sm_80
+      boltgen library export sm80.boltgen-library --arch sm_80
     """
     with errors_for_people(debug):
         units = [
@@ -159,9 +159,9 @@ def import_command(
     Nothing in it is run now; but tuning will run its kernels: import what you trust. Kernels of
     another CUTLASS, nvcc or boltgen are kept apart and not used.
 
+    \b
     Example:
-
-        boltgen library import sm80.boltgen-library
+      boltgen library import sm80.boltgen-library
     """
     with errors_for_people(debug):
         done = import_library(archive, Cache(settings_from().cache_dir))

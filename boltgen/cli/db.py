@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from boltgen import report
-from boltgen.cli_console import Debug, errors_for_people, out
+from boltgen.cli import tables
+from boltgen.cli.console import errors_for_people, out
+from boltgen.cli.flags import Debug
 from boltgen.intake.numerals import MOST_ROWS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
@@ -72,12 +73,12 @@ def _asked(context: typer.Context) -> Query:
 def stats(database: Where = None, debug: Debug = False) -> None:
     """Show which devices and toolchains have how many records.
 
+    \b
     Example:
-
-        boltgen db stats
+      boltgen db stats
     """
     with errors_for_people(debug), _open(database) as opened:
-        out.print(report.sources(opened.sources(), own_toolchain(settings_from())))
+        out.print(tables.sources(opened.sources(), own_toolchain(settings_from())))
         out.print(Text(f"{opened.path}, {opened.size_bytes / 1e6:.1f} MB"), soft_wrap=True)
 
 
@@ -98,16 +99,15 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
 ) -> None:
     """Show records.
 
+    \b
     Examples:
-
-        boltgen db query --best --arch sm_80
-
-        boltgen db query --failures --operation Conv2d
+      boltgen db query --best --arch sm_80
+      boltgen db query --failures --operation Conv2d
     """
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
         found = itertools.islice(opened.records(asked, best=best), limit)
-        out.print(report.records(found))
+        out.print(tables.records(found))
 
 
 @db_app.command("export")
@@ -126,9 +126,9 @@ def export_command(  # noqa: PLR0917
 ) -> None:
     """Write records to a file, a line of JSON each; compressed where the name ends so.
 
+    \b
     Example:
-
-        boltgen db export a100.jsonl.gz --device A100
+      boltgen db export a100.jsonl.gz --device A100
     """
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
@@ -146,9 +146,9 @@ def import_command(
 
     Records of other devices, drivers and toolchains are kept apart from yours.
 
+    \b
     Example:
-
-        boltgen db import a100.jsonl.gz
+      boltgen db import a100.jsonl.gz
     """
     with errors_for_people(debug), _open(database) as opened:
         for file in files:
@@ -164,9 +164,9 @@ def merge(
 ) -> None:
     """Add the records of other databases, which stay as they are.
 
+    \b
     Example:
-
-        boltgen db merge /mnt/colleague/boltgen/records.sqlite
+      boltgen db merge /mnt/colleague/boltgen/records.sqlite
     """
     with errors_for_people(debug), _open(database) as opened:
         for path in others:
@@ -192,11 +192,10 @@ def prune(  # noqa: PLR0917
 
     Forgotten trials are measured again by the next session.
 
+    \b
     Examples:
-
-        boltgen db prune --failures
-
-        boltgen db prune --before 2026-01-01
+      boltgen db prune --failures
+      boltgen db prune --before 2026-01-01
     """
     asked = _asked(context)
     if asked == Query():
