@@ -21,12 +21,13 @@ from boltgen.tune.advice import Advice, Layer, advise
 def advise_command(
     *, model: Model, arch: Arch = DEFAULT_ARCH, options: ModelOptions, debug: Debug = False
 ) -> None:
-    """Name what keeps products from kernels, and changes of layers that come nearly free.
+    """Say what keeps products from kernels, and what to change.
 
-    What stays with TVM is named with the reason and the remedy, the largest first. Of the layers
-    that have kernels: channels of a multiple of eight, another activation, a 1x1 convolution in the
-    same kernel, with each layer's time before and after. Times are measured ones where a device has
-    timed both, else predicted by the analytical model. Nothing is compiled.
+    What stays with TVM is named with the reason and the remedy, the largest first. Changes of the
+    layers that have kernels come nearly free: channels of a multiple of eight, another activation,
+    a 1x1 convolution in the same kernel, with each layer's time before and after. Times are
+    measured ones where a device has timed both, else predicted by the analytical model. Nothing is
+    compiled.
 
     \b
     Example:

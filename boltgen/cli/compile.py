@@ -64,7 +64,7 @@ def compile_command(
 def tune_command(
     *, model: Model, arch: Arch = DEFAULT_ARCH, options: TuneOptions, debug: Debug = False
 ) -> None:
-    """Measure kernels for a model, and remember the times for `boltgen compile`.
+    """Measure kernels for a model, for `compile` to choose by.
 
     Round one ranks the configurations of each problem with a plain epilogue, round two times the
     fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered

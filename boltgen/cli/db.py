@@ -26,25 +26,36 @@ from boltgen.tune.records import checked
 db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
 
 Where = Annotated[
-    Path | None, typer.Option("--database", help="By default the one in the user's data folder.")
+    Path | None,
+    typer.Option(
+        "--database", metavar="FILE", help="By default the one in the user's data folder."
+    ),
 ]
-OfArch = Annotated[str | None, typer.Option("--arch", help="Of this architecture: sm_80.")]
+OfArch = Annotated[
+    str | None, typer.Option("--arch", metavar="SM", help="Of this architecture: sm_80.")
+]
 OfKind = Annotated[
     DeviceKind | None, typer.Option("--kind", help="Measured, modelled or replayed times.")
 ]
 OfDevice = Annotated[
-    str | None, typer.Option("--device", help="Of devices with this in their name: A100.")
+    str | None,
+    typer.Option("--device", metavar="NAME", help="Of devices with this in their name: A100."),
 ]
 OfToolchain = Annotated[
     str | None,
-    typer.Option("--toolchain", help="By toolchains with this in their text: CUTLASS 4.2."),
+    typer.Option(
+        "--toolchain", metavar="TEXT", help="By toolchains with this in their text: CUTLASS 4.2."
+    ),
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option("--operation", help="Gemm, BatchedGemm, Conv2d, GemmChain or Conv2dChain."),
+    typer.Option(
+        "--operation", metavar="KIND", help="Gemm, BatchedGemm, Conv2d, GemmChain or Conv2dChain."
+    ),
 ]
 Before = Annotated[
-    datetime | None, typer.Option("--before", help="Measured before this day, or instant, in UTC.")
+    datetime | None,
+    typer.Option("--before", metavar="DAY", help="Measured before this day, or instant, in UTC."),
 ]
 Failures = Annotated[
     bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
@@ -93,7 +104,9 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
     before: Before = None,
     failures: Failures = None,
     best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Show at most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Show at most so many.")
+    ] = 50,
     database: Where = None,
     debug: Debug = False,
 ) -> None:
@@ -124,7 +137,9 @@ def export_command(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Write records to a file, a line of JSON each; compressed where the name ends so.
+    """Write records to a file, a line of JSON each.
+
+    The file is compressed where its name ends in .gz.
 
     \b
     Example:
@@ -142,9 +157,9 @@ def import_command(
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Add the records of files; a file with a line that is no record adds nothing.
+    """Add the records of files.
 
-    Records of other devices, drivers and toolchains are kept apart from yours.
+    A file with a line that is no record adds nothing. Records of other devices, drivers and toolchains are kept apart from yours.
 
     \b
     Example:
@@ -188,9 +203,9 @@ def prune(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Forget records: all that the options describe, of which there must be one.
+    """Forget the records that the options describe.
 
-    Forgotten trials are measured again by the next session.
+    There must be an option. Forgotten trials are measured again by the next session.
 
     \b
     Examples:

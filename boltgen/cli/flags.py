@@ -18,7 +18,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes 
 Arch = Annotated[str, typer.Option("--arch", metavar=ARCH.metavar, help=ARCH.help)]
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_JOBS, metavar="N", help="Compilers that run at once."),
+    typer.Option("--jobs", min=1, max=MOST_JOBS, metavar="N", help="Compilers that run at once."),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]

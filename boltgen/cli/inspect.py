@@ -35,11 +35,11 @@ def inspect_command(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Show what each region of a compiled model computes, with which kernel, and its time.
+    """Show a compiled model's regions, kernels and times.
 
-    M, N and K are those of the matrix product that the kernel computes; those of one kernel's
-    several products have a plus between them. The share is of the time of all regions. What the
-    products are that TVM computes, and why, is in the verdict at the end.
+    M, N and K are those of the matrix product that the kernel computes; where one kernel computes
+    several, theirs have a plus between them. The share is of the time of all regions. The verdict
+    at the end names the products that TVM computes, and why.
 
     \b
     Examples:
@@ -96,9 +96,7 @@ def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
     time_us = region.time_us
     return (
         _one_line(region.label.replace(" + ", "+")),
-        _extents(
-            [f"{each.batch}x{each.m}" if each.batch > 1 else each.m for each in region.gemms]
-        ),
+        _extents([f"{each.batch}x{each.m}" if each.batch > 1 else each.m for each in region.gemms]),
         _extents([each.n for each in region.gemms]),
         _extents([each.k for each in region.gemms]),
         f"{region.family} {region.tile}".strip(),

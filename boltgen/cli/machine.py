@@ -27,7 +27,7 @@ def setup_relay_command(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Make a virtual environment with a TVM that has Relay, and boltgen beside it.
+    """Make an environment with boltgen and a TVM with Relay.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def setup_relay_command(
 
 
 def doctor_command(debug: Debug = False) -> None:
-    """Look for everything that boltgen needs, and say what to do about what is missing.
+    """Look for what boltgen needs; say how to get the rest.
 
     Ends with status 1 where something is missing.
 
@@ -72,19 +72,23 @@ def _commands() -> None:
 )
 def run_command(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="The program to run.")
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]", help="The program to run.")
     ],
     device: Annotated[
-        str | None, typer.Option(help="sm_75, sm_80 (default), sm_86, sm_89 or sm_90.")
+        str | None,
+        typer.Option(metavar="SM", help="sm_75, sm_80 (default), sm_86, sm_89 or sm_90."),
     ] = None,
     check: Annotated[
-        list[str] | None, typer.Option(help="A check to switch on; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="CHECK", help="A check to switch on; may be given several times."),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=MOST_JOBS, help="Host threads; default: all.")
+        int | None,
+        typer.Option(min=1, max=MOST_JOBS, metavar="N", help="Host threads; default: all."),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", help="name=value of vgpu/README.md.")
+        list[str] | None,
+        typer.Option("-o", "--option", metavar="NAME=VALUE", help="One of vgpu/README.md."),
     ] = None,
 ) -> None:
     """Run a CUDA program that loads CUDA's runtime or driver as a library, without a GPU.
@@ -95,7 +99,7 @@ def run_command(
     \b
     Examples:
       boltgen vgpu run -- ./vector_add
-      boltgen vgpu run --device sm_89 --check memcheck --threads 1 -- ./program --size 64
+      boltgen vgpu run --device sm_89 --check memcheck -- ./program --size 64
     """
     options = dict(item.partition("=")[::2] for item in option or [])
     if device:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
@@ -49,6 +52,22 @@ def test_help_has_examples() -> None:
         result = runner.invoke(cli.app, [command, "--help"])
         assert result.exit_code == 0
         assert example in " ".join(result.output.replace("\u2502", " ").split())
+
+
+def commands() -> list[tuple[str, ...]]:
+    program: Any = typer.main.get_command(cli.app)
+    found: list[tuple[str, ...]] = [()]
+    for name, command in program.commands.items():
+        found += [(name,), *((name, below) for below in getattr(command, "commands", ()))]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_help_fits_eighty_columns(command: tuple[str, ...]) -> None:
+    result = runner.invoke(cli.app, [*command, "--help"], terminal_width=80)
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert not re.search(r"[a-z]\.\.\.", result.output), "a sentence is cut short"
 
 
 def test_usage_errors_end_with_status_2() -> None:

@@ -91,10 +91,10 @@ def test_kernels_that_do_not_compile(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("build", "--ops", "gemm,softmax"), 2, "give some of gemm, conv2d"),
-        (("build", "--ops", "b2b_gemm"), 2, "give some of gemm, conv2d"),
-        (("build", "--ops", ","), 2, "give some of gemm, conv2d"),
-        (("build", "--alignments", "8,16"), 2, "give some of 8, 4, 2, 1"),
+        (("build", "--ops", "gemm,softmax"), 1, "give some of gemm, conv2d"),
+        (("build", "--ops", "b2b_gemm"), 1, "give some of gemm, conv2d"),
+        (("build", "--ops", ","), 1, "give some of gemm, conv2d"),
+        (("build", "--alignments", "8,16"), 1, "give some of 8, 4, 2, 1"),
         (("build", "--level", "some"), 2, "some"),
         (("build", "--arch", "sm_81"), 1, "unknown arch 'sm_81'"),
         (("export", "x"), 1, "there are no kernels to export"),
