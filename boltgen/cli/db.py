@@ -159,7 +159,8 @@ def import_command(
 ) -> None:
     """Add the records of files.
 
-    A file with a line that is no record adds nothing. Records of other devices, drivers and toolchains are kept apart from yours.
+    A file with a line that is no record adds nothing. Records of other devices, drivers and
+    toolchains are kept apart from yours.
 
     \b
     Example:
