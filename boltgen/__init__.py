@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from boltgen.arch import Arch
     from boltgen.compiler import compile
     from boltgen.errors import BoltgenError
-    from boltgen.options import CompileOptions, TuneOptions
+    from boltgen.options import CompileOptions, KernelOptions, TuneOptions
     from boltgen.runtime.artifact import Artifact, load
     from boltgen.runtime.device import activate
     from boltgen.tune.database import Database
@@ -23,6 +23,7 @@ __all__ = [
     "BoltgenError",
     "CompileOptions",
     "Database",
+    "KernelOptions",
     "Session",
     "TuneOptions",
     "activate",
@@ -42,6 +43,7 @@ _HOMES = {
     "BoltgenError": "boltgen.errors",
     "CompileOptions": "boltgen.options",
     "Database": "boltgen.tune.database",
+    "KernelOptions": "boltgen.options",
     "Session": "boltgen.tune.session",
     "TuneOptions": "boltgen.options",
     "activate": "boltgen.runtime.device",

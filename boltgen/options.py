@@ -34,7 +34,7 @@ DEFAULT_ARCH = "sm_80"
 _MOST_SEED = 2**63 - 1
 _METADATA = "option"
 
-Kind = TypeVar("Kind", bound="ModelOptions")
+Kind = TypeVar("Kind", bound="KernelOptions")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -122,32 +122,13 @@ ARCH = Option("The GPU's architecture.", given.as_it_is, str, metavar="SM")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """How a model is read, and which kernels it may have.
+class KernelOptions:
+    """Which kernels a model may have, and how they are compiled.
 
     Raises:
         BoltgenError: a value is none of its option's; the message names the option.
     """
 
-    shapes: Mapping[str, Sequence[int]] = field(
-        default_factory=dict,
-        metadata=_option(
-            "The shape of an input whose dimensions the model leaves open: name=1,3,224,224.",
-            given.shapes,
-            list[str] | None,
-            names=("--shape",),
-            metavar="NAME=N,...",
-        ),
-    )
-    frontend: str | None = field(
-        default=None,
-        metadata=_option(
-            "TVM's IR: relax or relay; by default the one that the installed TVM has.",
-            given.optional(_frontend),
-            str | None,
-            metavar="IR",
-        ),
-    )
     accumulate: DType = field(
         default=DType.F32,
         metadata=_option(
@@ -196,11 +177,6 @@ class ModelOptions:
                 object.__setattr__(self, each.name, checked)
 
     @property
-    def of_model(self) -> dict[str, Any]:
-        """The fields that all options have: with them others are made of these."""
-        return {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
-
-    @property
     def decisive(self) -> dict[str, Any]:
         """The fields that a compiled model depends on."""
         return {
@@ -208,6 +184,36 @@ class ModelOptions:
             for each in fields(self)
             if _METADATA in each.metadata and option_of(each).is_decisive
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(KernelOptions):
+    """How a model is read, and which kernels it may have."""
+
+    shapes: Mapping[str, Sequence[int]] = field(
+        default_factory=dict,
+        metadata=_option(
+            "The shape of an input whose dimensions the model leaves open: name=1,3,224,224.",
+            given.shapes,
+            list[str] | None,
+            names=("--shape",),
+            metavar="NAME=N,...",
+        ),
+    )
+    frontend: str | None = field(
+        default=None,
+        metadata=_option(
+            "TVM's IR: relax or relay; by default the one that the installed TVM has.",
+            given.optional(_frontend),
+            str | None,
+            metavar="IR",
+        ),
+    )
+
+    @property
+    def of_model(self) -> dict[str, Any]:
+        """The fields that all options have: with them others are made of these."""
+        return {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +347,7 @@ def chosen(kind: type[Kind], options: Kind | None, overrides: Mapping[str, Any])
     return replace(options or kind(), **overrides)
 
 
-def takes(kind: type[ModelOptions]) -> Callable[[Function], Function]:
+def takes(kind: type[KernelOptions]) -> Callable[[Function], Function]:
     """Let a function that passes its `overrides` to `chosen` show them in its signature and help.
 
     Its parameter `overrides` becomes the fields of `kind`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
-from boltgen.options import ModelOptions
+from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.enumerate import enumerate_configs
@@ -75,6 +75,13 @@ class PipelineOptions(ModelOptions):
     cache: Cache | None = None
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
+
+    @classmethod
+    def of(cls, options: KernelOptions) -> PipelineOptions:
+        """What the user chose, with what the environment says."""
+        if isinstance(options, PipelineOptions):
+            return options
+        return cls(**{each.name: getattr(options, each.name) for each in fields(KernelOptions)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from boltgen.options import (
     ARCH,
     DEFAULT_ARCH,
     CompileOptions,
+    KernelOptions,
     ModelOptions,
     TuneOptions,
     default_of,
@@ -32,6 +33,8 @@ from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 
 KINDS: dict[str, type[ModelOptions]] = {"compile": CompileOptions, "tune": TuneOptions}
+# All functions that take options; `partition` is boltgen.relax's and boltgen.relay's.
+TAKERS: dict[str, type[KernelOptions]] = {**KINDS, "partition": KernelOptions}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": tuner.tune}
 # Of the commands alone: what is read, what is written, and how they end.
 OWN = {"model", "arch", "output", "debug", "help"}
@@ -73,11 +76,11 @@ def test_the_help_of_a_command_fits_eighty_columns(
             assert " ".join(option_of(each).help.split()) in words
 
 
-@pytest.mark.parametrize("command", KINDS)
-def test_python_has_a_keyword_for_each_field(command: str) -> None:
-    function = FUNCTIONS[command]
+@pytest.mark.parametrize("name", TAKERS)
+def test_python_has_a_keyword_for_each_field(name: str) -> None:
+    function = FUNCTIONS.get(name, boltgen.relax.partition)
     parameters = inspect.signature(function).parameters
-    for each in fields(KINDS[command]):
+    for each in fields(TAKERS[name]):
         assert parameters[each.name].default == default_of(each)
         assert f"{each.name}: {option_of(each).help}" in (function.__doc__ or "")
     assert parameters["arch"].default == DEFAULT_ARCH
@@ -182,11 +185,11 @@ def _cell(each: Field[Any], kinds: list[str]) -> str:
 def table() -> str:
     """The options as the guide has them; where two kinds differ in one, it has a line of each."""
     lines: dict[str, tuple[Field[Any], list[str]]] = {}
-    for command, kind in KINDS.items():
+    for command, kind in TAKERS.items():
         for each in fields(kind):
             lines.setdefault(_cell(each, []), (each, []))[1].append(command)
     rows = [_cell(each, kinds) for each, kinds in lines.values()]
-    arch = f"| `arch` | `--arch` | {', '.join(KINDS)} | `{DEFAULT_ARCH}` | {ARCH.help} |"
+    arch = f"| `arch` | `--arch` | {', '.join(TAKERS)} | `{DEFAULT_ARCH}` | {ARCH.help} |"
     head = ["| Python | command line | of | default | what |", "|---|---|---|---|---|"]
     return "\n".join([*head, arch, *rows])
 
