@@ -183,7 +183,7 @@ def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
     (tmp_path / "m.onnx").write_bytes(b"model")
     sample = write_sample(tmp_path / "sample")
 
-    def compile_once(*, model: object, **_: object) -> Artifact:
+    def compile_once(model: object, *_: object, **__: object) -> Artifact:
         compiled.append(model)
         return sample
 
