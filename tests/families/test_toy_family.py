@@ -72,6 +72,10 @@ class ToyConfig:
 
     threads: int
 
+    @property
+    def tile(self) -> str:
+        return f"1x{self.threads}"
+
     def __str__(self) -> str:
         return f"{self.threads} threads"
 

@@ -363,7 +363,9 @@ def fill_version_1(path: Path) -> None:
     }
     # Fields of a product that came with batches.
     later = ("batch", "a_batched", "b_batched")
-    written["problem"] = f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
+    written["problem"] = (
+        f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
+    )
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
         columns = [written.get(column, column) for column in columns]

@@ -35,7 +35,7 @@ def gemm(m: int, n: int, k: int) -> dict[str, Any]:
 
 def batched(batch: int, *, b_batched: bool = True) -> dict[str, Any]:
     shared = {"a_batched": True, "b_batched": b_batched}
-    return gemm(64, 64, 64) | {"type": "BatchedGemm", "batch": batch} | shared
+    return gemm(64, 64, 64) | {"type": "Gemm", "batch": batch} | shared
 
 
 def conv(size: int, filter_size: int) -> dict[str, Any]:
@@ -77,19 +77,19 @@ EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any], Workload]] = {
     "batch of 1": (batched(1, b_batched=False), _PLAIN, Workload.of(Gemm(m=64, n=64, k=64))),
     "convolution": (conv(8, 3), _RELU, Workload.of(_3X3, relu())),
     "products": (
-        chain("GemmChain", gemm(512, 64, 64), gemm(512, 64, 64)),
+        chain("Workload", gemm(512, 64, 64), gemm(512, 64, 64)),
         _PLAIN,
         back_to_back(*[Gemm(m=512, n=64, k=64)] * 2),
     ),
     "batched products": (
-        chain("GemmChain", batched(6), batched(6, b_batched=False)),
+        chain("Workload", batched(6), batched(6, b_batched=False)),
         _PLAIN,
         back_to_back(
             Gemm(batch=6, m=64, n=64, k=64), Gemm(batch=6, m=64, n=64, k=64, b_batched=False)
         ),
     ),
     "convolutions": (
-        chain("Conv2dChain", conv(8, 3), conv(6, 1)),
+        chain("Workload", conv(8, 3), conv(6, 1)),
         _PLAIN,
         back_to_back(_3X3, Conv2d(n=1, h=6, w=6, c=8, k=8, r=1, s=1)),
     ),
@@ -142,9 +142,9 @@ def test_a_line_of_the_first_format_has_a_configuration_without_a_type(name: str
         (None, r"trial"),
         ({"workload": {}}, r"trial"),
         ({"problem": 3, "epilogue": _PLAIN}, r"trial\.problem"),
-        ({"problem": {"type": "GemmChain", "layers": 3}}, r"trial\.problem\.layers"),
-        ({"problem": {"type": "GemmChain", "layers": [3]}}, r"trial\.problem\.layers"),
-        ({"problem": {"type": "GemmChain", "layers": [{}]}}, r"layers\[0\]\.problem"),
+        ({"problem": {"type": "Workload", "layers": 3}}, r"trial\.problem\.layers"),
+        ({"problem": {"type": "Workload", "layers": [3]}}, r"trial\.problem\.layers"),
+        ({"problem": {"type": "Workload", "layers": [{}]}}, r"layers\[0\]\.problem"),
         ({"problem": {"type": "Gemv"}, "epilogue": _PLAIN}, r"layers\[0\]\.problem: .*'Gemv'"),
         ({"problem": gemm(8, 8, 8), "epilogue": None}, r"layers\[0\]\.epilogue"),
         ({"problem": gemm(8, 8, 8), "epilogue": _PLAIN, "config": 5}, r"trial\.config"),
@@ -176,7 +176,9 @@ def write_schema_3(path: Path, rows: Sequence[tuple[Any, Any, Config, Outcome, i
     connection.execute(f"INSERT INTO bench VALUES ({marks})", bench)
     connection.execute("INSERT INTO kernel VALUES (1, 'a kernel')")
     for number, (problem, epilogue, config, outcome, moment) in enumerate(rows, 1):
-        texts = (each if isinstance(each, str) else json.dumps(each) for each in (problem, epilogue))
+        texts = (
+            each if isinstance(each, str) else json.dumps(each) for each in (problem, epilogue)
+        )
         connection.execute("INSERT INTO task VALUES (?, ?, ?, ?)", (number, str(number), *texts))
         text = dumps(Config, config)
         connection.execute("INSERT OR IGNORE INTO config (json) VALUES (?)", (text,))
@@ -249,7 +251,7 @@ def test_equal_workloads_of_a_database_of_schema_3_are_one(tmp_path: Path) -> No
         "no JSON",
         "[" * 100_000,
         '{"type": "Gemm", "m": 1e999}',
-        chain("GemmChain", gemm(64, 64, 64), gemm(32, 64, 64)),
+        chain("Workload", gemm(64, 64, 64), gemm(32, 64, 64)),
     ],
 )
 def test_what_cannot_be_read_of_schema_3_is_forgotten(tmp_path: Path, unreadable: Any) -> None:

@@ -10,9 +10,9 @@ import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.partitioned import import_model, partition
+from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
-from boltgen.report import tuning_summary
+from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
@@ -49,7 +49,7 @@ def carved(**options: object) -> tuple[list[int], str]:
     note.
     """
     chosen = PipelineOptions(**options)
-    imported = import_model(dense_layers(), {}, "relax", chosen)
+    imported = import_model(dense_layers(), chosen)
     partition(imported, "sm_80", chosen)
     counts = [len(region.workload.layers) for region in imported.regions]
     return counts, imported.regions[0].note
@@ -58,14 +58,14 @@ def carved(**options: object) -> tuple[list[int], str]:
 def tune_layers(monkeypatch: pytest.MonkeyPatch, fused_us: float, **more: object) -> SessionReport:
     """Tune on a made-up A100 that takes so long for every fusion, and 50 us for a product."""
     tools = toolchain_text(find_toolchain(settings_from()))
-    bench = FakeBench(
-        lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools
-    )
+    bench = FakeBench(lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
     return boltgen.tune(dense_layers(), budget="5000trials", **more)
 
 
-def test_what_a_model_could_fuse_is_timed_beside_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_model_could_fuse_is_timed_beside_its_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     report = tune_layers(monkeypatch, 60.0)
     fused = [r.task.workload for r in report.results if r.task.is_alternative]
     assert sorted(len(workload.layers) for workload in fused) == [2, 2, 3]
