@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from boltgen.frontend.onnx.rewrites.registry import Builder, rewrites
 
 
@@ -66,7 +68,12 @@ def layer(build: Builder) -> list[str] | None:
 
 
 @rewrites("RMSNormalization", why="it is written out where it joins several axes")
-def root_mean_square(build: Builder) -> list[str] | None:
+def root_mean_square(build: Builder) -> str | None:
     """Write the norm out where it takes more than the last axis, which TVM's converter does not."""
-    is_last = build.get("axis", -1) in {-1, len(build.extents()) - 1}
-    return None if is_last else build.defined()
+    x, rank = build.x, len(build.extents())
+    axes = list(range(build.get("axis", -1) % rank, rank))
+    if build.dtype() != np.float32 or len(axes) == 1:
+        return None
+    mean = reduced(build, "ReduceMean", build.Mul(x, x), axes)
+    root = build.Sqrt(build.Add(mean, np.float32(build.get("epsilon", 1e-5))))
+    return build.Mul(build.Div(x, root), build.operand(1))
