@@ -164,7 +164,6 @@ def _details(metadata: Metadata) -> Iterator[str]:
     said = {placed.region: placed for placed in metadata.placements}
     for region in metadata.regions:
         placed = said.get(region.symbol)
-        is_one = len(region.gemms) < 2  # of a chain it is the problem and the epilogue once more
         yield ""
         yield f"{region.symbol}: {region.label}"
         facts = [
