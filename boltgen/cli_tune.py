@@ -23,7 +23,7 @@ from boltgen.cli_console import (
     out,
     parse_shape,
 )
-from boltgen.space.library import Level
+from boltgen.families.family import Level
 from boltgen.tune.progress_bar import observer_for
 from boltgen.tune.session import SessionOptions
 
