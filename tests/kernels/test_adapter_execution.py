@@ -353,6 +353,7 @@ def test_leading_dimensions_of_a_product_are_free(
     ],
 )
 def test_a_wrong_tensor_is_named(
+    *,
     name: str,
     index: int,
     change: Any,
