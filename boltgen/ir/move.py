@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ class LayoutTransform:
 
     It is no product: its `gemm` is an error.
     """
+
+    kind: ClassVar[str] = "layout transform"
 
     move: Move
     images: int
@@ -177,6 +179,11 @@ class LayoutTransform:
             "source_c": self.source_channels,
             "target_c": self.target_channels,
         }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of a launch; the profiler has no struct for them."""
+        return self.sizes
 
     def resized(self, channels: int, filters: int) -> LayoutTransform:
         """The same of other channels."""

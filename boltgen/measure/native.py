@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from boltgen.ir.dtypes import DType
 from boltgen.measure.epilogue_nodes import DTYPES, Node
@@ -62,6 +62,11 @@ class Conv2dExtents(ctypes.Structure):
             *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
         )
     )
+
+
+Extents: TypeAlias = GemmExtents | Conv2dExtents
+# By the kind of problem; the reference of each is `profiler_enclose_` and the kind.
+EXTENTS: dict[str, type[Extents]] = {"gemm": GemmExtents, "conv2d": Conv2dExtents}
 
 
 class _Reference(ctypes.Structure):
@@ -239,7 +244,7 @@ class Profiler:
 
     def enclose(
         self,
-        extents: GemmExtents | Conv2dExtents,
+        extents: Extents,
         nodes: Sequence[Node],
         rounding: Rounding,
         out_dtype: DType,

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Conv2d, Gemm, Problem, describe
+from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
-from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Rounding, Verdict
+from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, Verdict
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
 # by, or takes a root or a logarithm of, from [0.5, 1.5).
@@ -305,25 +305,15 @@ def _operand(problem: Problem, load: Load, address: int) -> Operand:
     return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
 
 
-def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:
+def extents_of(problem: Problem) -> Extents:
     """The sizes of `problem` as the device's reference takes them.
 
     Raises:
         InvalidProblemError: the device's reference does not know the kind of problem.
     """
-    match problem:
-        case Conv2d():
-            return Conv2dExtents(**problem.sizes)
-        case Gemm():
-            is_batch = problem.batch > 1
-            return GemmExtents(
-                batch=problem.batch,
-                m=problem.m,
-                n=problem.n,
-                k=problem.k,
-                b_is_column=problem.b_layout is Layout.COLUMN,
-                a_batched=is_batch and problem.a_batched,
-                b_batched=is_batch and problem.b_batched,
-            )
-        case _:
-            raise InvalidProblemError(f"there is no reference on devices for {describe(problem)}")
+    if problem.kind not in EXTENTS:
+        raise InvalidProblemError(
+            f"there is no reference on devices for {problem.short}; there is one for "
+            f"{' and '.join(EXTENTS)}"
+        )
+    return EXTENTS[problem.kind](**problem.extents)

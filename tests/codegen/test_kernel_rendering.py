@@ -5,21 +5,23 @@ from dataclasses import replace
 
 import pytest
 
+from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.families.cutlass2.config import Shape
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel, render_library
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.paths import resource_dir
-from tests.cases import CONFIGS, EPILOGUES, all_cases
+from tests.cases import CONFIGS, EPILOGUES, all_cases, move_spec, with_traits
 from tests.codegen.test_cpp_text import NASTY
 
-SPEC = kernel_spec(
-    Gemm(m=64, n=64, k=64), EPILOGUES["bias_relu"], CONFIGS["sm80_small"][1], "sm_80"
-)
+CONFIG = CONFIGS["sm80_small"][1]
+SPEC = kernel_spec(Workload.of(Gemm(m=64, n=64, k=64), EPILOGUES["bias_relu"]), CONFIG, "sm_80")
 
 
 def _changed() -> list[KernelSpec]:
@@ -27,13 +29,13 @@ def _changed() -> list[KernelSpec]:
     config = SPEC.config
     return [
         replace(SPEC, arch="sm_86"),
-        replace(SPEC, epilogue=EPILOGUES["residual_after"]),
-        replace(SPEC, acc_dtype=DType.F16),
-        replace(SPEC, out_dtype=DType.F32),
-        replace(SPEC, b_layout=Layout.COLUMN),
-        replace(SPEC, alignment_a=4),
-        replace(SPEC, alignment_b=4),
-        replace(SPEC, alignment_d=4),
+        with_traits(SPEC, epilogue=EPILOGUES["residual_after"]),
+        with_traits(SPEC, acc_dtype=DType.F16),
+        with_traits(SPEC, out_dtype=DType.F32),
+        with_traits(SPEC, b_layout=Layout.COLUMN),
+        with_traits(SPEC, alignment_a=4),
+        with_traits(SPEC, alignment_b=4),
+        with_traits(SPEC, alignment_d=4),
         replace(SPEC, config=replace(config, stages=4)),
         replace(SPEC, config=replace(config, threadblock=Shape(128, 64, 32))),
         replace(SPEC, config=replace(config, warp=Shape(32, 64, 32))),
@@ -46,7 +48,8 @@ def test_symbols_tell_all_kernels_apart() -> None:
 
 
 def test_a_kernel_does_not_depend_on_the_sizes() -> None:
-    other = kernel_spec(Gemm(m=999, n=640, k=1280), SPEC.epilogue, SPEC.config, "sm_80")
+    workload = Workload.of(Gemm(m=999, n=640, k=1280), SPEC.traits.epilogue)
+    other = kernel_spec(workload, CONFIG, "sm_80")
     assert other == SPEC
 
 
@@ -89,11 +92,32 @@ def test_kernels_of_all_cases_fit_the_page() -> None:
 
 
 def test_library_renders_every_kernel_once() -> None:
-    other = replace(SPEC, arch="sm_80", epilogue=Epilogue())
+    other = with_traits(SPEC, epilogue=Epilogue())
     text = render_library([SPEC, other, SPEC])
     for spec in (SPEC, other):
         assert text.count(f'extern "C" int {kernel_symbol(spec)}(') == 1
     assert text.count("#include") == 2
+
+
+def test_a_layout_transform_is_rendered_like_any_kernel() -> None:
+    nchw = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+    transform = LayoutTransform(
+        move=Move(source=nchw, target=NHWC_F16),
+        images=1,
+        pixels=56 * 56,
+        source_channels=3,
+        target_channels=8,
+    )
+    workload = Workload.of(transform)
+    (config,) = candidates(workload, ARCHES["sm_80"])
+    spec = kernel_spec(workload, config, "sm_80")
+    assert spec == move_spec(transform.move, "sm_80")
+    source = render_kernel(spec)
+    assert re.fullmatch(r"boltgen_move_nchw_f32_to_nhwc_f16_[0-9a-f]{10}", source.symbol)
+    assert re.search(rf"int {source.symbol}\(\s+boltgen_move_args const\*", source.text)
+    assert re.search(rf"size_t {source.workspace_symbol}\(\s*boltgen_move_args", source.text)
+    assert "NchwToNhwc<float>" in source.text
+    assert '#include "boltgen/move.h"' in source.text
 
 
 def test_every_unary_function_is_defined_for_the_device() -> None:

@@ -14,10 +14,12 @@ from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_confi
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.cutlass2.traits import execution_problem, kernel_traits
-from boltgen.families.registry import kernel_spec
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.registry import FAMILIES, candidates, kernel_spec, launch
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+from tests.cases import EPILOGUES
 
 SM80 = arch_named("sm_80")
 GEMM = Gemm(m=1024, n=1024, k=1024)
@@ -157,8 +159,9 @@ def test_small_problems_get_small_threadblocks_and_deep_ones_slices():
 
 
 def test_no_legal_config_names_problem_arch_and_rules():
+    assert enumerate_configs(LARGE, SM80) == ()
     with pytest.raises(NoLegalConfigError) as error:
-        enumerate_configs(LARGE, SM80)
+        candidates(Workload.of(LARGE), SM80)
     text = str(error.value)
     assert "Conv2d(n=1024" in text
     assert "sm_80" in text
@@ -166,23 +169,30 @@ def test_no_legal_config_names_problem_arch_and_rules():
     assert "32-bit byte offsets" in text
 
 
-def test_a_pointwise_convolution_runs_as_a_gemm():
-    pointwise = Conv2d(n=2, h=4, w=4, c=8, k=16, r=1, s=1)
-    assert execution_problem(pointwise) == Gemm(m=32, n=16, k=8, b_layout=Layout.COLUMN)
-    strided = replace(pointwise, stride=(2, 2))
-    assert execution_problem(strided) is strided
+def test_what_needs_another_kernel_is_rejected_with_the_reason():
+    family = FAMILIES.named("cutlass2")
+    assert family.rejects(Workload.of(GEMM), SM80) is None
+    before = Workload(layers=(Layer(problem=GEMM, prologue=EPILOGUES["relu"]),))
+    assert "nothing can be done to it before the product" in family.rejects(before, SM80)
+    two = Workload(layers=(Layer(problem=GEMM), Layer(problem=GEMM)))
+    assert "not 2 back to back" in family.rejects(two, SM80)
+    with pytest.raises(
+        NoLegalConfigError, match=r"relu\(acc\) -> Gemm.*cutlass2: cp.async brings A"
+    ):
+        candidates(before, SM80)
 
 
 def test_problem_sizes_swizzle_and_slices_are_no_part_of_a_kernel():
-    from boltgen.ir.epilogue import Epilogue
-
-    one = kernel_spec(GEMM, Epilogue(), GOOD, "sm_80")
+    one = kernel_spec(Workload.of(GEMM), GOOD, "sm_80")
+    assert one.config == GOOD
     launched = replace(GOOD, swizzle=2, split_k=4)
-    assert kernel_spec(Gemm(m=8, n=64, k=4096), Epilogue(), launched, "sm_80") == one
+    small = Workload.of(Gemm(m=8, n=64, k=4096))
+    assert kernel_spec(small, launched, "sm_80") == one
     assert launched.kernel == GOOD
-    for change in ({"swizzle": 2}, {"split_k": 4}):
-        with pytest.raises(AssertionError, match=f"is a launch's; its kernel is {GOOD}"):
-            replace(one, config=replace(GOOD, **change))
+    sizes = launch(small, launched).sizes
+    assert {name: sizes[name] for name in ("m", "n", "k", "swizzle", "split_k")} == {
+        "m": 8, "n": 64, "k": 4096, "swizzle": 2, "split_k": 4
+    }  # fmt: skip
 
 
 def test_a_configuration_names_what_its_launch_has():

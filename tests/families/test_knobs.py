@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels
+from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels, space_of
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import kernel_traits
-from boltgen.families.space import ConfigSpace, Knob
+from boltgen.families.space import Knob
 from boltgen.ir.problem import Conv2d, Gemm
 
 PROBLEMS = (
@@ -23,16 +23,16 @@ PROBLEMS = (
     Conv2d(n=8, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1)),
     Conv2d(n=1, h=224, w=224, c=3, k=64, r=7, s=7, stride=(2, 2)),
 )
-GEMM = ConfigSpace.of(PROBLEMS[0], arch_named("sm_80"))
+GEMM = space_of(PROBLEMS[0], arch_named("sm_80"))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_space_holds_every_enumerated_configuration(problem, arch) -> None:
-    space = ConfigSpace.of(problem, arch_named(arch))
+    space = space_of(problem, arch_named(arch))
     for config in enumerate_configs(problem, arch_named(arch)):
         assert config in space
-        assert space.config(space.point(config)) == config
+        assert space.config_at(space.point_of(config)) == config
         assert space.decode(space.encode(config)) == config
         assert space.penalty(config) == 0.0
 
@@ -40,25 +40,26 @@ def test_the_space_holds_every_enumerated_configuration(problem, arch) -> None:
 @given(st.integers(0, 2**32), st.sampled_from(PROBLEMS))
 @settings(max_examples=50, deadline=None)
 def test_random_settings(seed: int, problem) -> None:
-    space = ConfigSpace.of(problem, arch_named("sm_86"))
+    space = space_of(problem, arch_named("sm_86"))
     config = space.random(random.Random(seed))
     assert config in space
     assert config == space.random(random.Random(seed))
     assert all(0.0 <= place <= 1.0 for place in space.encode(config))
-    point = space.point(config)
+    point = space.point_of(config)
     for neighbour in space.neighbours(config):
         assert neighbour in space
-        moved = [name for name, value in space.point(neighbour).items() if value != point[name]]
+        moved = [name for name, value in space.point_of(neighbour).items() if value != point[name]]
         assert len(moved) == 1
         assert config in space.neighbours(neighbour)
-    broken = violations(problem, config, space.arch)
+    broken = violations(problem, config, arch_named("sm_86"))
+    assert space.broken(config) == broken
     assert (space.penalty(config) > 0) == bool(broken)
 
 
 def test_a_penalty_grows_with_the_distance_to_legality() -> None:
     heavy = replace(GEMM.default(), stages=5)
-    deep = GEMM.config(GEMM.point(heavy) | {"threadblock_k": 64, "threadblock_m": 256})
-    deeper = GEMM.config(GEMM.point(deep) | {"threadblock_n": 256})
+    deep = GEMM.config_at(GEMM.point_of(heavy) | {"threadblock_k": 64, "threadblock_m": 256})
+    deeper = GEMM.config_at(GEMM.point_of(deep) | {"threadblock_n": 256})
     assert GEMM.penalty(heavy) == 0.0
     assert 0.0 < GEMM.penalty(deep) < GEMM.penalty(deeper)
 
@@ -66,18 +67,18 @@ def test_a_penalty_grows_with_the_distance_to_legality() -> None:
 def test_every_default_is_in_the_space() -> None:
     for problem in PROBLEMS:
         for arch in ARCHES.values():
-            space = ConfigSpace.of(problem, arch)
+            space = space_of(problem, arch)
             assert space.default() in space
 
 
 def test_legal_kernels_are_the_legal_settings_of_the_knobs() -> None:
     arch, problem = arch_named("sm_80"), Gemm(m=2048, n=2048, k=2048)
-    space = ConfigSpace.of(problem, arch).pinned(swizzle=1, split_k=1)
+    space = space_of(problem, arch).pinned(swizzle=1, split_k=1)
     names = [knob.name for knob in space.knobs]
     settings = itertools.product(*(knob.values for knob in space.knobs))
-    configs = [space.config(dict(zip(names, values, strict=True))) for values in settings]
+    configs = [space.config_at(dict(zip(names, values, strict=True))) for values in settings]
     legal = list(legal_kernels(kernel_traits(problem), arch))
-    assert sorted(legal) == sorted(config for config in configs if not space.violations(config))
+    assert sorted(legal) == sorted(config for config in configs if not space.broken(config))
 
 
 def test_a_knob() -> None:

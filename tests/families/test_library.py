@@ -7,12 +7,14 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.legality import kernel_violations
-from boltgen.families.cutlass2.library import LIBRARY_FAMILIES, level_configs, library_specs
+from boltgen.families.cutlass2.library import level_configs, library_specs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
+from tests.cases import EPILOGUES
 
 ROW = Gemm(m=1024, n=1024, k=1024)
 COLUMN = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
@@ -47,27 +49,43 @@ def test_a_small_level_has_every_tile_and_the_next_every_depth():
 
 def test_the_kernels_are_those_that_problems_ask_for():
     arch = ARCHES["sm_80"]
-    groups = library_specs(arch, LIBRARY_FAMILIES, Level.FULL)
+    kinds = library_specs(arch, Level.FULL, [8])
+    groups = [group for kind in kinds.values() for group in kind]
     held = {spec for group in groups for spec in group}
     assert len(held) == sum(map(len, groups))
     for problem in (ROW, COLUMN, CONV):
         for config in kernel_configs(kernel_traits(problem), arch):
-            assert kernel_spec(problem, spec_epilogue(held), config, "sm_80") in held
+            assert kernel_spec(Workload.of(problem), config, "sm_80") in held
+    assert all(spec.traits.epilogue.is_identity for spec in held)
 
 
-def spec_epilogue(held):
-    (epilogue,) = {spec.epilogue for spec in held}
-    assert epilogue.is_identity
-    return epilogue
+@pytest.mark.parametrize("level", Level)
+def test_a_family_says_what_its_library_holds_for_a_workload(level):
+    arch, family = ARCHES["sm_80"], FAMILIES.named("cutlass2")
+    specs = {
+        spec
+        for kind in family.library(arch, level, [8]).values()
+        for group in kind
+        for spec in group
+    }
+    for problem in (ROW, COLUMN, CONV):
+        workload = Workload.of(problem, EPILOGUES["bias_relu"])
+        plain = family.ranking(workload)
+        held = family.held(workload, arch, level)
+        assert held
+        assert {kernel_spec(plain, config, "sm_80") for config in held} <= specs
 
 
 def test_a_larger_library_is_a_smaller_one_and_more():
     arch = ARCHES["sm_80"]
-    quick, standard, full = (library_specs(arch, [Family.GEMM], level) for level in Level)
+    quick, standard, full = (library_specs(arch, level, [8])["gemm"] for level in Level)
     assert set(quick) < set(standard) < set(full)
 
 
-def test_one_family_and_other_alignments():
-    groups = library_specs(ARCHES["sm_86"], [Family.CONV2D], Level.QUICK, alignments=(8, 4))
-    assert {spec.family for group in groups for spec in group} == {Family.CONV2D}
-    assert {spec.alignment_a for group in groups for spec in group} == {8, 4}
+def test_one_kind_and_other_alignments():
+    groups = library_specs(ARCHES["sm_86"], Level.QUICK, [8, 4])["conv2d"]
+    specs = [spec for group in groups for spec in group]
+    assert {spec.family for spec in specs} == {"cutlass2"}
+    assert {spec.arch for spec in specs} == {"sm_86"}
+    assert all(spec.traits.conv_iterator for spec in specs)
+    assert {spec.traits.alignment_a for spec in specs} == {8, 4}

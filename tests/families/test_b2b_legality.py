@@ -11,11 +11,12 @@ from boltgen.errors import NoLegalConfigError
 from boltgen.families.b2b.candidates import enumerate_configs
 from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.legality import violations
-from boltgen.families.b2b.resources import chain_registers_per_thread, chain_shared_memory_bytes
+from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.config import Shape
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
 from tests.cases import EPILOGUES
 from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 
@@ -41,7 +42,7 @@ HUGE = Conv2d(n=1024, h=512, w=512, c=8, k=8, r=3, s=3, stride=(2, 2))
     ("chain", "config", "arch", "rule", "text"),
     [
         (gemm_chain(64, 64, (64, 64, 64), (*BIAS_RELU, "identity")), RF, SM80, "layer_count",
-         "2 layers in the configuration, 3 in the chain"),
+         "2 layers in the configuration, 3 to compute"),
         (gemm_chain(64, 64, (65, 64), BIAS_RELU), RF, SM80, "threadblock_residence",
          "64 columns of a layer with N=65"),
         (gemm_chain(64, 64, (64, 129), BIAS_RELU), SMEM, SM80, "threadblock_residence", "N=129"),
@@ -111,15 +112,41 @@ def test_small_and_ragged_columns_have_configs(n, layout):
 
 def test_a_chain_too_wide_is_refused_with_the_reason():
     chain = gemm_chain(1024, 64, (512, 64), BIAS_RELU)
-    with pytest.raises(NoLegalConfigError, match=r"Workload\(.*no tile holds all columns of every"):
-        enumerate_configs(chain, SM80)
+    assert enumerate_configs(chain, SM80) == ()
+    message = r"Gemm\(m=1024, n=512.* on sm_80; .*b2b: .*no tile holds the columns of every layer"
+    with pytest.raises(NoLegalConfigError, match=message):
+        candidates(chain, SM80)
+
+
+def test_what_is_no_chain_is_rejected_with_the_reason():
+    family = FAMILIES.named("b2b")
+    assert family.rejects(CHAIN, SM80) is None
+    single = Workload(layers=CHAIN.layers[:1])
+    assert "not one" in family.rejects(single, SM80)
+    before = replace(CHAIN.layers[0], prologue=EPILOGUES["relu"])
+    changed = Workload(layers=(before, *CHAIN.layers[1:]))
+    assert "cannot be changed before the product" in family.rejects(changed, SM80)
+    inner = replace(CHAIN.layers[1], prologue=EPILOGUES["relu"])
+    changed = Workload(layers=(CHAIN.layers[0], inner))
+    assert "cannot be changed before the product" in family.rejects(changed, SM80)
+
+
+def test_the_space_holds_every_enumerated_configuration():
+    for chain in (CHAIN, ODD, gemm_chain(300, 40, (48, 96, 16), (*BIAS_RELU, "identity"))):
+        for arch in (SM75, SM80):
+            space = FAMILIES.named("b2b").space(chain, arch)
+            assert set(space.candidates) == set(enumerate_configs(chain, arch))
+            for config in space.candidates:
+                assert config in space
+                assert space.penalty(config) == 0.0
+                assert space.decode(space.encode(config)) == config
 
 
 def test_shared_memory_is_what_the_header_lays_out():
     # Three stages of 64x32 and 64x32; two of a 64x128 B; the intermediate of 64x64.
-    assert chain_shared_memory_bytes(CHAIN, SMEM) == max(3 * 128 * 32, 2 * 128 * 64) * 2 + 8192
-    assert chain_shared_memory_bytes(CHAIN, RF) == 3 * 128 * 32 * 2 + 16
-    assert chain_registers_per_thread(CHAIN, RF) > chain_registers_per_thread(
+    assert shared_memory_bytes(CHAIN, SMEM) == max(3 * 128 * 32, 2 * 128 * 64) * 2 + 8192
+    assert shared_memory_bytes(CHAIN, RF) == 3 * 128 * 32 * 2 + 16
+    assert registers_per_thread(CHAIN, RF) > registers_per_thread(
         replace(CHAIN, layers=tuple(replace(layer, problem=replace(layer.problem,
         acc_dtype=DType.F16)) for layer in CHAIN.layers)), RF)  # fmt: skip
 
@@ -138,5 +165,5 @@ def test_specs_do_not_depend_on_sizes_and_tell_kernels_apart():
     ]
     assert len({spec, *others}) == 8
     # An inner layer's operands are read in pairs at most.
-    assert [layer.alignment_d for layer in spec.layers] == [2, 8]
-    assert [layer.epilogue for layer in spec.layers] == [EPILOGUES["bias_relu"]] * 2
+    assert [layer.alignment_d for layer in spec.traits.layers] == [2, 8]
+    assert [layer.epilogue for layer in spec.traits.layers] == [EPILOGUES["bias_relu"]] * 2
