@@ -14,8 +14,8 @@ from boltgen.errors import CompileError, UnknownArchError
 from boltgen.families.registry import candidates
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import LayerRoles, Region, Stored
 from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.pipeline import (

@@ -358,12 +358,16 @@ def fill_version_1(path: Path) -> None:
     schema.migrate(old, target=1)
     written = {
         "json": """replace(json, '"type":"Cutlass2Config",', '')""",
-        "problem": "json_extract(workload, '$.layers[0].problem')",
+        # Without the fields of a product that came with batches.
+        "problem": "json_remove(json_extract(workload, '$.layers[0].problem'), "
+        "'$.batch', '$.a_batched', '$.b_batched')",
         "epilogue": "json_extract(workload, '$.layers[0].epilogue')",
     }
     # Fields of a product that came with batches.
     later = ("batch", "a_batched", "b_batched")
-    written["problem"] = f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
+    written["problem"] = (
+        f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
+    )
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
         columns = [written.get(column, column) for column in columns]

@@ -111,17 +111,14 @@ def test_the_model_predicts_for_the_device_that_was_measured():
     half = arch_of(replace(A100, sm_count=54, name="half of it"))
     assert (half.sm_count, half.tensor_f32_acc_tflops) == (54, 156)
     large = Workload.of(Gemm(m=8192, n=8192, k=8192))
-    whole_us, half_us = (
-        predict(large, CONFIG, arch).time_us for arch in (arch_of(A100), half)
-    )
+    whole_us, half_us = (predict(large, CONFIG, arch).time_us for arch in (arch_of(A100), half))
     assert half_us > 1.8 * whole_us
 
 
 def test_the_analytical_model_is_the_default():
     configs = candidates(GEMM, arch_named("sm_80"))
     records = [
-        record(GEMM, c, timing(predict(GEMM, c, arch_named("sm_80")).time_us))
-        for c in configs
+        record(GEMM, c, timing(predict(GEMM, c, arch_named("sm_80")).time_us)) for c in configs
     ]
     report = evaluate(records)
     assert report.rank_correlation == pytest.approx(1.0)

@@ -61,7 +61,7 @@ def test_infinity_and_negative_zero_are_kept() -> None:
 
 
 def changed(path: str, value: Any) -> str:
-    """A good line with one field set, or taken out where `value` is `...`; "0" is a list's first."""
+    """A good line with one field set, or taken out where `value` is `...`."""
     form = json.loads(to_line(record(20.0)))
     *parents, last = path.split(".")
     inner = form
@@ -88,7 +88,10 @@ LAYER, IN_LAYER = "trial.workload.layers.0", r"trial.workload.layers\[0\]"
         (changed("format", "boltgen-record-9"), "format: .* found 'boltgen-record-9'"),
         (changed("colour", "red"), "colour: Record has no such field$"),
         (changed("trial.config.depth", 3), "trial.config.depth: Cutlass2Config has no such field"),
-        (changed(f"{LAYER}.problem.m", ...), f"{IN_LAYER}.problem.m: this field of Gemm is missing"),
+        (
+            changed(f"{LAYER}.problem.m", ...),
+            f"{IN_LAYER}.problem.m: this field of Gemm is missing",
+        ),
         (changed(f"{LAYER}.problem.m", 1.5), f"{IN_LAYER}.problem.m: expected an integer, found"),
         (changed(f"{LAYER}.problem.m", True), f"{IN_LAYER}.problem.m: expected an integer, found"),
         (changed(f"{LAYER}.problem.m", 0), f"{IN_LAYER}.problem: Gemm: m=0 is out of range"),

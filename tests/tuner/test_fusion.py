@@ -58,14 +58,14 @@ def carved(**options: object) -> tuple[list[int], str]:
 def tune_layers(monkeypatch: pytest.MonkeyPatch, fused_us: float, **more: object) -> SessionReport:
     """Tune on a made-up A100 that takes so long for every fusion, and 50 us for a product."""
     tools = toolchain_text(find_toolchain(settings_from()))
-    bench = FakeBench(
-        lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools
-    )
+    bench = FakeBench(lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
     return boltgen.tune(dense_layers(), budget="5000trials", **more)
 
 
-def test_what_a_model_could_fuse_is_timed_beside_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_model_could_fuse_is_timed_beside_its_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     report = tune_layers(monkeypatch, 60.0)
     fused = [r.task.workload for r in report.results if r.task.is_alternative]
     assert sorted(len(workload.layers) for workload in fused) == [2, 2, 3]
