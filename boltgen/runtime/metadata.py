@@ -13,7 +13,7 @@ from boltgen.intake.json_text import JsonError, read_json
 from boltgen.tune.json_form import decode
 
 # Raised whenever a field changes its meaning or goes away.
-SCHEMA = 1
+SCHEMA = 2
 
 FILE_NAME = "metadata.json"
 

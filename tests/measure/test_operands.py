@@ -81,7 +81,7 @@ def test_the_check_says_something_of_every_epilogue(profiler, device, name):
     assert np.isfinite(high).mean() > 0.99
 
 
-# --- several layers --------------------------------------------------------------------------------------
+# --- several layers -------------------------------------------------------------------------------
 
 
 def rows_of_middle(device, ends):

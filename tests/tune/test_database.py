@@ -358,7 +358,9 @@ def fill_version_1(path: Path) -> None:
     schema.migrate(old, target=1)
     written = {
         "json": """replace(json, '"type":"Cutlass2Config",', '')""",
-        "problem": "json_extract(workload, '$.layers[0].problem')",
+        # Without the fields of a product that came with batches.
+        "problem": "json_remove(json_extract(workload, '$.layers[0].problem'), "
+        "'$.batch', '$.a_batched', '$.b_batched')",
         "epilogue": "json_extract(workload, '$.layers[0].epilogue')",
     }
     # Fields of a product that came with batches.

@@ -61,7 +61,7 @@ def test_infinity_and_negative_zero_are_kept() -> None:
 
 
 def changed(path: str, value: Any) -> str:
-    """A good line with one field set, or taken out where `value` is `...`; "0" is a list's first."""
+    """A good line with one field set, or taken out where `value` is `...`."""
     form = json.loads(to_line(record(20.0)))
     *parents, last = path.split(".")
     inner = form
