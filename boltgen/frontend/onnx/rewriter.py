@@ -196,19 +196,16 @@ class Rewriter:
         if wanted is None or self.scope.tensor(node.input[1]) is not None:
             return
         extents = self.scope.extents(node.input[0]) or ()
-        numbers = [
-            0 if place < len(extents) and extents[place] == each else each
+        final = [
+            0 if isinstance(each, str) and extents[place : place + 1] == (each,) else each
             for place, each in enumerate(wanted)
-            if isinstance(each, str)
         ]
-        named = iter(numbers)
-        merged = [each if isinstance(each, int) else next(named) for each in wanted]
-        unknown = [each for each in merged if isinstance(each, str)]
-        if len(unknown) > 1 or (unknown and -1 in merged) or attribute(node, "allowzero", 0):
+        unknown = [each for each in final if isinstance(each, str)]
+        if len(unknown) > 1 or (unknown and -1 in final) or attribute(node, "allowzero", 0):
             return
-        final = [-1 if isinstance(each, str) else each for each in merged]
+        numbers = [-1 if isinstance(each, str) else each for each in final]
         name = self.scope.fresh(f"{node.output[0]}_shape")
-        self.scope.add_array(name, np.asarray(final, np.int64))
+        self.scope.add_array(name, np.asarray(numbers, np.int64))
         node.input[1] = name
 
     def _rewrite_branch(self, graph: Any, opset: int) -> None:

@@ -15,8 +15,9 @@ from boltgen.frontend.graph import OPAQUE, Graph, Structure, leaves
 from boltgen.frontend.relay.operators import UnknownFormError, neutral, tensor_type
 from boltgen.frontend.translation import Translation
 
-_PRODUCTS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
-# Their second operand is an attribute of the neutral operator, or follows from the first.
+_MATMULS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
+PRODUCTS = _MATMULS | {"nn.conv2d"}
+# The second operand is an attribute of the neutral operator, or follows from the first.
 _UNARY = frozenset({"nn.pad", "variance"})
 _KERNEL_ORDERS = {"HWIO": (3, 0, 1, 2), "OIHW": (0, 2, 3, 1)}  # to OHWI
 REFERENCES = (relay.expr.RefCreate, relay.expr.RefRead, relay.expr.RefWrite)
@@ -146,7 +147,7 @@ class _Translation(Translation):
             return self._kept(call, call.checked_type, f"relay.{written}", args)
         if (known := self._of_inference(call, call.checked_type, name, args, attrs)) is not None:
             return known
-        if written in _PRODUCTS:
+        if written in _MATMULS:
             return self._written(call, "matmul", self._straightened(call, args), {})
         if name == "nn.conv2d" and _has_other_weight(attrs) and self._builder[args[1]].is_static:
             weight = self._permuted(args[1], _KERNEL_ORDERS[str(attrs["kernel_layout"])])
