@@ -24,6 +24,12 @@ constexpr float kHalfOverflow = 65520.0f;
 /// One ulp of an FP32 value is at most this fraction of it.
 constexpr double kFloat32Ulp = 0x1p-23;
 
+/// The end of a switch that has a case for everything: an unknown number stops the kernel.
+__device__ inline double no_case() {
+  __trap();
+  return NAN;
+}
+
 __device__ inline Interval anything() { return {-INFINITY, INFINITY}; }
 
 __device__ inline double finite_magnitude(double x) { return isfinite(x) ? fabs(x) : 0.0; }
@@ -87,7 +93,7 @@ __device__ inline double function(profiler_node const& node, double x) {
     case PROFILER_MISH:
       return x * tanh(softplus(x));
     default:
-      return NAN;
+      return no_case();
   }
 }
 
@@ -106,7 +112,7 @@ __device__ inline double function(profiler_node const& node, double x, double y)
     case PROFILER_MINIMUM:
       return minimum(x, y);
     default:
-      return NAN;
+      return no_case();
   }
 }
 
@@ -168,17 +174,22 @@ __device__ inline Interval binary_image(profiler_node const& node, Interval x, I
 }
 
 __device__ inline double rounded(double x, int dtype) {
-  return dtype == PROFILER_F16 ? double(__half2float(__double2half(x))) : double(float(x));
+  switch (dtype) {
+    case PROFILER_F16:
+      return double(__half2float(__double2half(x)));
+    case PROFILER_F32:
+      return double(float(x));
+    default:
+      return no_case();
+  }
 }
 
 /// Rounds to `dtype` to nearest even, as if its exponent had no upper end.
 __device__ inline float rounded_unbounded(double x, int dtype) {
   constexpr double kHalfMax = 65504.0;
   constexpr int kHalfDigits = 11;
-  if (dtype != PROFILER_F16) {
-    return float(x);
-  }
-  if (!(fabs(x) > kHalfMax) || isinf(x)) {
+  // FP32 holds the ends, so what overflows in it is infinite anyway.
+  if (dtype == PROFILER_F32 || !(fabs(x) > kHalfMax) || isinf(x)) {
     return float(rounded(x, dtype));
   }
   int exponent;

@@ -59,8 +59,8 @@ def chain_view(spec: ChainKernelSpec, symbol: str, workspace_symbol: str) -> Cha
         first=layers[0],
         inner=layers[1:],
         layer_types=", ".join(layer.type_name for layer in layers),
-        element_in=cpp_names.ELEMENT[spec.in_dtype],
-        element_d=cpp_names.ELEMENT[spec.out_dtype],
+        element_in=spec.in_dtype.cutlass,
+        element_d=spec.out_dtype.cutlass,
         alignment_a=spec.alignment_a,
         instruction=cpp_names.gemm_shape(spec.config.instruction),
         arch_tag=cpp_names.arch_tag(spec.arch),
@@ -84,7 +84,7 @@ def _layer_view(spec: ChainKernelSpec, index: int) -> ChainLayerView:
         layout_b=cpp_names.LAYOUT[layer.b_layout],
         alignment_b=layer.alignment_b,
         alignment_d=layer.alignment_d,
-        element_accumulator=cpp_names.ELEMENT[layer.acc_dtype],
+        element_accumulator=layer.acc_dtype.cutlass,
     )
 
 

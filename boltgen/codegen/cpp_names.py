@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import LoadKind
 from boltgen.space.config import Residence, Shape
 from boltgen.space.kernel import ConvIterator
-
-ELEMENT = {DType.F16: "cutlass::half_t", DType.F32: "float"}
 
 LAYOUT = {
     Layout.ROW: "cutlass::layout::RowMajor",
@@ -56,7 +54,3 @@ def arch_tag(arch: str) -> str:
 def has_async_copies(arch: str) -> bool:
     """Whether an arch ("sm_86") has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
     return int("".join(c for c in arch if c.isdigit())) >= 80
-
-
-# Moves need no CUTLASS.
-MOVED = {DType.F16: "boltgen::Half", DType.F32: "float"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from boltgen.codegen.cpp_names import ELEMENT, OPERAND
+from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -81,7 +82,7 @@ def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
                 names.append(name)
     return EpilogueCode(
         formula=tuple(textwrap.wrap(f"D = {epilogue.describe()}", 96)),
-        operand_types=_list([f"{OPERAND[x.kind]}<{ELEMENT[x.dtype]}>" for x in epilogue.loads], 6),
+        operand_types=_list([f"{OPERAND[x.kind]}<{x.dtype.cutlass}>" for x in epilogue.loads], 6),
         parameters=_list([f"float {name}" for name in parameters], 6),
         statements=tuple(statements),
         result=names[-1],
@@ -121,10 +122,21 @@ def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
             return f"boltgen::{op.value}({names[lhs]}, {names[rhs]})"
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
-        case Cast(x=x, dtype=DType.F16):
-            return f"boltgen::round_to_half({names[x]})"
-        case Cast(x=x):
-            return names[x]
+        case Cast(x=x, dtype=dtype):
+            return _rounded(names[x], dtype)
+        case _:
+            assert_never(node)
+
+
+def _rounded(name: str, dtype: DType) -> str:
+    """An FP32 value rounded to `dtype` and back."""
+    match dtype:
+        case DType.F16:
+            return f"boltgen::round_to_half({name})"
+        case DType.F32:
+            return name  # which it is
+        case _:
+            assert_never(dtype)
 
 
 def _constants_comment(node: Node, nodes: tuple[Node, ...]) -> str:

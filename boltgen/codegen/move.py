@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boltgen.codegen import cpp_names
 from boltgen.codegen.cpp_text import comment_field, comment_lines
 from boltgen.codegen.kernel import nvcc_command
 from boltgen.codegen.render import render
@@ -52,7 +51,7 @@ def render_moves(moves: Sequence[Move], arch: str) -> MoveSource:
 
 
 def _body(move: Move) -> str:
-    source, target = (cpp_names.MOVED[form.dtype] for form in (move.source, move.target))
+    source, target = (form.dtype.moved for form in (move.source, move.target))
     kind = _KIND[move.source.layout, move.target.layout]
     types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
     return render(MoveView(symbol=move_symbol(move), kind=kind, types=types[kind]))

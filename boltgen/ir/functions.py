@@ -14,12 +14,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import UnaryOp
 
 Array: TypeAlias = NDArray[np.float64]
 
 # One ulp of an FP32 value is at most this fraction of it.
-FP32_ULP = 2.0**-23
+FP32_ULP = DType.F32.ulp
 
 # CUDA's maximum errors in ulp, of the functions and not of their fast-math intrinsics.
 # Source: CUDA C++ Programming Guide, mathematical functions, single precision.

@@ -15,9 +15,9 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Unary
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, FUNCTIONS, Array
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = DType.F32.largest
 # Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
-_FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+_FLOAT32_TINY = DType.F32.smallest_normal
 
 BINARY_FUNCTIONS = {
     BinaryOp.ADD: np.add,
@@ -85,19 +85,13 @@ def as_float32(value: float) -> float:
         return float(np.float32(value))
 
 
-def overflow_threshold(dtype: DType) -> float:
-    """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number."""
-    limits = np.finfo(dtype.value)
-    return float(limits.max) + 2.0 ** (int(limits.maxexp) - int(limits.nmant) - 2)
-
-
 def round_unbounded(x: Array, dtype: DType) -> Array:
     """Rounds to `dtype` to nearest even, as if its exponent had no upper end."""
-    rounded = x.astype(dtype.value).astype(np.float64)
-    digits = int(np.finfo(dtype.value).nmant) + 1
+    rounded = x.astype(dtype.numpy).astype(np.float64)
+    digits = dtype.significand_bits
     mantissa, exponent = np.frexp(x)
     beyond = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
-    return np.where(np.abs(x) > float(np.finfo(dtype.value).max), beyond, rounded)
+    return np.where(np.abs(x) > dtype.largest, beyond, rounded)
 
 
 def _ends(x: Interval) -> tuple[Array, ...]:

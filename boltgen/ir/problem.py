@@ -31,6 +31,8 @@ def _check_dtypes(problem: Gemm | BatchedGemm | Conv2d) -> None:
             f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
             "tensor-core kernels take float16: convert the model to FP16 first"
         )
+    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class Gemm:
     row-major.
 
     Raises:
-        InvalidProblemError: an extent is not in 1..2**31-1, or an operand is not float16.
+        InvalidProblemError: an extent is not in 1..2**31-1, an operand is not float16, or no
+            instruction sums its products in `acc_dtype`.
     """
 
     m: int
@@ -99,7 +102,8 @@ class BatchedGemm:
     `b_batched` is false. D: (batch, M, N).
 
     Raises:
-        InvalidProblemError: an extent is not in 1..2**31-1, or an operand is not float16.
+        InvalidProblemError: an extent is not in 1..2**31-1, an operand is not float16, or no
+            instruction sums its products in `acc_dtype`.
     """
 
     batch: int
@@ -172,7 +176,8 @@ class Conv2d:
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            an operand is not float16, or the filter does not fit into the padded activation.
+            an operand is not float16, no instruction sums its products in `acc_dtype`, or the
+            filter does not fit into the padded activation.
     """
 
     n: int

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from boltgen.errors import InputError
+from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -34,7 +34,6 @@ from boltgen.ir.interval import (
     around,
     as_float32,
     binary_image,
-    overflow_threshold,
     round_unbounded,
     unary_image,
 )
@@ -42,15 +41,12 @@ from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 
 AnyArray: TypeAlias = NDArray[Any]
 
-# Relative error of one addition in the accumulator's type. Tensor cores truncate, so it is a whole
-# ulp and not half of one. Source: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
-# tensor cores, PeerJ Computer Science 2021, sections 3.1 to 3.5.
-_ROUNDOFF = {DType.F32: 2.0**-23, DType.F16: 2.0**-10}
 # The products that the tensor core adds at once: 4 on Volta, more on later ones. The sum of such a
 # block truncates each addend, the accumulator among them, by up to one ulp of the largest: in FP32
-# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block (same source).
+# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block. Source: Fasi,
+# Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
+# 2021, sections 3.1 to 3.5.
 _BLOCK = 4
-_HALF_SUBNORMAL_ULP = 2.0**-24
 # Split-K adds up to this many partial sums afterwards.
 _MOST_SLICES = 32
 
@@ -227,9 +223,10 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    if actual.dtype not in (np.float16, np.float32):
-        raise InputError(f"compare: actual is {actual.dtype}; kernels return float16 or float32")
-    overflow = overflow_threshold(DType(actual.dtype.name))
+    if actual.dtype not in [dtype.numpy for dtype in DType]:
+        known = " or ".join(dtype.value for dtype in DType)
+        raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
+    overflow = DType(actual.dtype.name).overflow_threshold
     with np.errstate(all="ignore"):
         got = actual.astype(np.float64)
         error = np.abs(got - expected)
@@ -304,7 +301,7 @@ def _checked(
 
 
 def _check(name: str, array: AnyArray, shapes: tuple[tuple[int, ...], ...], dtype: DType) -> None:
-    if array.shape not in shapes or array.dtype != np.dtype(dtype.value):
+    if array.shape not in shapes or array.dtype != dtype.numpy:
         wanted = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
         raise InputError(
             f"{name} is {array.dtype} {array.shape}; the problem takes {dtype.value} {wanted}"
@@ -331,6 +328,8 @@ def _evaluate(
                 value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
             case Cast(x=x, dtype=dtype):
                 value = _rounded(nodes[x], dtype)
+            case _:
+                assert_never(node)
         nodes.append(value)
     return np.array(np.broadcast_to(nodes[-1], output_shape(problem)), dtype=np.float64)
 
@@ -355,12 +354,14 @@ def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array])
                 image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
             case Cast(x=x, dtype=dtype):
                 image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+            case _:
+                assert_never(node)
         nodes.append(image)
     return nodes[-1]
 
 
 def _rounded(x: Array, dtype: DType) -> Array:
-    return _wide(x.astype(dtype.value))
+    return _wide(x.astype(dtype.numpy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,17 +381,22 @@ def accumulation_rounding(problem: Problem) -> Rounding:
     """The rounding of the problem's sums; see `error_bound`."""
     k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
     blocks = -(-k // _BLOCK)
-    additions = {DType.F32: blocks * (_BLOCK + 1), DType.F16: blocks}[problem.acc_dtype]
-    additions += _MOST_SLICES
-    relative = math.expm1(additions * math.log1p(_ROUNDOFF[problem.acc_dtype]))
-    if problem.acc_dtype is DType.F32:
-        return Rounding(relative=relative)
-    # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
-    return Rounding(
-        relative=relative,
-        absolute=additions * _HALF_SUBNORMAL_ULP,
-        overflow=overflow_threshold(DType.F16),
-    )
+    # Tensor cores truncate, so an addition loses a whole ulp and not half of one.
+    ulp = math.log1p(problem.acc_dtype.ulp)
+    match problem.acc_dtype:
+        case DType.F32:
+            additions = blocks * (_BLOCK + 1) + _MOST_SLICES
+            return Rounding(relative=math.expm1(additions * ulp))
+        case DType.F16:
+            additions = blocks + _MOST_SLICES
+            # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+            return Rounding(
+                relative=math.expm1(additions * ulp),
+                absolute=additions * DType.F16.smallest_subnormal,
+                overflow=DType.F16.overflow_threshold,
+            )
+        case _:
+            assert_never(problem.acc_dtype)
 
 
 def _accumulation_error(problem: Problem, magnitude: Array) -> Array:

@@ -17,6 +17,7 @@ from boltgen.space.b2b_resources import chain_registers_per_thread, chain_shared
 from boltgen.space.config import B2bConfig, Cutlass2Config, Residence
 from boltgen.space.legality import (
     Violation,
+    accumulator_violations,
     epilogue_violations,
     kernel_traits,
     main_loop_violations,
@@ -72,6 +73,7 @@ def layer_violations(
 ) -> Iterator[Violation]:
     """The rules that concern one layer and its tiles in themselves."""
     traits = kernel_traits(layer.problem)
+    yield from accumulator_violations(traits, arch)
     # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer runs in.
     structural = [
         violation

@@ -85,6 +85,7 @@ def kernel_violations(
     if structural:
         return structural
     return (
+        *accumulator_violations(traits, arch),
         *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
         *main_loop_violations(traits, config),
@@ -130,6 +131,13 @@ def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
             reason="the crosswise layout of shared memory holds rows of 64 or 128 bytes; "
             "cutlass/layout/tensor_op_multiplicand_sm75.h",
         )
+
+
+def accumulator_violations(traits: KernelTraits, arch: Arch) -> Iterator[Violation]:
+    """An instruction of `arch` must sum in the accumulator's type."""
+    reason = DType.F16.accumulator_rejection(traits.acc_dtype, arch.compute_capability)
+    if reason is not None:
+        yield Violation(name="accumulator", message=reason, reason="PTX ISA, mma.sync")
 
 
 def pipeline_violations(

@@ -57,9 +57,10 @@ def assert_same_ends(problem, got, expected):
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
     finite = np.isfinite(expected)
-    ulp = 2.0**-10 if problem.out_dtype is DType.F16 else 2.0**-23
-    smallest = 2.0**-24 if problem.out_dtype is DType.F16 else 2.0**-149
-    np.testing.assert_allclose(got[finite], expected[finite], rtol=ulp, atol=smallest)
+    dtype = problem.out_dtype
+    np.testing.assert_allclose(
+        got[finite], expected[finite], rtol=dtype.ulp, atol=dtype.smallest_subnormal
+    )
 
 
 def inputs_of(problem, epilogue, rng):
@@ -161,6 +162,22 @@ def test_an_epilogue_that_is_too_long_is_refused(device, rng):
         x = b.unary(UnaryOp.NEGATE, x)
     with pytest.raises(RefusedError, match="131 nodes; the reference takes 1 to 128"):
         check(device, SMALL, b.build(), rng)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"op": 99}, "operation 99"), ({"op": -1}, "operation -1"), ({"dtype": 7}, "element type 7")],
+)
+def test_what_the_reference_has_no_case_for_is_refused_by_name(device, change, named):
+    b = EpilogueBuilder()
+    b.cast(0, DType.F16)
+    nodes = epilogue_nodes(b.build(), [], [])
+    for name, value in change.items():
+        setattr(nodes[-1], name, value)
+    rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
+    places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
+    with pytest.raises(RefusedError, match=f"node 1 .*unknown {named}"):
+        device.profiler.enclose(extents_of(SMALL), nodes, rounding, DType.F16, **places)
 
 
 # --- compare -------------------------------------------------------------------------------------
