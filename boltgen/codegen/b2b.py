@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.codegen.views import ChainLayerView, ChainView
@@ -64,7 +65,7 @@ def chain_view(spec: ChainKernelSpec, symbol: str, workspace_symbol: str) -> Cha
         alignment_a=spec.alignment_a,
         instruction=cpp_names.gemm_shape(spec.config.instruction),
         arch_tag=cpp_names.arch_tag(spec.arch),
-        has_async_copies="true" if cpp_names.has_async_copies(spec.arch) else "false",
+        has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
         residence=cpp_names.RESIDENCE[spec.config.residence],
         args_type=args_type,
         run_function=run_function,

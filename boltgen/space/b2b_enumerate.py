@@ -67,7 +67,7 @@ def enumerate_chain_configs(chain: Chain, arch: Arch) -> tuple[B2bConfig, ...]:
 def _candidates(chain: Chain, arch: Arch) -> Iterator[B2bConfig]:
     m = implicit_gemm(chain.layers[0]).m
     rows = [extent for extent in _ROWS if extent < 2 * m] or [_ROWS[0]]
-    stages = _STAGES if arch.max_stages > 2 else (2,)
+    stages = _STAGES if arch.has_async_copies else (2,)
     for residence, extent, warps in itertools.product(Residence, rows, _WARPS):
         block = _Block(
             rows=extent,
@@ -97,7 +97,7 @@ def _tiles(
     tiles: list[LayerTile] = []
     for index, layer in enumerate(chain.layers):
         depth = _depth(tiles[-1].n if tiles else None, deep=deep)
-        asynchronous = arch.max_stages > 2 and layer.problem.alignment_b > 1
+        asynchronous = arch.has_async_copies and layer.problem.alignment_b > 1
         if not index:
             asynchronous &= layer.problem.alignment_a > 1
         role = {"is_first": index == 0, "is_last": index + 1 == len(chain.layers)}

@@ -111,7 +111,7 @@ def _inner_violations(layer: ChainLayer, tiles: Cutlass2Config, arch: Arch) -> I
             f"mma.m16n8k16; {_INNER_LAYER_H}",
         )
     narrow = layer.problem.alignment_b == 1
-    if arch.max_stages == 2 or narrow:
+    if not arch.has_async_copies or narrow:
         if stages != 2:
             why = f"B of vectors of {layer.problem.alignment_b}" if narrow else arch.name
             yield Violation(
