@@ -17,8 +17,9 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
 from boltgen.codegen.kernel import KernelSource, render_kernel
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm

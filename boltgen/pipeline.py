@@ -20,11 +20,12 @@ from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import ChainLayer, Cut, Cutter, separate
 from boltgen.ir.dtypes import DType

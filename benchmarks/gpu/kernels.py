@@ -19,10 +19,11 @@ from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_unit
+from boltgen.build.unit import CompileFailure, kernel_unit
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.codegen.move import MoveSource
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.kernel import KernelSpec
 from boltgen.tune.select import SAME_CONFIG

@@ -22,15 +22,10 @@ from boltgen.build.headers import included_digest
 from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import (
-    CompileFailure,
-    DeviceCode,
-    TranslationUnit,
-    device_flags,
-    library_unit,
-)
+from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit
 from boltgen.codegen.kernel import headers_of, headers_of_family, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import LibraryError
 from boltgen.intake.files import read_regular
 from boltgen.intake.json_text import MOST_BYTES, parse_json

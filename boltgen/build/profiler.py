@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain
+from boltgen.codegen.nvcc import LANGUAGE_FLAGS, every_device_flags
 from boltgen.errors import ToolchainError
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
@@ -16,9 +18,6 @@ LIBRARY = "libboltgen_profiler.so"
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".h")
 _LOG = "build.log"
-# PTX of the oldest serves the virtual GPU and what comes after the newest.
-_PTX = "75"
-_SASS = ("80", "86", "89", "90")
 
 
 def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None = None) -> Path:
@@ -47,13 +46,12 @@ def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
 
 
 def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
-    code = ["-gencode", f"arch=compute_{_PTX},code=[sm_{_PTX},compute_{_PTX}]"]
-    for number in _SASS:
-        code += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+    # PTX of the oldest serves the virtual GPU and what comes after the newest.
+    code = every_device_flags([name for name in ARCHES if not name.endswith("a")])
     runtime = tools.nvcc.runtime
     return (
         str(tools.nvcc.path),
-        *("-shared", "-std=c++17", "-O3", "--no-compress", "-Xcompiler=-fPIC,-Wall,-Wextra"),
+        *("-shared", *LANGUAGE_FLAGS, "-Xcompiler=-fPIC,-Wall,-Wextra"),
         *code,
         *("-ccbin", str(tools.cxx.path)),
         f"-I{tools.templates}",

@@ -14,9 +14,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       edda5e8787219bf4326ee3ea8beb77008e76e607774cfe72daddfa6eb79b388d
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_75,code=[sm_75,compute_75] -I templates/include -I $CUTLASS -c
-//            boltgen_b2b_gemm_sm75_64x64x64_rf_edda5e8787.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_75,code=[sm_75,compute_75] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS boltgen_b2b_gemm_sm75_64x64x64_rf_edda5e8787.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_gemm.h"

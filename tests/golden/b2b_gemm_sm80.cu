@@ -17,9 +17,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       d89b5f712ff029980a56c022c111518b5c6203a7006518f088bf21659cad31ac
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
-//            boltgen_b2b_gemm_sm80_128x32x64x64_rf_d89b5f712f.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS boltgen_b2b_gemm_sm80_128x32x64x64_rf_d89b5f712f.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_gemm.h"

@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       6aa7909562db21b547ed7f1246c456f902cdc97b019da94c74b3aebed8040986
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm80_64x64x32_32x32_s3_nhwc448_6aa7909562.cu
 
 #include "boltgen/activations.h"

@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       ac07b0cbaef97bc6225e79c6f696cab59df5ee67a2a2c8d0bf4df013eed25062
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm80_128x128x32_64x64_s4_nhwc888_ac07b0cbae.cu
 
 #include "boltgen/activations.h"

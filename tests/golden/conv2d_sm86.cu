@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       236753c4bac5a78a8624c7961d22379741aa88378b86fb4204d0d4022729445c
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_86,code=[sm_86,compute_86] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_86,code=[sm_86,compute_86] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm86_64x64x32_32x32_s3_nhwc888_236753c4ba.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       e09720da88cc8ba33e7da6bab15f4d022878a4cbd6a0029857201febd39b4358
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_75,code=[sm_75,compute_75] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_75,code=[sm_75,compute_75] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_gemm_sm75_128x128x32_64x64_s2_rc888_e09720da88.cu
 
 #include "boltgen/activations.h"

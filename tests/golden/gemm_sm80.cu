@@ -11,8 +11,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       18f759b66f1b2a3d494daabc05aca97d39ab64df6f2a901eba19a33514feba2b
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_gemm_sm80_128x128x32_64x64_s4_rc888_18f759b66f.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       c80ed1302b5c101bb9e7fd69ed2edfb18258fe6adb5ca59b54998c0f8d189d88
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_90,code=[sm_90,compute_90] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_90,code=[sm_90,compute_90] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_gemm_sm90_128x64x64_32x32_s3_rc888_c80ed1302b.cu
 
 #include "boltgen/activations.h"

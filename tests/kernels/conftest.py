@@ -14,9 +14,10 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
 from boltgen.codegen.kernel import AnyKernelSpec, KernelSource
 from boltgen.codegen.library import render_library
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
 from boltgen.space.b2b_kernel import ChainKernelSpec

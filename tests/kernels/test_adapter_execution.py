@@ -13,11 +13,12 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.library import render_library
 from boltgen.codegen.move import render_moves
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move

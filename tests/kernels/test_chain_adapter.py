@@ -12,10 +12,11 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import render_adapter
 from boltgen.codegen.kernel import KernelSource
 from boltgen.codegen.library import render_library
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.ir.chain_reference import enclose_chain
 from boltgen.ir.reference import compare, output_shape
 from boltgen.settings import settings_from
