@@ -42,59 +42,12 @@ __device__ inline double maximum(double x, double y) {
   return isnan(x) || isnan(y) ? NAN : fmax(x, y);
 }
 
-__device__ inline double sigmoid(double x) {
-  // exp of a negative number only, so that no large argument overflows.
-  double const e = exp(-fabs(x));
-  return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
-}
-
-__device__ inline double softplus(double x) { return maximum(x, 0.0) + log1p(exp(-fabs(x))); }
+// `unary_function` and `kUnaryFunctions`, which boltgen.codegen.oracle_functions makes of the rows
+// of boltgen/ir/functions.py when the profiler is built.
+#include "unary_functions.inc"
 
 __device__ inline double function(profiler_node const& node, double x) {
-  double const first = node.constants[0], second = node.constants[1];
-  switch (node.op) {
-    case PROFILER_NEGATE:
-      return -x;
-    case PROFILER_ABS:
-      return fabs(x);
-    case PROFILER_SQRT:
-      return sqrt(x);
-    case PROFILER_RSQRT:
-      return 1.0 / sqrt(x);
-    case PROFILER_EXP:
-      return exp(x);
-    case PROFILER_LOG:
-      return log(x);
-    case PROFILER_ERF:
-      return erf(x);
-    case PROFILER_TANH:
-      return tanh(x);
-    case PROFILER_RELU:
-      return maximum(x, 0.0);
-    case PROFILER_LEAKY_RELU:
-      return x > 0.0 ? x : first * x;
-    case PROFILER_CLIP:
-      return minimum(maximum(x, first), second);
-    case PROFILER_GELU_ERF:
-      return 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
-    case PROFILER_GELU_TANH:
-      // sqrt(2 / pi). Source: Hendrycks and Gimpel, Gaussian Error Linear Units, section 2.
-      return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    case PROFILER_SIGMOID:
-      return sigmoid(x);
-    case PROFILER_SILU:
-      return x * sigmoid(x);
-    case PROFILER_HARDSIGMOID:
-      return minimum(maximum(first * x + second, 0.0), 1.0);
-    case PROFILER_HARDSWISH:
-      return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
-    case PROFILER_SOFTPLUS:
-      return softplus(x);
-    case PROFILER_MISH:
-      return x * tanh(softplus(x));
-    default:
-      return no_case();
-  }
+  return unary_function(node.op - PROFILER_UNARY, x, node.constants[0], node.constants[1]);
 }
 
 __device__ inline double function(profiler_node const& node, double x, double y) {

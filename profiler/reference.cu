@@ -215,7 +215,7 @@ int check_known(profiler_reference const& reference, profiler_status* status) {
   }
   for (int i = 0; i < reference.node_count; ++i) {
     profiler_node const& node = reference.nodes[i];
-    if (node.op < 0 || node.op >= PROFILER_OPS) {
+    if (node.op < 0 || node.op >= PROFILER_UNARY + kUnaryFunctions) {
       return refuse(status, "node %d has the unknown operation %d", i, node.op);
     }
     bool const is_load = node.op >= PROFILER_LOAD_TENSOR && node.op <= PROFILER_LOAD_COLUMN;

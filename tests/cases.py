@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.kernel import ConvIterator, KernelSpec, kernel_spec
@@ -82,13 +83,6 @@ def _columns(b: EpilogueBuilder) -> int:
     return b.unary(UnaryOp.SOFTPLUS, b.unary(UnaryOp.NEGATE, x))
 
 
-def _scalars(b: EpilogueBuilder) -> int:
-    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
-    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
-    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
-    return b.unary(UnaryOp.MISH, b.unary(UnaryOp.EXP, x))
-
-
 def _casts(b: EpilogueBuilder) -> int:
     x = b.cast(_bias(b), F16)
     x = b.cast(b.unary(UnaryOp.HARDSIGMOID, x, 0.2, 0.5), F16)
@@ -107,7 +101,7 @@ def _tanh_erf(b: EpilogueBuilder) -> int:
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
 
 
-EPILOGUES: Mapping[str, Epilogue] = {
+_NAMED: Mapping[str, Epilogue] = {
     "identity": Epilogue(),
     "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
@@ -119,11 +113,25 @@ EPILOGUES: Mapping[str, Epilogue] = {
     "two_tensors": _graph(_two_tensors),
     "per_channel": _graph(_per_channel),
     "columns": _graph(_columns),
-    "scalars": _graph(_scalars),
     "casts": _graph(_casts),
     "square_root": _graph(_square_root),
     "tanh_erf": _graph(_tanh_erf),
 }
+
+
+def _scalars(b: EpilogueBuilder) -> int:
+    """Operators with constants, and every function that occurs in no other epilogue."""
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
+    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
+    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
+    seen = {n.op for graph in _NAMED.values() for n in graph.nodes if isinstance(n, Unary)}
+    for op in UnaryOp:
+        if op not in seen:
+            x = b.unary(op, x, *op.function.parameters.values())
+    return x
+
+
+EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "scalars": _graph(_scalars)}
 
 # --- configs -------------------------------------------------------------------------------------
 

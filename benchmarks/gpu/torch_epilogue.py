@@ -16,8 +16,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 
 
 def evaluated(torch: Any, epilogue: Epilogue, product: Any, operands: Sequence[Any]) -> Any:

@@ -39,7 +39,8 @@ from boltgen.arch import Arch
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
 from boltgen.ir.chain import Chain, execution_chain
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs

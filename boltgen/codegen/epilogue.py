@@ -20,7 +20,6 @@ from boltgen.ir.epilogue import (
     Node,
     Scalar,
     Unary,
-    UnaryOp,
 )
 
 _INFIX = {
@@ -28,18 +27,6 @@ _INFIX = {
     BinaryOp.SUBTRACT: "-",
     BinaryOp.MULTIPLY: "*",
     BinaryOp.DIVIDE: "/",
-}
-
-# Functions of more than a handful of instructions. The threadblock epilogue does not unroll its
-# loop over a graph that has one: it would repeat them for each of up to 16 iterations.
-_LONG = frozenset(UnaryOp) - {
-    UnaryOp.NEGATE,
-    UnaryOp.ABS,
-    UnaryOp.RELU,
-    UnaryOp.LEAKY_RELU,
-    UnaryOp.CLIP,
-    UnaryOp.HARDSIGMOID,
-    UnaryOp.HARDSWISH,
 }
 
 
@@ -91,7 +78,11 @@ def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
 
 
 def _is_long(node: Node) -> bool:
-    return isinstance(node, Unary) and node.op in _LONG
+    """Whether the threadblock epilogue does not unroll its loop over the graph.
+
+    It would repeat the function's code for each of up to 16 iterations.
+    """
+    return isinstance(node, Unary) and node.op.function.is_long
 
 
 def _list(items: list[str], indent: int) -> str:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
+from boltgen.ir.functions import UnaryOp
 
 
 class LoadKind(Enum):
@@ -26,38 +27,6 @@ class LoadKind(Enum):
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
     COLUMN = "column"  # (M,)
-
-
-class UnaryOp(Enum):
-    """Elementwise functions of one value; `UNARY_PARAMS` names their constants."""
-
-    NEGATE = "negate"
-    ABS = "abs"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    EXP = "exp"
-    LOG = "log"
-    ERF = "erf"
-    TANH = "tanh"
-    RELU = "relu"
-    LEAKY_RELU = "leaky_relu"
-    CLIP = "clip"
-    GELU_ERF = "gelu_erf"
-    GELU_TANH = "gelu_tanh"
-    SIGMOID = "sigmoid"
-    SILU = "silu"
-    HARDSIGMOID = "hardsigmoid"
-    HARDSWISH = "hardswish"
-    SOFTPLUS = "softplus"
-    MISH = "mish"
-
-
-# HARDSIGMOID is clip(alpha * x + beta, 0, 1), as ONNX defines it.
-UNARY_PARAMS: dict[UnaryOp, tuple[str, ...]] = {
-    UnaryOp.LEAKY_RELU: ("alpha",),
-    UnaryOp.CLIP: ("low", "high"),
-    UnaryOp.HARDSIGMOID: ("alpha", "beta"),
-}
 
 
 class BinaryOp(Enum):
@@ -93,7 +62,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`op(x)`, with the constants that `UNARY_PARAMS[op]` names."""
+    """`op(x)`, with the constants that `op.parameters` names."""
 
     op: UnaryOp
     x: int
@@ -167,7 +136,7 @@ class Epilogue:
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
         if isinstance(node, Unary):
-            names = UNARY_PARAMS.get(node.op, ())
+            names = node.op.parameters
             if len(node.params) != len(names):
                 raise InvalidProblemError(
                     f"Epilogue: {node.op.value} takes constants {names}, got {node.params}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Unary
-from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, FUNCTIONS, Array
+from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
 
 _FLOAT32_MAX = DType.F32.largest
 # Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
@@ -54,7 +54,7 @@ def around(exact: Array, error: Array) -> Interval:
 
 def unary_image(node: Unary, x: Interval) -> Interval:
     """What `node.op` may return for an argument in `x`."""
-    function = FUNCTIONS[node.op]
+    function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
     corners = [function.value(x.low, *constants), function.value(x.high, *constants)]
     for turn in function.turns:

@@ -17,17 +17,8 @@ from numpy.typing import NDArray
 
 from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import (
-    Accumulator,
-    Binary,
-    Cast,
-    Epilogue,
-    Load,
-    LoadKind,
-    Scalar,
-    Unary,
-)
-from boltgen.ir.functions import FUNCTIONS, Array
+from boltgen.ir.epilogue import Accumulator, Binary, Cast, Epilogue, Load, LoadKind, Scalar, Unary
+from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
     BINARY_FUNCTIONS,
     Interval,
@@ -323,7 +314,7 @@ def _evaluate(
             case Scalar(value=constant):
                 value = np.asarray(as_float32(constant))
             case Unary(op=op, x=x, params=params):
-                value = np.asarray(FUNCTIONS[op].value(nodes[x], *map(as_float32, params)))
+                value = np.asarray(op.function.value(nodes[x], *map(as_float32, params)))
             case Binary(op=bop, lhs=lhs, rhs=rhs):
                 value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
             case Cast(x=x, dtype=dtype):

@@ -18,9 +18,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
-from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.interval import BINARY_ULPS, as_float32
 
 
@@ -94,7 +93,7 @@ def epilogue_nodes(
 
 
 def _fill_unary(made: Node, node: Unary) -> None:
-    function = FUNCTIONS[node.op]
+    function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
     made.op, made.x = _UNARY + _UNARY_OPS.index(node.op), node.x
     made.constants = (ctypes.c_double * 2)(*constants)

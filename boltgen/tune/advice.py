@@ -15,7 +15,8 @@ from enum import Enum
 from boltgen.arch import Arch
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.tune.chains import measured_us, predicted_us
 from boltgen.tune.select import MODEL_ORIGIN, Measurements

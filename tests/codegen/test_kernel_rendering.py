@@ -9,7 +9,8 @@ from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.codegen.library import render_library
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.paths import resource_dir
 from boltgen.space.config import Shape

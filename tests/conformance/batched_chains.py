@@ -13,7 +13,8 @@ import numpy as np
 from boltgen.ir.chain import ChainLayer, GemmChain
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import Agreement, compare, input_shapes
 from tests.conformance.cases import Builder, Case, Value

@@ -9,15 +9,14 @@ import pytest
 
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
 from tests.cases import EPILOGUES, problem_for
 
-PARAMS = {UnaryOp.LEAKY_RELU: (0.1,), UnaryOp.CLIP: (-0.5, 6.0), UnaryOp.HARDSIGMOID: (0.2, 0.5)}
 SMALL = Gemm(m=5, n=7, k=9)
 
 
@@ -89,7 +88,7 @@ def check(device, problem, epilogue, rng, spoil=None):
 
 def unary(op: UnaryOp, scale: float = 1.0) -> Epilogue:
     b = EpilogueBuilder()
-    b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *PARAMS.get(op, ()))
+    b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *op.function.parameters.values())
     return b.build()
 
 
@@ -119,7 +118,7 @@ def test_every_operator_is_enclosed_as_the_oracle_does(device, rng, op):
 
 
 def test_no_function_turns_twice():
-    assert all(len(function.turns) <= 1 for function in FUNCTIONS.values())
+    assert all(len(function.turns) <= 1 for function in (op.function for op in UnaryOp))
 
 
 @pytest.mark.parametrize("name", EPILOGUES)

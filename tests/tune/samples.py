@@ -12,7 +12,6 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
-    UNARY_PARAMS,
     Accumulator,
     Binary,
     BinaryOp,
@@ -22,8 +21,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import (
     AnyConfig,
@@ -148,7 +147,7 @@ def epilogues(draw: st.DrawFn) -> Epilogue:
                 node = Scalar(draw(_FLOATS))
             case "unary":
                 op = draw(st.sampled_from(UnaryOp))
-                node = Unary(op, draw(x), tuple(draw(_FLOATS) for _ in UNARY_PARAMS.get(op, ())))
+                node = Unary(op, draw(x), tuple(draw(_FLOATS) for _ in op.parameters))
             case "binary":
                 node = Binary(draw(st.sampled_from(BinaryOp)), draw(x), draw(x))
             case _:

@@ -10,7 +10,8 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.ir.chain import ChainLayer, chain_of
-from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.enumerate import enumerate_configs

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs

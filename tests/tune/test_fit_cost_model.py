@@ -14,7 +14,8 @@ from benchmarks import fit_cost_model
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.enumerate import enumerate_configs

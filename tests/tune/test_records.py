@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from boltgen.errors import RecordError
-from boltgen.ir.epilogue import Epilogue, Scalar, Unary, UnaryOp
+from boltgen.ir.epilogue import Epilogue, Scalar, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.tune.json_form import encode
 from boltgen.tune.outcome import Outcome
 from boltgen.tune.records import Record, from_line, kernel_key, to_line

@@ -20,9 +20,9 @@ from boltgen.ir.epilogue import (
     Node,
     Scalar,
     Unary,
-    UnaryOp,
     operands,
 )
+from boltgen.ir.functions import UnaryOp
 
 # Half a unit in the last place of FP16's 11-bit significand.
 _TOLERANCE = 2.0**-11

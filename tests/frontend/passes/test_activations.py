@@ -11,7 +11,8 @@ import pytest
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 
 ADD, SUB, MUL, DIV = BinaryOp.ADD, BinaryOp.SUBTRACT, BinaryOp.MULTIPLY, BinaryOp.DIVIDE
