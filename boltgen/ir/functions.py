@@ -209,6 +209,14 @@ class UnaryOp(Enum):
             turns=(-1.1924312145154954,),
         ),
     )
+    RELU6 = (
+        "relu6",
+        Function(
+            value=lambda x: np.minimum(np.maximum(x, 0.0), 6.0),
+            is_long=False,
+            clip_bounds=(0.0, 6.0),
+        ),
+    )
 
     def __new__(cls, name: str, function: Function) -> UnaryOp:
         """Make a member whose value is `name`."""

@@ -86,6 +86,8 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x / (1.0f + expf(-twice_u));
 }
 
+__device__ __forceinline__ float relu6(float x) { return clip(x, 0.0f, 6.0f); }
+
 /// Rounds to FP16 and back: a cast that the model's author wrote.
 __device__ __forceinline__ float round_to_half(float x) { return __half2float(__float2half_rn(x)); }
 
