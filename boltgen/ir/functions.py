@@ -229,6 +229,16 @@ class UnaryOp(Enum):
             sigmoid_scale=1.702,
         ),
     )
+    # A rounded product. It turns at 0 where alpha is negative.
+    ELU = (
+        "elu",
+        Function(
+            value=lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
+            parameters={"alpha": 0.7},
+            ulps=_EXPM1F_ULPS + 1,
+            turns=(0.0,),
+        ),
+    )
 
     def __new__(cls, name: str, function: Function) -> UnaryOp:
         """Make a member whose value is `name`."""
