@@ -34,6 +34,11 @@ _EXPM1F_ULPS = 1
 _SQRTF_ULPS = 3  # the approximate square root; 0 with -prec-sqrt=true
 DIVIDE_ULPS = 2  # the approximate division; 0 with -prec-div=true
 
+# Source: Klambauer, Unterthiner, Mayr and Hochreiter, Self-Normalizing Neural Networks, 2017,
+# equation 14.
+SELU_ALPHA = 1.6732632423543772
+SELU_SCALE = 1.0507009873554805
+
 ERF = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf
 
 
@@ -237,6 +242,15 @@ class UnaryOp(Enum):
             parameters={"alpha": 0.7},
             ulps=_EXPM1F_ULPS + 1,
             turns=(0.0,),
+        ),
+    )
+    # Two rounded constants and two products.
+    SELU = (
+        "selu",
+        Function(
+            value=lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
+            ulps=_EXPM1F_ULPS + 2,
+            operator="nn.selu",
         ),
     )
 

@@ -94,6 +94,10 @@ __device__ __forceinline__ float elu(float x, float alpha) {
   return x > 0.0f ? x : alpha * expm1f(x);
 }
 
+__device__ __forceinline__ float selu(float x) {
+  return 1.05070098735548049342f * elu(x, 1.67326324235437728482f);
+}
+
 /// Rounds to FP16 and back: a cast that the model's author wrote.
 __device__ __forceinline__ float round_to_half(float x) { return __half2float(__float2half_rn(x)); }
 
