@@ -63,7 +63,7 @@ def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
             case Scalar(value=value):
                 names.append(float_literal(value))
             case Unary() | Binary() | Cast():
-                name = f"{_stem(node)}{index}"
+                name = _name(node, index)
                 comment = _constants_comment(node, epilogue.nodes)
                 statements.append(f"float const {name} = {_expression(node, names)};{comment}")
                 names.append(name)
@@ -72,7 +72,7 @@ def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
         operand_types=_list([f"{OPERAND[x.kind]}<{x.dtype.cutlass}>" for x in epilogue.loads], 6),
         parameters=_list([f"float {name}" for name in parameters], 6),
         statements=tuple(statements),
-        result=names[-1],
+        result=names[epilogue.result],
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
     )
 
@@ -100,8 +100,10 @@ def _list(items: list[str], indent: int) -> str:
     )
 
 
-def _stem(node: Unary | Binary | Cast) -> str:
-    return "rounded" if isinstance(node, Cast) else node.op.value
+def _name(node: Unary | Binary | Cast, index: int) -> str:
+    """What a node's value is called: `add2`, and `relu6_3`, which node 63 could else be too."""
+    stem = "rounded" if isinstance(node, Cast) else node.op.value
+    return f"{stem}_{index}" if stem[-1].isdigit() else f"{stem}{index}"
 
 
 def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:

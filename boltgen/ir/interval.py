@@ -6,13 +6,15 @@ ends is a certain NaN. There are no half-NaN intervals.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Unary
+from boltgen.ir.epilogue import BinaryOp, Reduction, Unary
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
 
 _FLOAT32_MAX = DType.F32.largest
@@ -77,6 +79,47 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
     if op is BinaryOp.DIVIDE:
         image = _free(image, (rhs.low <= 0.0) & (rhs.high >= 0.0))
     return _widened(image, BINARY_ULPS[op], np.float64(0.0))
+
+
+def reduced(reduction: Reduction, x: Interval, axes: tuple[int, ...]) -> Interval:
+    """What a kernel may make of the values in `x` along `axes`, adding in FP32 in any order.
+
+    Source of the sum's bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
+    """
+    match reduction:
+        case Reduction.MAXIMUM:
+            return Interval(x.low.max(axis=axes), x.high.max(axis=axes))
+        case Reduction.SUM:
+            terms = x
+        case Reduction.SUM_OF_SQUARES:
+            ends = (x.low * x.low, x.high * x.high)
+            least = np.where((x.low < 0.0) & (x.high > 0.0), 0.0, np.minimum(*ends))
+            terms = _widened(Interval(least, np.maximum(*ends)), 0.5, np.float64(0.0))
+        case _:
+            assert_never(reduction)
+    low, high = terms.low.sum(axis=axes), terms.high.sum(axis=axes)
+    count = terms.low.size // low.size
+    size = np.maximum(_finite_magnitude(terms.low), _finite_magnitude(terms.high)).sum(axis=axes)
+    # The smallest normal number once for each addition: subnormal results may be flushed.
+    error = math.expm1((count - 1) * math.log1p(DType.F32.unit_roundoff)) * size
+    error = error + (count - 1) * _FLOAT32_TINY
+    # Of infinities of both signs, of which not all are certain, anything may come.
+    image = _free(Interval(low, high), np.isnan(low) != np.isnan(high))
+    overflows = size + error > _FLOAT32_MAX
+    return _free(Interval(image.low - error, image.high + error), overflows & ~np.isnan(low))
+
+
+def exactly_reduced(reduction: Reduction, x: Array, axes: tuple[int, ...]) -> Array:
+    """The reduction of `x` along `axes` in FP64."""
+    match reduction:
+        case Reduction.MAXIMUM:
+            return np.asarray(x.max(axis=axes))
+        case Reduction.SUM:
+            return np.asarray(x.sum(axis=axes))
+        case Reduction.SUM_OF_SQUARES:
+            return np.asarray((x * x).sum(axis=axes))
+        case _:
+            assert_never(reduction)
 
 
 def as_float32(value: float) -> float:

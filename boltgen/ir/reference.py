@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Accumulator, Binary, Cast, Epilogue, Load, LoadKind, Scalar, Unary
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    Cast,
+    Epilogue,
+    Load,
+    LoadKind,
+    Scalar,
+    Store,
+    Unary,
+)
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
     BINARY_FUNCTIONS,
@@ -25,6 +35,8 @@ from boltgen.ir.interval import (
     around,
     as_float32,
     binary_image,
+    exactly_reduced,
+    reduced,
     round_unbounded,
     unary_image,
 )
@@ -88,10 +100,28 @@ def run(
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `results`.
+    """
+    _ = epilogue.result
+    return results(problem, epilogue, a, b, operands)[0]
+
+
+def results(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> tuple[Array, ...]:
+    """The exact value of each of the epilogue's stores; arguments as in `run`.
+
+    Returns:
+        float64 arrays. TENSOR: of `output_shape(problem)`. ROW: (N,) or (batch, N). COLUMN: the
+        output's shape without its last dimension.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
     """
     arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
-        return _evaluate(problem, epilogue, _product(problem, _wide(a), _wide(b)), arrays)
+        nodes = _evaluate(epilogue, _product(problem, _wide(a), _wide(b)), arrays)
+        return tuple(_stored(problem, store, nodes[store.x]) for store in epilogue.results)
 
 
 def error_bound(
@@ -150,6 +180,28 @@ def enclosure(
 
     `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
     where that may be anything. Without it A is exact.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `enclosures`.
+    """
+    _ = epilogue.result
+    return enclosures(problem, epilogue, a, b, operands, a_error=a_error)[0]
+
+
+def enclosures(
+    problem: Problem,
+    epilogue: Epilogue,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+    *,
+    a_error: Array | None = None,
+) -> tuple[Enclosure, ...]:
+    """`enclosure` for each of the epilogue's stores, in the shapes of `results`.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
     """
     arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
@@ -164,11 +216,11 @@ def enclosure(
                 np.where(anything, -np.inf, accumulated.low - carried),
                 np.where(anything, np.inf, accumulated.high + carried),
             )
-        image = _enclose(epilogue, accumulated, arrays)
-        return Enclosure(
-            exact=_evaluate(problem, epilogue, product, arrays),
-            low=round_unbounded(image.low, problem.out_dtype),
-            high=round_unbounded(image.high, problem.out_dtype),
+        exact = _evaluate(epilogue, product, arrays)
+        images = _enclose(epilogue, accumulated, arrays)
+        return tuple(
+            _enclosed_store(problem, store, exact[store.x], images[store.x])
+            for store in epilogue.results
         )
 
 
@@ -299,10 +351,43 @@ def _check(name: str, array: AnyArray, shapes: tuple[tuple[int, ...], ...], dtyp
         )
 
 
-def _evaluate(
-    problem: Problem, epilogue: Epilogue, product: Array, arrays: Sequence[Array]
-) -> Array:
-    """The epilogue in FP64."""
+def _axes(problem: Problem, store: Store) -> tuple[int, ...]:
+    """The axes of the output along which `store` reduces."""
+    last = len(output_shape(problem)) - 1
+    match store.kind:
+        case LoadKind.TENSOR:
+            return ()
+        case LoadKind.ROW:
+            return tuple(range(1 if isinstance(problem, BatchedGemm) else 0, last))
+        case LoadKind.COLUMN:
+            return (last,)
+        case _:
+            assert_never(store.kind)
+
+
+def _stored(problem: Problem, store: Store, x: Array) -> Array:
+    """What `store` stores of a node's exact values."""
+    whole = np.array(np.broadcast_to(x, output_shape(problem)), dtype=np.float64)
+    if store.reduction is None:
+        return whole
+    return exactly_reduced(store.reduction, whole, _axes(problem, store))
+
+
+def _enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
+    if store.reduction is not None:
+        shape = output_shape(problem)
+        whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))
+        image = reduced(store.reduction, whole, _axes(problem, store))
+    dtype = store.dtype or problem.out_dtype
+    return Enclosure(
+        exact=_stored(problem, store, exact),
+        low=round_unbounded(image.low, dtype),
+        high=round_unbounded(image.high, dtype),
+    )
+
+
+def _evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> list[Array]:
+    """The epilogue's nodes in FP64."""
     nodes: list[Array] = []
     loaded = iter(arrays)
     for node in epilogue.nodes:
@@ -322,11 +407,11 @@ def _evaluate(
             case _:
                 assert_never(node)
         nodes.append(value)
-    return np.array(np.broadcast_to(nodes[-1], output_shape(problem)), dtype=np.float64)
+    return nodes
 
 
-def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> Interval:
-    """The epilogue in intervals; the same walk as `_evaluate`."""
+def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> list[Interval]:
+    """The epilogue's nodes in intervals; the same walk as `_evaluate`."""
     nodes: list[Interval] = []
     loaded = iter(arrays)
     for node in epilogue.nodes:
@@ -348,7 +433,7 @@ def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array])
             case _:
                 assert_never(node)
         nodes.append(image)
-    return nodes[-1]
+    return nodes
 
 
 def _rounded(x: Array, dtype: DType) -> Array:

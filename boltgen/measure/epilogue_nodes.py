@@ -65,6 +65,8 @@ def epilogue_nodes(
     epilogue: Epilogue, pointers: Sequence[int], batch_elements: Sequence[int]
 ) -> list[Node]:
     """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch."""
+    if epilogue.result + 1 != len(epilogue.nodes):
+        raise AssertionError(f"the reference takes the last node: {epilogue.describe()}")
     operands = iter(zip(pointers, batch_elements, strict=True))
     nodes = []
     for node in epilogue.nodes:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.kernel import ConvIterator, conv_iterator
@@ -91,6 +92,31 @@ def kernel_violations(
         *main_loop_violations(traits, config),
         *epilogue_violations(traits, config),
     )
+
+
+def graph_rejection(graph: Epilogue) -> str | None:
+    """Why no CUTLASS 2.x kernel computes an elementwise graph; None where they do.
+
+    Their threadblock epilogue writes one tensor, by the iterator that its tile was made for.
+    """
+    if not graph.stores:
+        return None
+    reductions = [store.reduction.value for store in graph.stores if store.reduction]
+    if reductions:
+        return (
+            f"stores that reduce ({', '.join(reductions)}): CUTLASS 2.x kernels store whole tensors"
+        )
+    if len(graph.stores) > 1:
+        return f"{len(graph.stores)} stores: CUTLASS 2.x kernels have one"
+    (store,) = graph.stores
+    if store.x + 1 != len(graph.nodes):
+        return f"a store of node {store.x}, not of the last one, {len(graph.nodes) - 1}"
+    if store.dtype is not None:
+        return (
+            f"a store in {store.dtype.value} of its own: CUTLASS 2.x kernels store in the "
+            "problem's output type"
+        )
+    raise AssertionError(f"no reason to reject {graph.describe()}")
 
 
 def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:

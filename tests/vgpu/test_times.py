@@ -125,7 +125,7 @@ def rounds_us(driver: Driver, rounds: int, blocks: int = 1, stride: int = 4) -> 
 
 # Source: vgpu/core/timing.h, of a launch into a stream.
 LAUNCH_US = 0.9
-A100_BYTES_PER_US = 1215e6 * 2 * 5120 / 8 / 1e6
+A100_BYTES_PER_US = ARCHES["sm_80"].dram_gb_per_s * 1e3
 
 
 def test_a_pair_of_events_around_nothing_lies_no_time_apart(timed: Driver) -> None:

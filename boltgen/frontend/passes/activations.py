@@ -39,7 +39,7 @@ def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
-    output = renamed[-1]
+    output = renamed[epilogue.result]
     while isinstance(last := rewriter.nodes[output], Cast) and last.dtype is out_dtype:
         output = last.x
     return _reachable(rewriter.nodes, output)
