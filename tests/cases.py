@@ -83,6 +83,13 @@ def _columns(b: EpilogueBuilder) -> int:
     return b.unary(UnaryOp.SOFTPLUS, b.unary(UnaryOp.NEGATE, x))
 
 
+def _scalars(b: EpilogueBuilder) -> int:
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
+    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
+    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
+    return b.unary(UnaryOp.MISH, b.unary(UnaryOp.EXP, x))
+
+
 def _casts(b: EpilogueBuilder) -> int:
     x = b.cast(_bias(b), F16)
     x = b.cast(b.unary(UnaryOp.HARDSIGMOID, x, 0.2, 0.5), F16)
@@ -113,25 +120,24 @@ _NAMED: Mapping[str, Epilogue] = {
     "two_tensors": _graph(_two_tensors),
     "per_channel": _graph(_per_channel),
     "columns": _graph(_columns),
+    "scalars": _graph(_scalars),
     "casts": _graph(_casts),
     "square_root": _graph(_square_root),
     "tanh_erf": _graph(_tanh_erf),
 }
 
 
-def _scalars(b: EpilogueBuilder) -> int:
-    """Operators with constants, and every function that occurs in no other epilogue."""
-    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
-    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
-    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
+def _others(b: EpilogueBuilder) -> int:
+    """Every function that occurs in no other epilogue."""
     seen = {n.op for graph in _NAMED.values() for n in graph.nodes if isinstance(n, Unary)}
+    x = _bias(b)
     for op in UnaryOp:
         if op not in seen:
             x = b.unary(op, x, *op.function.parameters.values())
     return x
 
 
-EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "scalars": _graph(_scalars)}
+EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "others": _graph(_others)}
 
 # --- configs -------------------------------------------------------------------------------------
 

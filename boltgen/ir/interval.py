@@ -1,4 +1,4 @@
-"""Interval arithmetic over epilogue nodes: where a correct FP32 kernel's value may lie.
+"""Elementwise graphs in FP64 and in intervals: where a correct FP32 kernel's value may lie.
 
 An end may be infinite: the kernel's value may have overflowed, or anything is right. NaN on both
 ends is a certain NaN. There are no half-NaN intervals.
@@ -7,6 +7,7 @@ ends is a certain NaN. There are no half-NaN intervals.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,17 @@ from numpy.typing import NDArray
 
 from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Reduction, Unary
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Epilogue,
+    Load,
+    Reduction,
+    Scalar,
+    Unary,
+)
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
 
 _FLOAT32_MAX = DType.F32.largest
@@ -79,6 +90,60 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
     if op is BinaryOp.DIVIDE:
         image = _free(image, (rhs.low <= 0.0) & (rhs.high >= 0.0))
     return _widened(image, BINARY_ULPS[op], np.float64(0.0))
+
+
+def evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> list[Array]:
+    """The graph's nodes in FP64; `arrays` are its loads, shaped to broadcast."""
+    nodes: list[Array] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                value = product
+            case Load():
+                value = next(loaded)
+            case Scalar(value=constant):
+                value = np.asarray(as_float32(constant))
+            case Unary(op=op, x=x, params=params):
+                value = np.asarray(op.function.value(nodes[x], *map(as_float32, params)))
+            case Binary(op=bop, lhs=lhs, rhs=rhs):
+                value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
+            case Cast(x=x, dtype=dtype):
+                value = _rounded(nodes[x], dtype)
+            case _:
+                assert_never(node)
+        nodes.append(value)
+    return nodes
+
+
+def enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> list[Interval]:
+    """The graph's nodes in intervals; the same walk as `evaluate`."""
+    nodes: list[Interval] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                image = accumulated
+            case Load():
+                array = next(loaded)
+                image = Interval(array, array)
+            case Scalar(value=constant):
+                point = np.asarray(as_float32(constant))
+                image = Interval(point, point)
+            case Unary():
+                image = unary_image(node, nodes[node.x])
+            case Binary():
+                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
+            case Cast(x=x, dtype=dtype):
+                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+            case _:
+                assert_never(node)
+        nodes.append(image)
+    return nodes
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    return np.asarray(x.astype(dtype.numpy), dtype=np.float64)
 
 
 def reduced(reduction: Reduction, x: Interval, axes: tuple[int, ...]) -> Interval:

@@ -18,27 +18,19 @@ from numpy.typing import NDArray
 from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
-    Accumulator,
-    Binary,
-    Cast,
     Epilogue,
-    Load,
     LoadKind,
-    Scalar,
     Store,
-    Unary,
 )
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
-    BINARY_FUNCTIONS,
     Interval,
     around,
-    as_float32,
-    binary_image,
+    enclose,
+    evaluate,
     exactly_reduced,
     reduced,
     round_unbounded,
-    unary_image,
 )
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 
@@ -120,7 +112,7 @@ def results(
     """
     arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
-        nodes = _evaluate(epilogue, _product(problem, _wide(a), _wide(b)), arrays)
+        nodes = evaluate(epilogue, _product(problem, _wide(a), _wide(b)), arrays)
         return tuple(_stored(problem, store, nodes[store.x]) for store in epilogue.results)
 
 
@@ -216,8 +208,8 @@ def enclosures(
                 np.where(anything, -np.inf, accumulated.low - carried),
                 np.where(anything, np.inf, accumulated.high + carried),
             )
-        exact = _evaluate(epilogue, product, arrays)
-        images = _enclose(epilogue, accumulated, arrays)
+        exact = evaluate(epilogue, product, arrays)
+        images = enclose(epilogue, accumulated, arrays)
         return tuple(
             _enclosed_store(problem, store, exact[store.x], images[store.x])
             for store in epilogue.results
@@ -384,60 +376,6 @@ def _enclosed_store(problem: Problem, store: Store, exact: Array, image: Interva
         low=round_unbounded(image.low, dtype),
         high=round_unbounded(image.high, dtype),
     )
-
-
-def _evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> list[Array]:
-    """The epilogue's nodes in FP64."""
-    nodes: list[Array] = []
-    loaded = iter(arrays)
-    for node in epilogue.nodes:
-        match node:
-            case Accumulator():
-                value = product
-            case Load():
-                value = next(loaded)
-            case Scalar(value=constant):
-                value = np.asarray(as_float32(constant))
-            case Unary(op=op, x=x, params=params):
-                value = np.asarray(op.function.value(nodes[x], *map(as_float32, params)))
-            case Binary(op=bop, lhs=lhs, rhs=rhs):
-                value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
-            case Cast(x=x, dtype=dtype):
-                value = _rounded(nodes[x], dtype)
-            case _:
-                assert_never(node)
-        nodes.append(value)
-    return nodes
-
-
-def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> list[Interval]:
-    """The epilogue's nodes in intervals; the same walk as `_evaluate`."""
-    nodes: list[Interval] = []
-    loaded = iter(arrays)
-    for node in epilogue.nodes:
-        match node:
-            case Accumulator():
-                image = accumulated
-            case Load():
-                array = next(loaded)
-                image = Interval(array, array)
-            case Scalar(value=constant):
-                point = np.asarray(as_float32(constant))
-                image = Interval(point, point)
-            case Unary():
-                image = unary_image(node, nodes[node.x])
-            case Binary():
-                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
-            case Cast(x=x, dtype=dtype):
-                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
-            case _:
-                assert_never(node)
-        nodes.append(image)
-    return nodes
-
-
-def _rounded(x: Array, dtype: DType) -> Array:
-    return _wide(x.astype(dtype.numpy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
