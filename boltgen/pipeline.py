@@ -19,9 +19,10 @@ from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch, spaces

@@ -16,7 +16,8 @@ from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -118,7 +119,7 @@ def _tanh_erf(b: EpilogueBuilder) -> int:
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
 
 
-EPILOGUES: Mapping[str, Epilogue] = {
+_NAMED: Mapping[str, Epilogue] = {
     "identity": Epilogue(),
     "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
@@ -135,6 +136,19 @@ EPILOGUES: Mapping[str, Epilogue] = {
     "square_root": _graph(_square_root),
     "tanh_erf": _graph(_tanh_erf),
 }
+
+
+def _others(b: EpilogueBuilder) -> int:
+    """Every function that occurs in no other epilogue."""
+    seen = {n.op for graph in _NAMED.values() for n in graph.nodes if isinstance(n, Unary)}
+    x = _bias(b)
+    for op in UnaryOp:
+        if op not in seen:
+            x = b.unary(op, x, *op.function.parameters.values())
+    return x
+
+
+EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "others": _graph(_others)}
 
 # --- configs -------------------------------------------------------------------------------------
 

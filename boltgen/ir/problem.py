@@ -158,6 +158,8 @@ def _check_dtypes(problem: Problem) -> None:
             f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
             "tensor-core kernels take float16: convert the model to FP16 first"
         )
+    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,8 @@ class Gemm:
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
-            dimension, or an operand is not float16.
+            dimension, an operand is not float16, or no instruction sums its products in
+            `acc_dtype`.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -338,7 +341,8 @@ class Conv2d:
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            an operand is not float16, or the filter does not fit into the padded activation.
+            an operand is not float16, no instruction sums its products in `acc_dtype`, or the
+            filter does not fit into the padded activation.
     """
 
     kind: ClassVar[str] = "conv2d"
