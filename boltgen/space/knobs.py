@@ -16,10 +16,11 @@ from boltgen.ir.problem import BatchedGemm, Problem
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.legality import KernelTraits, Violation, kernel_traits, violations
 
-TILE_EXTENTS = (32, 64, 128, 256)
+# Those between the powers of two fill a last wave, or a register file, that these leave half empty.
+TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
 TILE_DEPTHS = (32, 64)
-WARP_M = (32, 64)
-WARP_N = (32, 64, 128)
+WARP_M = (16, 32, 48, 64, 80, 96)
+WARP_N = (16, 32, 48, 64, 80, 96, 128)
 SWIZZLES = (1, 2, 4, 8)
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
 

@@ -49,6 +49,7 @@ class ModelConstants:
     analytic_conv_factor: float
     special_instructions: float
     handover_us: float
+    drift_per_step: float
 
 
 NAMES = tuple(field.name for field in fields(ModelConstants))
