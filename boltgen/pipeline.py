@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
 from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.codegen.kernel import KernelSource, render_kernel
@@ -32,14 +33,21 @@ from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
 from boltgen.settings import Settings, settings_from
-from boltgen.space.b2b_kernel import chain_kernel_spec
+from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
-from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
+from boltgen.tune.select import (
+    ChainTask,
+    CostSource,
+    Decision,
+    Task,
+    WithoutSpilling,
+    select,
+)
 
 
 @dataclass(slots=True)
@@ -130,13 +138,23 @@ class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
     For Relay there is an archive for each of the plan's kernels, then for each of its moves: see
-    `frontend.relay.codegen`.
+    `frontend.relay.codegen`. `usage` is what ptxas says of kernels, by their symbols.
     """
 
     plan: Plan
     objects: tuple[Path, ...]
     symbols: tuple[str, ...]
     archives: tuple[Path, ...] = ()
+    usage: Mapping[str, KernelUsage] = field(default_factory=dict)
+
+    @property
+    def spilling(self) -> frozenset[AnyKernelSpec]:
+        """The kernels of which ptxas says that they spill registers."""
+        return frozenset(
+            kernel.spec
+            for kernel in self.plan.kernels
+            if kernel.symbol in self.usage and self.usage[kernel.symbol].spilled_bytes
+        )
 
     @property
     def adapters(self) -> tuple[Path, ...]:
@@ -316,15 +334,27 @@ def build_regions(
     chosen = options or PipelineOptions()
     if not regions:
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
-    with chosen.phases.phase("choose kernels and generate sources"):
-        summed = [region.accumulating_in(chosen.accumulate) for region in regions]
-        tools = chosen.toolchain or find_toolchain(chosen.settings)
-        with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
+    summed = [region.accumulating_in(chosen.accumulate) for region in regions]
+    tools = chosen.toolchain or find_toolchain(chosen.settings)
+    spilling: frozenset[AnyKernelSpec] = frozenset()
+    while True:
+        with (
+            chosen.phases.phase("choose kernels and generate sources"),
+            stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs,
+        ):
             plan = plan_regions(
-                summed, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
+                summed,
+                arch,
+                convention,
+                WithoutSpilling(costs, arch, spilling),
+                planned_workspaces=chosen.planned_workspaces,
             )
-    with chosen.phases.phase("compile kernels"):
-        return build_plan(plan, replace(chosen, toolchain=tools))
+        with chosen.phases.phase("compile kernels"):
+            built = build_plan(plan, replace(chosen, toolchain=tools))
+        if built.spilling <= spilling:
+            return built
+        # What was chosen by the model alone is chosen again, without the kernels that spill.
+        spilling |= built.spilling
 
 
 def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
@@ -350,4 +380,5 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         objects=tuple(compiled.path for compiled in objects),
         symbols=tuple(launch.region.symbol for launch in plan.launches),
         archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
+        usage={name: used for o in objects for name, used in kernel_usage(o.log).items()},
     )

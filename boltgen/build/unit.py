@@ -123,6 +123,10 @@ def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
 _NVCC_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
 
 
+# What ptxas says of each kernel, for `build.usage`; it decides nothing of the output.
+_TELL_USAGE = ("-Xptxas=-v",)
+
+
 def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
     """nvcc's flags that decide device code."""
     return (*_NVCC_FLAGS, *device_code_flag(arch, code))
@@ -148,7 +152,7 @@ def kernel_unit(
             "-Xcompiler=-fPIC",
         ),
         include=(tools.templates, tools.cutlass.include),
-        machine_flags=("-ccbin", str(tools.cxx.path)),
+        machine_flags=(*_TELL_USAGE, "-ccbin", str(tools.cxx.path)),
         identity=_with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
     )
@@ -172,6 +176,7 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
         flags=("-shared", *device_flags(arch, code), "-cudart=none", "-Xcompiler=-fPIC"),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=(
+            *_TELL_USAGE,
             *("-ccbin", str(tools.cxx.path)),
             # The runtime stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),

@@ -7,7 +7,7 @@ affair: the analytical model here, measurements in `tune.measured`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -19,11 +19,12 @@ from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import AnyProblem, Chain
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Problem, describe
+from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import KernelSpec, kernel_spec
 from boltgen.tune.cost_model import predict
-from boltgen.tune.outcome import Failure, Outcome
+from boltgen.tune.outcome import Failure, Fault, Outcome
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
@@ -169,6 +170,39 @@ class ModelCosts:
     def measurements(self) -> tuple[Measurements, ...]:
         """None."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutSpilling:
+    """The costs of `source`, where the model's guess gives way to what ptxas said.
+
+    Kernels of `specs` spill registers, which the model does not know: they fail where it is the
+    model that would choose them, unless there is no other. What was measured stays.
+    """
+
+    source: CostSource
+    arch: str
+    specs: Collection[AnyKernelSpec]
+
+    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+        """The costs of a task."""
+        costs = self.source.costs(problem, epilogue)
+        configs = {spec.config for spec in self.specs}
+        spilling = {
+            config
+            for config in costs.by_config
+            if config.kernel in configs
+            and kernel_spec(problem, epilogue, config, self.arch) in self.specs
+        }
+        if not spilling or costs.origin != MODEL_ORIGIN or spilling == costs.by_config.keys():
+            return costs
+        spills = Failure(fault=Fault.COMPILE, reason="ptxas says that it spills registers")
+        return replace(costs, by_config={**costs.by_config, **dict.fromkeys(spilling, spills)})
+
+    @property
+    def measurements(self) -> Sequence[Measurements]:
+        """Those of `source`."""
+        return self.source.measurements
 
 
 def select(
