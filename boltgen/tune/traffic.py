@@ -183,9 +183,14 @@ def _operand_dram_bytes(
     a_batch = tiles.batch if not isinstance(problem, BatchedGemm) or problem.a_batched else 1
     b_batch = tiles.batch if not isinstance(problem, BatchedGemm) or problem.b_batched else 1
     shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
-    alone = tiles.all_steps * operand_bytes_per_step(config) * _line_factor(config)
-    lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave)
-    return shared + lost * max(0.0, alone - shared)
+    # A pixel comes back at every position of the filter, and is still there.
+    visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
+    lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits)
+    if lost == 0.0:
+        return shared
+    tile = config.threadblock
+    alone = tiles.all_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
+    return shared + lost * max(0.0, alone * _line_factor(config) - shared)
 
 
 def _drifted_apart(
@@ -195,6 +200,7 @@ def _drifted_apart(
     *,
     tiles: Tiling,
     wave: int,
+    visits: int,
 ) -> float:
     """The share of operands that threadblocks of a wave read for themselves.
 
@@ -210,13 +216,17 @@ def _drifted_apart(
     )
     rows = min(tiles.rows, math.ceil(at_once / columns))
     # For each element of K, were all of them in step.
-    wave_bytes = (rows * tile.m + columns * tile.n) * F16_BYTES
+    wave_bytes = (rows * tile.m / visits + columns * tile.n) * F16_BYTES
     distance_bytes = constants.drift_per_step * tiles.steps * wave_bytes
+    if distance_bytes * _SAFE <= kept_bytes:
+        return 0.0
     return 1.0 / (1.0 + (kept_bytes / distance_bytes) ** _ABRUPTNESS)
 
 
 # Source: the 2080 Ti's table in benchmarks/data: from all reuse to half of it within a tenth of K.
 _ABRUPTNESS = 4
+# At that fraction of what L2 keeps less than half a percent would be lost.
+_SAFE = 4
 # Source: NVIDIA, CUDA C++ Best Practices Guide: lines of 128 bytes, sectors of 32.
 _LINE_BYTES = 128
 
