@@ -24,14 +24,10 @@ import numpy as np
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.families.b2b.config import B2bConfig, Residence
-from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.legality import violations
-from boltgen.families.cutlass2.traits import execution_problem
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import candidates, kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Problem
-from boltgen.ir.workload import Layer, Workload, implicit_gemm, intermediate_bytes
+from boltgen.ir.workload import Layer, Workload
 from boltgen.runtime.device import activate
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
@@ -42,11 +38,11 @@ from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 _SECTOR_BYTES = 32
 
 
-def layer_config(problem: Problem, tiles: Cutlass2Config, arch: Arch) -> Cutlass2Config:
+def layer_config(workload: Workload, tiles: Cutlass2Config, arch: Arch) -> Cutlass2Config:
     """The layer's tiles, or the nearest that a kernel of its own may have."""
-    if not violations(problem, tiles, arch):
+    if not violations(workload, tiles, arch):
         return tiles
-    kernels = dict.fromkeys(config.kernel for config in enumerate_configs(problem, arch))
+    kernels = dict.fromkeys(config.kernel for config in candidates(workload, arch))
     return min(
         kernels,
         key=lambda config: (
@@ -58,12 +54,12 @@ def layer_config(problem: Problem, tiles: Cutlass2Config, arch: Arch) -> Cutlass
 
 def layer_case(layer: Layer, config: B2bConfig, index: int, arch: str) -> KernelCase:
     """The layer as a kernel of its own."""
-    problem = execution_problem(layer.problem)
-    tiles = layer_config(problem, config.of_layer(index), arch_named(arch))
+    workload = Workload(layers=(layer,))
+    tiles = layer_config(workload, config.of_layer(index), arch_named(arch))
     return KernelCase(
         name=f"layer{index}",
-        spec=kernel_spec(problem, layer.epilogue, tiles, arch),
-        problem=problem,
+        spec=kernel_spec(workload, tiles, arch),
+        problem=workload.single.problem,
     )
 
 
@@ -113,11 +109,11 @@ def measure(
     for case in compared.layers:
         Launch(cuda, kernels[case.spec], case, packed=True).run(random_inputs(case, rng))
     many = traffic(cuda.vgpu.counters())
-    between = 2 * intermediate_bytes(fused.chain)
+    between = 2 * fused.chain.intermediate_bytes
     return {
         "chain": fused.name,
         "residence": fused.spec.config.residence.value,
-        "m": implicit_gemm(fused.chain.layers[0]).m,
+        "m": fused.chain.first.problem.gemm.m,
         "config": str(fused.spec.config),
         "unfused_configs": [str(case.spec.config) for case in compared.layers],
         "unfused": many,

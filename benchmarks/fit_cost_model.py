@@ -118,7 +118,7 @@ def _weights(records: Sequence[Record]) -> NDArray[np.float64]:
 def _by_problem(records: Sequence[Record]) -> list[list[int]]:
     groups: dict[object, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
-        groups[record.trial.problem, record.trial.epilogue].append(index)
+        groups[record.trial.workload].append(index)
     return list(groups.values())
 
 

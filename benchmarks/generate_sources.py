@@ -23,8 +23,7 @@ _STAGES = """
 import json, sys, time
 started = time.perf_counter()
 from boltgen.frontend import relax
-from boltgen.frontend.partitioning import Passes
-from boltgen.pipeline import PipelineOptions, cutter, plan_regions
+from boltgen.pipeline import PipelineOptions, passes_for, plan_regions
 stages = {}
 def stage(name, run):
     began = time.perf_counter()
@@ -33,8 +32,7 @@ def stage(name, run):
     return value
 stages["import boltgen and TVM"] = time.perf_counter() - started
 model = stage("import the model", lambda: relax.import_model(sys.argv[1]))
-cut = stage("find the compilers", lambda: cutter("sm_80", PipelineOptions()))
-passes = Passes(cut=cut)
+passes = stage("find the compilers", lambda: passes_for("sm_80", PipelineOptions()))
 annotated = stage("normalise and partition", lambda: relax.annotate(model.module, passes))
 plan = stage("choose and render", lambda: plan_regions(annotated.regions, "sm_80"))
 print(json.dumps({

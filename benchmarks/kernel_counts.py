@@ -15,8 +15,7 @@ from benchmarks.gpu.predicted_tuning import predicted_tuning
 from benchmarks.record import write
 from boltgen.arch import arch_named
 from boltgen.frontend import relax
-from boltgen.frontend.partitioning import Passes
-from boltgen.pipeline import PipelineOptions, cutter, plan_regions
+from boltgen.pipeline import PipelineOptions, passes_for, plan_regions
 from boltgen.tune.budget import Budget
 from boltgen.tune.outcome import Trial
 from models import build
@@ -35,8 +34,8 @@ def compiled() -> dict[str, dict[str, int]]:
         path = Path(folder) / "resnet50.onnx"
         onnx.save(build("resnet50", batch=BATCH), path)
         for arch in ARCHES:
-            cut = cutter(arch, PipelineOptions())
-            annotated = relax.annotate(relax.import_model(str(path)).module, passes=Passes(cut=cut))
+            passes = passes_for(arch, PipelineOptions())
+            annotated = relax.annotate(relax.import_model(str(path)).module, passes)
             plan = plan_regions(annotated.regions, arch)
             counts[arch] = {"regions": len(plan.launches), "kernels": len(plan.kernels)}
     return counts
@@ -46,8 +45,8 @@ def tuned(budget: Budget) -> dict[str, dict[str, int]]:
     """What both rounds of a session on sm_80 time, and the kernels that are compiled for it."""
     asked = predicted_tuning(resnet50_tasks(BATCH), arch_named("sm_80"), budget).asked
     rounds = {
-        "round_one": [trial for trial in asked if trial.epilogue.is_identity],
-        "round_two": [trial for trial in asked if not trial.epilogue.is_identity],
+        "round_one": [trial for trial in asked if trial.workload == trial.workload.plain],
+        "round_two": [trial for trial in asked if trial.workload != trial.workload.plain],
     }
     return {name: _counts(trials) for name, trials in rounds.items()}
 

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from benchmarks.record import write
-from boltgen.pipeline import PipelineOptions, cutter, padding_costs, plan_regions
+from boltgen.pipeline import PipelineOptions, passes_for, plan_regions
 from boltgen.runtime.device import activate
 
 MODELS = ("resnet50", "repvgg_a0")
@@ -25,13 +25,9 @@ def count(name: str) -> dict[str, Any]:
 
     import models  # noqa: PLC0415
     from boltgen.frontend import relax as frontend  # noqa: PLC0415
-    from boltgen.frontend.partitioning import Passes  # noqa: PLC0415
 
-    options = PipelineOptions()
-    passes = Passes(cut=cutter(ARCH, options), padding=padding_costs(ARCH, options))
-    annotated = frontend.annotate(
-        frontend.import_model(models.build(name, batch=32)).module, passes
-    )
+    module = frontend.import_model(models.build(name, batch=32)).module
+    annotated = frontend.annotate(module, passes_for(ARCH, PipelineOptions()))
     plan = plan_regions(annotated.regions, ARCH)
     calls = {launch.region.symbol: launch.memory for launch in plan.launches}
     fuse = tvm.transform.Sequential(
@@ -68,18 +64,13 @@ def count(name: str) -> dict[str, Any]:
             moved[kind] += sum(size(arg.ty) for arg in value.args[1].fields)
             if symbol not in calls:
                 continue
-            for move, kernel_side in ((calls[symbol].before, 1), (calls[symbol].after, 0)):
-                if move is None:
+            for planned, kernel_side in ((calls[symbol].before, 1), (calls[symbol].after, 0)):
+                if planned is None:
                     continue
+                move = planned.transform
                 launches["moves"] += 1
-                moved["moves"] += move.bytes_moved()
-                sides = [
-                    math.prod(move.rows) * channels * form.dtype.size_bytes
-                    for form, channels in (
-                        (move.move.source, move.source_channels),
-                        (move.move.target, move.target_channels),
-                    )
-                ]
+                moved["moves"] += move.bytes_moved
+                sides = [move.a_bytes, move.bytes_moved - move.a_bytes]
                 # The kernel reads, or writes, the moved tensor in the place of TVM's.
                 moved["boltgen"] += sides[kernel_side] - sides[1 - kernel_side]
     return {

@@ -23,11 +23,12 @@ from boltgen.build.library import KERNELS_PER_UNIT, chunks, unit_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
-from boltgen.families.cutlass2.library import LIBRARY_FAMILIES, library_specs
+from boltgen.families.cutlass2.library import library_specs
 from boltgen.families.family import Level
 from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import settings_from
 
+ALIGNMENTS = (8,)
 JOBS = 2
 SIZES = (1, 2, 4, 8, 16)
 
@@ -51,7 +52,8 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=3, help="kernels that are compiled alone")
     options = parser.parse_args()
     tools = find_toolchain(settings_from())
-    groups = library_specs(arch_named("sm_80"), LIBRARY_FAMILIES, Level.STANDARD)
+    by_kind = library_specs(arch_named("sm_80"), Level.STANDARD, ALIGNMENTS)
+    groups = [group for kind in by_kind.values() for group in kind]
     quick = groups[::2]  # of each family and layout, its first level
     units = [chunks(group, KERNELS_PER_UNIT)[-1] for group in quick]
     kernels = sum(map(len, units))

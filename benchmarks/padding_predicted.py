@@ -22,6 +22,7 @@ from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from boltgen.tune.padding import PaddingTimes
 from boltgen.tune.select import ModelCosts
@@ -35,11 +36,13 @@ BATCHES = (32, 32, 128, 288, 32, 32)
 
 def predicted(arch: Arch) -> list[dict[str, Any]]:
     """Each convolution's times in microseconds."""
-    costs = PaddingTimes(arch, DType.F32)
+    costs = PaddingTimes(arch)
     rows = []
     for row, (n, (h, w, c, k, (r, s), _)) in enumerate(zip(BATCHES, TABLE_3, strict=True)):
-        problems = [replace(table_3_problem(row, channels), n=n) for channels in (c, c + 2)]
-        times = costs.kernels_us([(problem, Epilogue()) for problem in problems])
+        workloads = [
+            Workload.of(replace(table_3_problem(row, channels), n=n)) for channels in (c, c + 2)
+        ]
+        times = costs.kernels_us(workloads)
         unpadded, padded = times.times_us
         move = costs.move_us(n * h * w * (2 * c + 2) * DType.F16.size_bytes, launches=1)
         rows.append(
@@ -51,17 +54,18 @@ def predicted(arch: Arch) -> list[dict[str, Any]]:
                 "speed, A written padded": round(unpadded / padded, 2),
                 "speed, with a move": round(unpadded / (padded + move), 2),
                 "share of the move": round(move / (padded + move), 3),
-                "bound by, both": [_bound(problem, arch) for problem in problems],
+                "bound by, both": [_bound(workload, arch) for workload in workloads],
             }
         )
     return rows
 
 
-def _bound(problem: Conv2d, arch: Arch) -> str:
+def _bound(workload: Workload, arch: Arch) -> str:
     """What the model's fastest configuration is bound by."""
-    costs = ModelCosts(arch).costs(problem, Epilogue()).by_config
+    costs = ModelCosts(arch).costs(workload).by_config
     times = {config: cost for config, cost in costs.items() if isinstance(cost, float)}
-    return predict(problem, Epilogue(), min(times, key=lambda c: times[c]), arch).bound_by
+    fastest = min(times, key=lambda config: times[config])
+    return predict(workload.single.problem, Epilogue(), fastest, arch).bound_by
 
 
 def counted() -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ import sys
 from time import perf_counter
 
 from benchmarks.record import summary, write
-from boltgen.frontend.partitioning import Passes
 from boltgen.ir.region import Convention
-from boltgen.pipeline import PipelineOptions, Plan, cutter, plan_regions
+from boltgen.pipeline import PipelineOptions, Plan, passes_for, plan_regions
 from boltgen.runtime.device import activate
 from models.registry import build
 
@@ -31,8 +30,8 @@ def main() -> int:
     module, params = relay.frontend.from_onnx(build("resnet50", batch=32))
 
     def generate() -> tuple[float, Plan]:
-        cut = cutter("sm_80", PipelineOptions())
-        regions = steps.annotate(module, params, passes=Passes(cut=cut)).regions
+        passes = passes_for("sm_80", PipelineOptions())
+        regions = steps.annotate(module, params, passes).regions
         partitioned = perf_counter()
         plan = plan_regions(regions, "sm_80", Convention.RELAY)
         assert len(plan.adapters) == len(regions)  # rendered here

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.family import Level
-from boltgen.ir.epilogue import Epilogue
+from boltgen.families.registry import candidates
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts
@@ -103,13 +103,14 @@ def session_overhead(folder: Path) -> dict[str, object]:
 def many_records() -> Iterator[Record]:
     """A million: 2,500 problems, 400 trials of each, with the configurations of a real problem."""
     rng = random.Random(7)
-    configs = enumerate_configs(Gemm(m=512, n=512, k=4096), ARCH)
+    configs = candidates(Workload.of(Gemm(m=512, n=512, k=4096)), ARCH)
     chosen = rng.sample(configs, 400)
     keys: dict[object, str] = {}
     for number in range(RECORDS // 400):
-        problem = Gemm(m=8 * (number % 50 + 1), n=8 * (number // 50 + 1), k=4096)
+        sizes = {"m": 8 * (number % 50 + 1), "n": 8 * (number // 50 + 1)}
+        workload = Workload.of(Gemm(**sizes, k=4096))
         for place, config in enumerate(chosen):
-            trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+            trial = Trial(workload=workload, config=config)
             if config not in keys:
                 keys[config] = kernel_key(trial, ARCH.name, TOOLCHAIN)
             yield Record(
@@ -137,7 +138,7 @@ def large_database(folder: Path) -> dict[str, object]:
 
         def look_up() -> None:
             problem = Gemm(m=8 * rng.randint(1, 50), n=8 * rng.randint(1, 50), k=4096)
-            assert database.best(problem, Epilogue(), DEVICE, TOOLCHAIN) is not None
+            assert database.best(Workload.of(problem), DEVICE, TOOLCHAIN) is not None
 
         seconds = repeat_seconds(look_up, 200)
     return {
@@ -152,12 +153,12 @@ def large_database(folder: Path) -> dict[str, object]:
 
 
 def write_some(path: Path, writer: int) -> None:
-    problem = Gemm(m=512, n=512, k=512)
-    configs = enumerate_configs(problem, ARCH)
+    workload = Workload.of(Gemm(m=512, n=512, k=512))
+    configs = candidates(workload, ARCH)
     with Database(path) as database:
         for number in range(RECORDS_EACH):
             config = configs[number % len(configs)]
-            trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+            trial = Trial(workload=workload, config=config)
             record = Record(
                 trial=trial,
                 kernel=f"{number % len(configs):064x}",

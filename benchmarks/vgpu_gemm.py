@@ -19,15 +19,17 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import kernel_spec, launch
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import error_bound, run
+from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments
 from boltgen.runtime.device import activate
 from boltgen.settings import settings_from
-from tests.kernels.launch import Cuda, GemmArgs, KernelLibrary
+from tests.kernels.launch import Cuda, KernelLibrary
 
 CONFIG = Cutlass2Config(
     threadblock=Shape(128, 128, 32),
@@ -62,12 +64,14 @@ def main() -> None:
 
     n = options.size
     problem = Gemm(m=n, n=n, k=n, b_layout=Layout.COLUMN)
-    kernel = render_kernel(kernel_spec(problem, Epilogue(), CONFIG, "sm_80"))
+    workload = Workload.of(problem)
+    kernel = render_kernel(kernel_spec(workload, CONFIG, "sm_80"))
     rng = np.random.default_rng(0)
     a, b = (rng.uniform(-1, 1, (n, n)).astype(np.float16) for _ in range(2))
     d = np.full((n, n), np.nan, np.float16)
-    args = GemmArgs(m=n, n=n, k=n, batch=1, lda=n, ldb=n, ldd=n, split_k=1, swizzle=1)
-    args.a, args.b, args.d = cuda.upload(a), cuda.upload(b), cuda.upload(d)
+    tensors = {"a": cuda.upload(a), "b": cuda.upload(b), "d": cuda.upload(d)}
+    chosen = launch(workload, CONFIG)
+    args = arguments(chosen.struct, {**chosen.sizes, **tensors})
     with tempfile.TemporaryDirectory() as folder:
         library = build_kernel(kernel, Path(folder))
         for _ in range(1 + REPEATS):  # the first one parses the PTX, and warms up
@@ -75,7 +79,7 @@ def main() -> None:
             cuda.synchronise()
     seconds = [record.wall_s for record in vgpu.launches()[-REPEATS:]]
 
-    difference = np.abs(cuda.download(args.d, d) - run(problem, Epilogue(), a, b, []))
+    difference = np.abs(cuda.download(tensors["d"], d) - run(problem, Epilogue(), a, b, []))
     if not (difference <= error_bound(problem, Epilogue(), a, b, [])).all():
         raise SystemExit("the kernel's result is wrong; no figure is recorded")
     write(

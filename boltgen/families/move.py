@@ -33,6 +33,11 @@ class MoveConfig:
 
     family: ClassVar[str] = "move"
 
+    @property
+    def tile(self) -> str:
+        """None to speak of."""
+        return "-"
+
     def __str__(self) -> str:
         return "move"
 

@@ -216,7 +216,8 @@ class Gemm:
     @property
     def is_foldable(self) -> bool:
         """Whether the whole batch shares B: then it is one product of more rows."""
-        return self.batch > 1 and self.a_batched and not self.b_batched
+        shares = self.batch > 1 and self.a_batched and not self.b_batched
+        return shares and self.batch * self.m <= _MAX_EXTENT
 
     @property
     def folded(self) -> Gemm:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.earlier import earlier_workload
@@ -91,9 +92,9 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
     rows = connection.execute("SELECT id, problem, epilogue FROM task ORDER BY id").fetchall()
     for number, problem, epilogue in rows:
         try:
-            form = earlier_workload(json.loads(problem), json.loads(epilogue))
-            workload = decode(Workload, form)
-        except (RecordError, ValueError):
+            forms = (parse_json(decode(str, text)) for text in (problem, epilogue))
+            workload = decode(Workload, earlier_workload(*forms))
+        except (RecordError, JsonError):
             connection.execute("DELETE FROM record WHERE task = ?", (number,))
             connection.execute("DELETE FROM task WHERE id = ?", (number,))
             continue
@@ -111,7 +112,8 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
             "UPDATE task SET digest = ?, workload = ? WHERE id = ?", (key, text, number)
         )
     connection.execute(
-        "UPDATE bench SET records = (SELECT count(*) FROM record WHERE record.bench = bench.id)"
+        "UPDATE bench SET stamp = hex(randomblob(8)), "
+        "records = (SELECT count(*) FROM record WHERE record.bench = bench.id)"
     )
 
 

@@ -102,21 +102,33 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 def _make_records(folder: Path) -> None:
     from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+    from boltgen.ir.workload import Workload
     from boltgen.tune.database import Database
     from boltgen.tune.exchange import write_records
-    from tests.tune.samples import CONFIG, NO_LAUNCH, record
+    from tests.tune.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3
+    from tests.tune.samples import CONFIG, GEMM, NO_LAUNCH, record, timing
 
     grown = EpilogueBuilder()
     grown.unary(UnaryOp.RELU, grown.binary(BinaryOp.ADD, 0, grown.load(LoadKind.ROW)))
-    records = [record(20.0), record(NO_LAUNCH), record(15.0, epilogue=grown.build())]
+    workload = Workload.of(GEMM.single.problem, grown.build())
+    records = [record(20.0), record(NO_LAUNCH), record(15.0, workload=workload)]
     write_records(folder / "records.jsonl", records)
+    with (folder / "records.jsonl").open("a") as lines:
+        for problem, epilogue, today in EARLIER.values():
+            config = config_form(config_of(today))
+            lines.write(earlier_line(problem, epilogue, config, "boltgen-record-2") + "\n")
+    rows = [
+        (problem, epilogue, config_of(today), timing(10.0 + index), index)
+        for index, (problem, epilogue, today) in enumerate(EARLIER.values())
+    ]
+    write_schema_3(folder / "earlier.sqlite", rows)
     with Database(folder / "records.sqlite") as database:
         database.add([record(20.0 + i, config=CONFIG, after_s=i) for i in range(50)] + records)
 
 
 def _records(made: Path, folder: Path, rng: random.Random) -> None:
     lines = (made / "records.jsonl").read_text().splitlines()
-    changed = b"\n".join(mutated_json(line, rng) for line in lines[: rng.randint(1, 3)])
+    changed = b"\n".join(mutated_json(line, rng) for line in rng.sample(lines, rng.randint(1, 3)))
     packed = rng.random() < 0.3
     path = folder / ("r.jsonl.gz" if packed else "r.jsonl")
     path.write_bytes(mutated_bytes(gzip.compress(changed), rng) if packed else changed)
@@ -132,13 +144,23 @@ def _database(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _database_rows(made: Path, folder: Path, rng: random.Random) -> None:
+    places = ("task.workload", "config.json", "bench.device", "record.outcome")
+    odd = ("record.measured_at_us", "record.median_us", "bench.toolchain", "kernel.digest")
+    _change_a_row(made / "records.sqlite", folder, places + odd, rng)
+
+
+def _earlier_rows(made: Path, folder: Path, rng: random.Random) -> None:
+    """Of a database that is brought to today's schema when it is opened."""
+    places = ("task.problem", "task.epilogue", "config.json", "record.outcome", "bench.records")
+    _change_a_row(made / "earlier.sqlite", folder, places, rng)
+
+
+def _change_a_row(made: Path, folder: Path, places: tuple[str, ...], rng: random.Random) -> None:
     import sqlite3
 
     path = folder / "other.sqlite"
-    shutil.copy(made / "records.sqlite", path)
-    places = ("task.problem", "task.epilogue", "config.json", "bench.device", "record.outcome")
-    odd = ("record.measured_at_us", "record.median_us", "bench.toolchain", "kernel.digest")
-    table, column = rng.choice([*places, *odd]).split(".")
+    shutil.copy(made, path)
+    table, column = rng.choice(places).split(".")
     with contextlib.closing(sqlite3.connect(path)) as connection:
         (old,) = connection.execute(f"SELECT {column} FROM {table}").fetchone()
         new: object = rng.choice([*TEXTS[:-2], b"\xff\x00", 2**62, -5, 1.5])
@@ -153,16 +175,15 @@ def _database_rows(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_library(folder: Path) -> None:
-    from boltgen.space.kernel import Family
-    from boltgen.space.library import Level, library_specs
-
     from boltgen.arch import ARCHES
     from boltgen.build.cache import Cache
     from boltgen.build.library import build_library, stored_units
     from boltgen.build.library_archive import export_library
+    from boltgen.families.cutlass2.library import library_specs
+    from boltgen.families.family import Level
     from tests.build.fakes import fake_toolchain
 
-    (group,) = library_specs(ARCHES["sm_80"], [Family.CONV2D], Level.QUICK)
+    (group,) = library_specs(ARCHES["sm_80"], Level.QUICK, [8])["conv2d"]
     cache = Cache(folder / "cache")
     build_library([group], fake_toolchain(folder / "toolkit"), cache, jobs=1)
     export_library(stored_units(cache), folder / "library.tgz")
@@ -382,6 +403,7 @@ TARGETS = {
     "records": Target(_make_records, _records),
     "database": Target(_make_records, _database),
     "rows": Target(_make_records, _database_rows),
+    "earlier-rows": Target(_make_records, _earlier_rows),
     "library": Target(_make_library, _library),
     "cache": Target(_make_library, _cache),
     "environment": Target(_nothing, _environment),

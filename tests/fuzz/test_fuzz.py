@@ -16,6 +16,7 @@ CASES = {
     "records": 25,
     "database": 15,
     "rows": 12,
+    "earlier-rows": 12,
     "library": 20,
     "cache": 8,
     "environment": 20,

@@ -29,16 +29,15 @@ def rng(request) -> np.random.Generator:
 def enclosed(device, problem, epilogue, arrays):
     """The device's ends, as arrays of the output's shape."""
     a, b, *operands = arrays
-    shape = reference.output_shape(problem)
+    shape = problem.d_shape
     size = 4 * int(np.prod(shape))
     low, high = device.empty(size), device.empty(size)
-    batched = isinstance(problem, Gemm)
     device.profiler.enclose(
         extents_of(problem),
         epilogue_nodes(
             epilogue,
             [device.upload(array) for array in operands],
-            [array[0].size if batched and array.ndim > 1 else 0 for array in operands],
+            [array[0].size if problem.batch > 1 and array.ndim > 1 else 0 for array in operands],
         ),
         Rounding(**asdict(reference.accumulation_rounding(problem))),
         problem.out_dtype,
@@ -64,11 +63,10 @@ def assert_same_ends(problem, got, expected):
 
 def inputs_of(problem, epilogue, rng):
     """Arrays as the worker draws them, in the shapes of the oracle."""
-    a_shape, b_shape = reference.input_shapes(problem)
-    output = reference.output_shape(problem)
-    rows = int(np.prod(output[:-1])) // (output[0] if isinstance(problem, Gemm) else 1)
+    output = problem.d_shape
+    rows = int(np.prod(output[:-1])) // problem.batch
     spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
-    shapes = [a_shape, b_shape, *(spans[load.kind] for load in epilogue.loads)]
+    shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
         rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.value)
         for tensor, shape in zip(input_tensors(problem, epilogue), shapes, strict=True)

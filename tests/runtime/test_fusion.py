@@ -54,10 +54,15 @@ def test_fused_and_unfused_give_the_same(network: Path) -> None:
     # the layers keep the mean square of what they are given.
     assert np.abs(fused_logits - logits).max() <= 5 * 2 * EPS_F16 * np.abs(logits).max()
 
-    (chain,) = (region for region in fused.metadata.regions if region.problem.count("Conv2d") > 1)
-    assert chain.label == " + ".join(["conv2d + add + relu"] * 3)
-    assert chain.runs_as.startswith("Workload(")
-    assert "predicted by the analytical model; bound by" in chain.why
+    (region,) = (region for region in fused.metadata.regions if "; " in region.problem)
+    assert region.label == " + ".join(["conv2d + add + relu"] * 3)
+    assert [text.partition("(")[0] for text in region.problem.split("; ")] == [
+        "Conv2d",
+        "Gemm",
+        "Gemm",
+    ]
+    assert region.epilogue.count("; ") == 2
+    assert "predicted by the analytical model; bound by" in region.why
     assert any(note.startswith("one kernel for 3 products: ") for note in _notes(fused))
     assert not any(note.startswith("one kernel") for note in _notes(apart))
 

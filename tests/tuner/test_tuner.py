@@ -13,9 +13,9 @@ from boltgen import pipeline, tuner
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
+from boltgen.cli.tables import tuning_summary
 from boltgen.errors import DeviceError, TuningError, UnknownArchError
 from boltgen.pipeline import PipelineOptions, plan_regions
-from boltgen.report import tuning_summary
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget
@@ -57,7 +57,7 @@ def test_a_model_is_tuned_into_the_users_database(table: Path, data: Path) -> No
 def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
     report = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
     best = {
-        (result.task.problem, result.task.epilogue): result.best.timing.median_us
+        result.task.workload: result.best.timing.median_us
         for result in report.results
         if result.best
     }
@@ -68,7 +68,7 @@ def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
     for decision in plan.decisions:
         assert decision.origin == f"replayed from records of {A100.name}, of the same sm_80"
         # A kernel may be shared for 1 % of the model's time; no decision is worse than that.
-        least = best[decision.problem, decision.epilogue]
+        least = best[decision.workload]
         assert least <= decision.time_us <= least + 0.01 * 3 * max(best.values())
 
 
@@ -102,9 +102,8 @@ def test_compile_tunes_first_and_names_where_its_times_are_from(
 
 
 def test_a_session_is_there_for_those_who_want_the_loop(table: Path, data: Path) -> None:
-    tuning = tuner.Tuning(budget=Budget(trials=5000), device=f"recorded:{table}")
     seen = 0
-    with boltgen.open_session(model(), "sm_80", tuning=tuning) as session:
+    with boltgen.open_session(model(), budget="5000trials", device=f"recorded:{table}") as session:
         assert isinstance(session, boltgen.Session)
         assert boltgen.Session is Session
         for _trial, _outcome in session.steps():

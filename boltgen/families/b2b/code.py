@@ -24,7 +24,7 @@ RESIDENCE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainLayerView:
+class LayerView:
     """A layer of a back-to-back kernel: `name` is its namespace, `type_name` its type."""
 
     name: str
@@ -50,9 +50,9 @@ class ChainView:
 
     symbol: str
     workspace_symbol: str
-    layers: tuple[ChainLayerView, ...]
-    first: ChainLayerView
-    inner: tuple[ChainLayerView, ...]
+    layers: tuple[LayerView, ...]
+    first: LayerView
+    inner: tuple[LayerView, ...]
     layer_types: str
     element_in: str
     element_d: str
@@ -130,9 +130,9 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainView:
     )
 
 
-def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> ChainLayerView:
+def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> LayerView:
     layer, tiles = traits.layers[index], config.of_layer(index)
-    return ChainLayerView(
+    return LayerView(
         name=f"layer{index}",
         type_name=f"Layer{index}",
         epilogue=emit_epilogue(layer.epilogue),

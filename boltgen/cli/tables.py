@@ -1,15 +1,15 @@
-"""Tables for people, from a compiled model's metadata and from tuning."""
+"""Tables for people: of advice, tuning, records, and the ranges of a model's tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from boltgen.runtime.coverage import Coverage
-from boltgen.runtime.metadata import Metadata, RangeInfo, RegionInfo
+from boltgen.runtime.metadata import Metadata, RangeInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
@@ -19,43 +19,6 @@ from boltgen.tune.session import SessionReport
 
 # Ranges that are shown though FP16 holds them.
 _MOST_RANGES = 8
-
-
-def operators(metadata: Metadata) -> Table:
-    """Each operator, where it runs, and with which kernel or why not in one."""
-    regions = {region.symbol: region for region in metadata.regions}
-    table = Table("operator", "shape", "runs in", "kernel and configuration, or why TVM")
-    for placed in metadata.placements:
-        region = regions.get(placed.region or "")
-        where = "boltgen" if region else "TVM"
-        said = [placed.reason]
-        if region:
-            said = [region.kernel, region.why, *region.moves, _workspace(region), placed.reason]
-        detail = "\n".join(filter(None, said))
-        shape = "x".join(map(str, placed.shape))
-        table.add_row(Text(placed.operator), shape, where, Text(detail, overflow="fold"))
-    return table
-
-
-def _workspace(region: RegionInfo) -> str:
-    return f"workspace of {region.workspace_bytes} bytes" if region.workspace_bytes else ""
-
-
-def kernels(metadata: Metadata) -> Table:
-    """Each kernel, its configuration, and how many regions use it."""
-    table = Table("kernel", "configuration", "regions")
-    for kernel in metadata.kernels:
-        users = sum(region.kernel == kernel.symbol for region in metadata.regions)
-        table.add_row(Text(kernel.symbol, overflow="fold"), kernel.config, str(users))
-    return table
-
-
-def padding(metadata: Metadata) -> Table:
-    """Each product whose tensors could have more channels than the model says; what was chosen."""
-    table = Table("channels that are no multiple of 8: what was chosen, and why")
-    for line in metadata.padding:
-        table.add_row(Text(line, overflow="fold"))
-    return table
 
 
 def rest(found: Coverage) -> Table:
@@ -87,12 +50,11 @@ def _size(found: RangeInfo) -> float:
     return math.inf if math.isnan(size) else size
 
 
-def phases(metadata: Metadata) -> Table:
+def phases(metadata: Metadata) -> Iterator[str]:
     """The time of each phase of the compilation."""
-    table = Table("phase", "seconds")
+    yield f"{sum(phase.seconds for phase in metadata.phases):8.2f} s in all"
     for phase in metadata.phases:
-        table.add_row(phase.name, f"{phase.seconds:.2f}")
-    return table
+        yield f"{phase.seconds:8.2f} s {phase.name}"
 
 
 _KINDS = {

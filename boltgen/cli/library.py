@@ -16,7 +16,8 @@ from boltgen.build.library import StoredUnit, build_library, is_current, stored_
 from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli_console import Debug, Jobs, err, errors_for_people, out
+from boltgen.cli.console import err, errors_for_people, out
+from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.errors import LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
@@ -32,11 +33,11 @@ def parse_kinds(text: str, known: Collection[str]) -> list[str]:
     """`gemm,conv2d` as kinds of kernels.
 
     Raises:
-        typer.BadParameter: one is not known.
+        LibraryError: one is not known.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or not set(names) <= set(known):
-        raise typer.BadParameter(f"--ops {text!r}: give some of {', '.join(known)}")
+        raise LibraryError(f"--ops {text!r}: give some of {', '.join(known)}")
     return list(dict.fromkeys(names))
 
 
@@ -44,42 +45,47 @@ def parse_alignments(text: str) -> list[int]:
     """`8,4` as numbers of elements.
 
     Raises:
-        typer.BadParameter: one is none that a kernel can have.
+        LibraryError: one is none that a kernel can have.
     """
     known = {"8": 8, "4": 4, "2": 2, "1": 1}
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or not known.keys() >= set(names):
-        raise typer.BadParameter(f"--alignments {text!r}: give some of {', '.join(known)}")
+        raise LibraryError(f"--alignments {text!r}: give some of {', '.join(known)}")
     return [known[name] for name in dict.fromkeys(names)]
 
 
 @library_app.command("build")
 def build_command(  # noqa: PLR0917 (typer's options are arguments)
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_80",
-    ops: Annotated[str, typer.Option(help="Kinds of kernels, with commas between.")] = (
-        "gemm,conv2d"
-    ),
+    arch: Arch = DEFAULT_ARCH,
+    ops: Annotated[
+        str, typer.Option(metavar="OPS", help="Kinds of kernels, with commas between.")
+    ] = "gemm,conv2d",
     level: Annotated[
-        Level, typer.Option(help="About 12 configurations of each, about 40, or all.")
+        Level,
+        typer.Option(
+            metavar="LEVEL",
+            help="quick, standard or full: about 12 configurations of each, about 40, or all.",
+        ),
     ] = Level.STANDARD,
     alignments: Annotated[
-        str, typer.Option(help="Elements per vector access, with commas between: 8, 4, 2, 1.")
+        str, typer.Option(metavar="N,...", help="Elements per vector access: 8, 4, 2, 1.")
     ] = "8",
     jobs: Jobs = None,
     debug: Debug = False,
 ) -> None:
-    """Compile kernels for `boltgen tune`, which then need not be compiled while a GPU waits.
+    """Compile kernels for `boltgen tune` to choose from.
+
+    They then need not be compiled while a GPU waits.
 
     A build that was interrupted or killed goes on where it was; a larger level adds to a smaller.
 
+    \b
     Examples:
-
-        boltgen library build --arch sm_80
-
-        boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
+      boltgen library build --arch sm_80
+      boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
     """
-    vectors = parse_alignments(alignments)
     with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
+        vectors = parse_alignments(alignments)
         settings = settings_from()
         row = arch_named(arch)
         by_kind: dict[str, list[tuple[KernelSpec, ...]]] = {}
@@ -105,7 +111,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
 
 @library_app.command("list")
 def list_command(debug: Debug = False) -> None:
-    """Show which kernels there are, by architecture and what they were made with."""
+    """Show the kernels by architecture and toolchain."""
     with errors_for_people(debug):
         settings = settings_from()
         units = stored_units(Cache(settings.cache_dir))
@@ -131,14 +137,16 @@ def list_command(debug: Debug = False) -> None:
 @library_app.command("export")
 def export_command(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")],
-    arch: Annotated[str | None, typer.Option(help="Only kernels of this architecture.")] = None,
+    arch: Annotated[
+        str | None, typer.Option(metavar="SM", help="Only kernels of this architecture.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Write the kernels to one file, for another machine.
 
+    \b
     Example:
-
-        boltgen library export sm80.boltgen-library --arch sm_80
+      boltgen library export sm80.boltgen-library --arch sm_80
     """
     with errors_for_people(debug):
         units = [
@@ -162,9 +170,9 @@ def import_command(
     Nothing in it is run now; but tuning will run its kernels: import what you trust. Kernels of
     another CUTLASS, nvcc or boltgen are kept apart and not used.
 
+    \b
     Example:
-
-        boltgen library import sm80.boltgen-library
+      boltgen library import sm80.boltgen-library
     """
     with errors_for_people(debug):
         done = import_library(archive, Cache(settings_from().cache_dir))

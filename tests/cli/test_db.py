@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from boltgen import cli, cli_console
+from boltgen import cli
+from boltgen.cli import console
 from boltgen.tune import schema
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import read_records, write_records
@@ -27,8 +28,8 @@ RECORDS = [
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(cli_console.out, "width", 400)
-    monkeypatch.setattr(cli_console.err, "width", 400)
+    monkeypatch.setattr(console.out, "width", 400)
+    monkeypatch.setattr(console.err, "width", 400)
     with Database(tmp_path / "data" / "records.sqlite") as database:
         database.add(RECORDS)
     return tmp_path
@@ -81,8 +82,7 @@ def test_records_of_another_toolchain_are_imported_and_kept_apart(folder: Path) 
     write_records(file, [record(1.0, toolchain=OTHER, after_s=5)])
     assert "1 new records" in db("import", file)
     with Database(folder / "data" / "records.sqlite") as database:
-        task = (record().trial.problem, record().trial.epilogue)
-        best = database.best(*task, A100, TOOLS)
+        best = database.best(record().trial.workload, A100, TOOLS)
         assert best is not None
         assert best.timing.median_us == 15.0
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.ending import INTERNAL, INTERRUPTED, REFUSED, UNREAD, Ending, ending_of
+from boltgen.cli.ending import INTERNAL, INTERRUPTED, REFUSED, UNREAD, Ending, ending_of
 from boltgen.errors import DeviceError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

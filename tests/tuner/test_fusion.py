@@ -1,4 +1,4 @@
-"""Tuning: chains beside their products, and what was measured decides."""
+"""Tuning: fusions beside their products, and what was measured decides."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.ir.region import ChainRegion
-from boltgen.ir.workload import Workload
-from boltgen.partitioned import import_model, partition
+from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
-from boltgen.report import tuning_summary
+from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
-from boltgen.tune.select import ChainTask, Task
 from boltgen.tune.session import SessionReport
 from tests.tune.fakes import FakeBench
 from tests.tune.samples import A100
 
 
-def chain_model() -> object:
+def dense_layers() -> object:
     """Three dense layers of which the first two could be one kernel, or all, or the last two."""
     boltgen.activate("vgpu")
     import tvm
@@ -48,40 +45,37 @@ def chain_model() -> object:
 
 
 def carved(**options: object) -> tuple[list[int], str]:
-    """How many products each region of `chain_model` has, as `compile` cuts it, and the first's
+    """How many products each region of `dense_layers` has, as `compile` cuts it, and the first's
     note.
     """
     chosen = PipelineOptions(**options)
-    imported = import_model(chain_model(), {}, "relax", chosen)
+    imported = import_model(dense_layers(), chosen)
     partition(imported, "sm_80", chosen)
-    counts = [
-        len(region.chain.layers) if isinstance(region, ChainRegion) else 1
-        for region in imported.regions
-    ]
+    counts = [len(region.workload.layers) for region in imported.regions]
     return counts, imported.regions[0].note
 
 
-def tune_chain(monkeypatch: pytest.MonkeyPatch, chain_us: float, **more: object) -> SessionReport:
-    """Tune on a made-up A100 that takes so long for every chain, and 50 us for a product."""
+def tune_layers(monkeypatch: pytest.MonkeyPatch, fused_us: float, **more: object) -> SessionReport:
+    """Tune on a made-up A100 that takes so long for every fusion, and 50 us for a product."""
     tools = toolchain_text(find_toolchain(settings_from()))
-    bench = FakeBench(
-        lambda trial: chain_us if isinstance(trial.problem, Workload) else 50.0, toolchain=tools
-    )
+    bench = FakeBench(lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
-    return boltgen.tune(chain_model(), budget="5000trials", **more)
+    return boltgen.tune(dense_layers(), budget="5000trials", **more)
 
 
-def test_a_models_chains_are_tasks_beside_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = tune_chain(monkeypatch, 60.0)
-    chains = [r.task.problem for r in report.results if isinstance(r.task, ChainTask)]
-    assert sorted(len(chain.layers) for chain in chains) == [2, 2, 3]
+def test_what_a_model_could_fuse_is_timed_beside_its_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = tune_layers(monkeypatch, 60.0)
+    fused = [r.task.workload for r in report.results if r.task.is_alternative]
+    assert sorted(len(workload.layers) for workload in fused) == [2, 2, 3]
     assert all(result.best for result in report.results)
     assert report.model_us == 3 * 50.0
     assert "all products, each by itself, 150.0 us" in tuning_summary(report)
 
 
 def test_what_was_measured_decides_how_a_model_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    tune_chain(monkeypatch, 60.0)
+    tune_layers(monkeypatch, 60.0)
     counts, note = carved()
     assert counts == [3], "60 us against 150"
     assert note.startswith("one kernel for 3 products: 60.0 us against 150.0 us apart")
@@ -92,9 +86,9 @@ def test_what_was_measured_decides_how_a_model_is_cut(monkeypatch: pytest.Monkey
     assert carved(fuse=False) == ([1, 1, 1], "")
 
 
-def test_chains_that_were_measured_slower_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fusions_that_were_measured_slower_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(carved()[0]) < 3, "the model would fuse"
-    tune_chain(monkeypatch, 160.0)
+    tune_layers(monkeypatch, 160.0)
     counts, note = carved()
     assert counts == [1, 1, 1]
     assert note == (
@@ -103,22 +97,22 @@ def test_chains_that_were_measured_slower_are_cut(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_without_fusion_chains_are_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = tune_chain(monkeypatch, 60.0, fuse=False)
+def test_without_fusion_none_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tune_layers(monkeypatch, 60.0, fuse=False)
     assert len(report.results) == 3
-    assert all(isinstance(result.task, Task) for result in report.results)
+    assert not any(result.task.is_alternative for result in report.results)
 
 
-def test_chains_are_replayed_from_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fusions_are_replayed_from_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "measured.sqlite"
-    first = tune_chain(monkeypatch, 60.0, database=path)
+    first = tune_layers(monkeypatch, 60.0, database=path)
     with Database(path) as database:
         write_records(tmp_path / "a100.jsonl", database.records())
     counts, note = carved()
     assert len(counts) < 3, "nothing is in the user's database yet"
     assert "predicted by the analytical model" in note
     report = boltgen.tune(
-        chain_model(), budget="5000trials", device=f"recorded:{tmp_path / 'a100.jsonl'}"
+        dense_layers(), budget="5000trials", device=f"recorded:{tmp_path / 'a100.jsonl'}"
     )
     assert report.measured == first.measured
     assert [r.best and r.best.config for r in report.results] == [

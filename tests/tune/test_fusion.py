@@ -13,20 +13,17 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.errors import NoLegalConfigError
-from boltgen.families.b2b.candidates import enumerate_configs
-from boltgen.families.b2b.legality import violations
-from boltgen.families.b2b.model import best_chain_config, predict
-from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.traits import execution_problem
+from boltgen.families.b2b.model import predict
+from boltgen.families.registry import candidates, violations
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, chain_of, execution_chain, intermediate_bytes
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.database import Database
-from boltgen.tune.fusion import candidate_chains, cut_chain, decide_chain
+from boltgen.tune.fusion import candidate_fusions, cut_layers, predicted_us
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.tune.records import Record
-from boltgen.tune.select import Measurements, ModelCosts
+from boltgen.tune.select import Decision, Measurements, ModelCosts, Task, select
 from tests.cases import EPILOGUES
 from tests.tune.samples import A100, NO_LAUNCH, TOOLS, record
 
@@ -83,25 +80,26 @@ BOLT = [
 
 @pytest.mark.parametrize("layers", BOLT, ids=range(len(BOLT)))
 def test_bolts_own_cases_are_fused(layers: tuple[Layer, ...]) -> None:
-    cut = cut_chain(layers, SM75)
+    cut = cut_layers(layers, SM75)
     assert cut.counts == (2,)
     assert "one kernel for 2 products" in cut.reasons[0]
-    saved = 2 * intermediate_bytes(chain_of(layers)) / 1e6
+    saved = 2 * Workload(layers=layers).intermediate_bytes / 1e6
     assert f"{saved:.1f} MB less traffic, predicted by the analytical model" in cut.reasons[0]
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_compute_bound_layers_stay_apart(arch: str) -> None:
-    cut = cut_chain((dense(4096, 256, 4096), dense(4096, 256, 256)), ARCHES[arch])
+    cut = cut_layers((dense(4096, 256, 4096), dense(4096, 256, 256)), ARCHES[arch])
     assert cut.counts == (1, 1)
     assert "not one kernel with the product that follows: " in cut.reasons[0]
     assert "us against" in cut.reasons[0]
 
 
 def test_layers_that_no_threadblock_holds_stay_apart_and_say_why() -> None:
-    cut = cut_chain((dense(4096, 1024, 64), dense(4096, 64, 1024)), SM80)
+    cut = cut_layers((dense(4096, 1024, 64), dense(4096, 64, 1024)), SM80)
     assert cut.counts == (1, 1)
-    assert "no legal back-to-back configuration" in cut.reasons[0]
+    assert "no legal configuration of any kernel family" in cut.reasons[0]
+    assert "; b2b: rules broken most often: " in cut.reasons[0]
 
 
 def test_the_cut_is_the_best_of_all_cuts() -> None:
@@ -112,15 +110,11 @@ def test_the_cut_is_the_best_of_all_cuts() -> None:
         dense(32768, 16, 64),
     )
 
-    def single_us(layer: Layer) -> float:
-        costs = ModelCosts(SM80).costs(execution_problem(layer.problem), layer.epilogue)
-        return min(cost for cost in costs.by_config.values() if isinstance(cost, float))
-
     def part_us(begin: int, end: int) -> float:
-        if end - begin == 1:
-            return single_us(layers[begin])
-        chain = execution_chain(chain_of(layers[begin:end]))
-        return MARGIN * best_chain_config(chain, SM80)[1].time_us
+        part = Workload(layers=layers[begin:end])
+        costs = ModelCosts(SM80).costs(part).by_config.values()
+        least_us = min(cost for cost in costs if isinstance(cost, float))
+        return MARGIN * least_us if part.is_fused else least_us
 
     times = {}
     for joints in itertools.product((True, False), repeat=3):
@@ -128,35 +122,50 @@ def test_the_cut_is_the_best_of_all_cuts() -> None:
         begins = [0, *ends[:-1]]
         counts = tuple(e - b for b, e in zip(begins, ends, strict=True))
         times[counts] = sum(part_us(b, e) for b, e in zip(begins, ends, strict=True))
-    cut = cut_chain(layers, SM80)
+    cut = cut_layers(layers, SM80)
     assert times[cut.counts] == pytest.approx(min(times.values()))
     assert len(cut.reasons) == 3
 
 
-def test_what_is_decided_is_legal_and_sums_in_the_type_asked_for() -> None:
-    layers = BOLT[1]
-    for dtype in DType:
-        summed = tuple(
-            replace(layer, problem=replace(layer.problem, acc_dtype=dtype)) for layer in layers
-        )
-        decision = decide_chain(chain_of(summed), SM80)
-        assert violations(decision.chain, decision.config, SM80) == ()
-        assert decision.chain.layers[0].problem.acc_dtype is dtype
+def summed_in(layers: tuple[Layer, ...], dtype: DType) -> tuple[Layer, ...]:
+    problems: list[Any] = [layer.problem for layer in layers]
+    return tuple(
+        replace(layer, problem=replace(problem, acc_dtype=dtype))
+        for layer, problem in zip(layers, problems, strict=True)
+    )
+
+
+def decided(workload: Workload, *databases: Database) -> Decision:
+    """What `select` chooses for a workload, by what was measured."""
+    costs = MeasuredCosts(databases, SM80, TOOLS, A100, ModelCosts(SM80))
+    (decision,) = select([Task(workload=workload)], SM80, costs)
+    return decision
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_what_is_decided_is_legal_and_sums_in_the_type_asked_for(dtype: DType) -> None:
+    workload = Workload(layers=summed_in(BOLT[1], dtype))
+    decision = decided(workload)
+    assert decision.workload == workload
+    assert violations(workload, decision.config, SM80) == ()
+    assert decision.time_us == predicted_us(workload, SM80)
 
 
 def test_the_intermediate_is_no_traffic() -> None:
-    chain = chain_of(BOLT[2])
-    for config in enumerate_configs(chain, SM80):
-        predicted = predict(chain, config, SM80)
+    workload = Workload(layers=BOLT[2])
+    for config in candidates(workload, SM80):
+        predicted = predict(workload, config, SM80)
         m, n0, k0, n1 = 32768, 128, 576, 64
         assert predicted.dram_bytes == 2 * (m * k0 + k0 * n0 + n0 * n1 + m * n1)
         assert predicted.time_us > 0
 
 
 def test_twice_the_rows_take_about_twice_as_long_where_the_machine_is_full() -> None:
-    small, large = (chain_of((dense(m, 64, 256), dense(m, 64, 64))) for m in (1 << 19, 1 << 20))
-    config, predicted = best_chain_config(small, SM80)
-    assert predict(large, config, SM80).time_us == pytest.approx(2 * predicted.time_us, rel=0.05)
+    small, large = (
+        Workload(layers=(dense(m, 64, 256), dense(m, 64, 64))) for m in (1 << 19, 1 << 20)
+    )
+    best = decided(small)
+    assert predict(large, best.config, SM80).time_us == pytest.approx(2 * best.time_us, rel=0.05)
 
 
 # --- by what was measured ------------------------------------------------------------------------
@@ -177,30 +186,30 @@ def known(*databases: Database, device: DeviceIdentity = A100) -> tuple[Measurem
 
 def alone(layer: Layer, outcome: Outcome | float, **more: Any) -> Record:
     """A record of a layer by itself."""
-    config = enumerate_configs(layer.problem, SM80)[0]
-    return record(outcome, problem=layer.problem, epilogue=RELU, config=config, **more)
+    workload = Workload(layers=(layer,))
+    return record(outcome, workload=workload, config=candidates(workload, SM80)[0], **more)
 
 
 def together(
     layers: tuple[Layer, ...], outcome: Outcome | float, index: int = 0, **more: Any
 ) -> Record:
     """A record of layers as one kernel."""
-    chain = execution_chain(chain_of(layers))
-    return record(outcome, problem=chain, config=enumerate_configs(chain, SM80)[index], **more)
+    workload = Workload(layers=layers)
+    return record(outcome, workload=workload, config=candidates(workload, SM80)[index], **more)
 
 
 def test_what_was_measured_faster_as_one_kernel_is_one(database: Database) -> None:
-    assert cut_chain(BOUND, SM80).counts == (1, 1), "the model would not"
+    assert cut_layers(BOUND, SM80).counts == (1, 1), "the model would not"
     database.add([alone(BOUND[0], 70.0), alone(BOUND[1], 40.0), together(BOUND, 109.0, index=1)])
     database.add([together(BOUND, 130.0)])
-    cut = cut_chain(BOUND, SM80, measurements=known(database))
+    cut = cut_layers(BOUND, SM80, measurements=known(database))
     assert cut.counts == (2,), "of two measured times the less is less: without a margin"
-    saved = 2 * intermediate_bytes(chain_of(BOUND)) / 1e6
+    saved = 2 * Workload(layers=BOUND).intermediate_bytes / 1e6
     assert cut.reasons == (
         f"one kernel for 2 products: 109.0 us against 110.0 us apart, {saved:.1f} MB less traffic, "
         f"{HERE}",
     )
-    decision = decide_chain(chain_of(BOUND), SM80, known(database))
+    decision = decided(Workload(layers=BOUND), database)
     assert decision.config == together(BOUND, 1.0, index=1).trial.config
     assert (decision.time_us, decision.origin) == (109.0, HERE)
 
@@ -209,23 +218,23 @@ def test_a_layer_whose_weight_a_batch_shares_is_timed_alone_as_a_plain_product(
     database: Database,
 ) -> None:
     plain = dense(8 * 512, 64, 128)
-    shared = replace(plain, problem=Gemm.batched(plain.problem, 8))
+    shared = replace(plain, problem=plain.problem.gemm.as_batch(8))
     full = replace(plain, problem=replace(shared.problem, n=32, k=64, b_batched=True))
     layers = (shared, full)
     database.add([alone(plain, 30.0), alone(full, 20.0), together(layers, 60.0)])
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (1, 1)
     assert f"60.0 us against 50.0 us apart, {HERE}" in cut.reasons[0]
     also_shared = replace(full, problem=replace(full.problem, b_batched=False))
-    (one,) = candidate_chains((shared, also_shared), SM80)
-    assert [type(layer.problem) for layer in one.layers] == [Gemm, Gemm]
+    (one,) = candidate_fusions((shared, also_shared), SM80)
+    assert [layer.problem.batch for layer in one.layers] == [1, 1]
 
 
 def test_what_was_measured_slower_as_one_kernel_is_cut(database: Database) -> None:
     layers = BOLT[2]
-    assert cut_chain(layers, SM80).counts == (2,), "the model would fuse"
+    assert cut_layers(layers, SM80).counts == (2,), "the model would fuse"
     database.add([alone(layers[0], 70.0), alone(layers[1], 40.0), together(layers, 110.5)])
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (1, 1)
     assert cut.reasons == (
         "not one kernel with the product that follows: 110.5 us against 110.0 us apart, " + HERE,
@@ -235,27 +244,27 @@ def test_what_was_measured_slower_as_one_kernel_is_cut(database: Database) -> No
 def test_without_a_record_of_every_layer_the_model_decides(database: Database) -> None:
     layers = BOLT[2]
     database.add([alone(layers[0], 70.0), together(layers, 500.0)])
-    assert cut_chain(layers, SM80, measurements=known(database)) == cut_chain(layers, SM80)
+    assert cut_layers(layers, SM80, measurements=known(database)) == cut_layers(layers, SM80)
 
 
 @pytest.mark.parametrize(("layers", "count"), [(BOLT[2], 1), (BOUND, 2)])
-def test_a_chain_that_was_not_measured_has_the_models_share(
+def test_a_fused_kernel_that_was_not_measured_has_the_models_share(
     database: Database, layers: tuple[Layer, ...], count: int
 ) -> None:
-    apart = cut_chain(layers, SM80)
+    apart = cut_layers(layers, SM80)
     database.add([alone(layers[0], 7000.0), alone(layers[1], 4000.0)])
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert len(cut.counts) == count == len(apart.counts)
     assert "11000.0 us apart" in cut.reasons[0]
     assert cut.reasons[0].endswith(f"by what the analytical model says of times {HERE}")
 
 
-def test_a_chain_whose_kernels_failed_is_cut_and_says_why(database: Database) -> None:
+def test_a_fusion_whose_kernels_failed_is_cut_and_says_why(database: Database) -> None:
     layers = BOLT[2]
     wrong = Failure(fault=Fault.WRONG_RESULT, reason="3 elements are wrong")
     database.add([alone(layers[0], 70.0), alone(layers[1], 40.0)])
     database.add([together(layers, wrong), together(layers, NO_LAUNCH, index=1)])
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (1, 1)
     assert re.fullmatch(
         r"not one kernel with the product that follows: none of the 2 kernels that were tried has "
@@ -263,15 +272,15 @@ def test_a_chain_whose_kernels_failed_is_cut_and_says_why(database: Database) ->
         cut.reasons[0],
     )
     tried = {together(layers, 1.0, index=index).trial.config for index in (0, 1)}
-    assert decide_chain(chain_of(layers), SM80, known(database)).config not in tried
+    assert decided(Workload(layers=layers), database).config not in tried
 
 
-def test_a_chain_all_of_whose_kernels_failed_has_none(database: Database) -> None:
+def test_layers_all_of_whose_kernels_failed_have_none(database: Database) -> None:
     layers = BOLT[2]
-    count = len(enumerate_configs(execution_chain(chain_of(layers)), SM80))
+    count = len(candidates(Workload(layers=layers), SM80))
     database.add([together(layers, NO_LAUNCH, index=index) for index in range(count)])
     with pytest.raises(NoLegalConfigError, match=r"all legal .* failed when they were measured"):
-        decide_chain(chain_of(layers), SM80, known(database))
+        decided(Workload(layers=layers), database)
 
 
 def test_this_device_decides_then_its_architecture(database: Database) -> None:
@@ -284,11 +293,11 @@ def test_this_device_decides_then_its_architecture(database: Database) -> None:
             together(layers, 120.0, device=other),
         ]
     )
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (1, 1)
     assert cut.reasons[0].endswith("measured on NVIDIA A100-PCIE-80GB, of the same sm_80")
     database.add([alone(layers[0], 70.0), alone(layers[1], 40.0), together(layers, 90.0)])
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (2,)
     assert cut.reasons[0].endswith(HERE)
 
@@ -303,7 +312,7 @@ def test_of_three_layers_the_best_measured_cut_is_taken(database: Database) -> N
             together(layers[1:], 70.0),
         ]
     )
-    cut = cut_chain(layers, SM80, measurements=known(database))
+    cut = cut_layers(layers, SM80, measurements=known(database))
     assert cut.counts == (1, 2)
     assert cut.reasons[0] == (
         f"not one kernel with the product that follows: 130.0 us against 120.0 us apart, {HERE}"
@@ -313,16 +322,8 @@ def test_of_three_layers_the_best_measured_cut_is_taken(database: Database) -> N
 
 def test_what_is_worth_timing() -> None:
     layers = (*BOLT[2], dense(32768, 512, 64))
-    chains = candidate_chains(layers, SM80, DType.F16)
-    assert chains[0] == execution_chain(
-        chain_of(
-            tuple(
-                replace(each, problem=replace(each.problem, acc_dtype=DType.F16))
-                for each in BOLT[2]
-            )
-        )
-    )
-    assert len(chains) == 1, "no threadblock holds 512 columns"
-    assert len(candidate_chains(BOUND, SM80)) == 1, "the model would not fuse it, and may err"
+    fusions = candidate_fusions(layers, SM80)
+    assert fusions == (Workload(layers=BOLT[2]),), "no threadblock holds 512 columns"
+    assert len(candidate_fusions(BOUND, SM80)) == 1, "the model would not fuse it, and may err"
     # Few rows of a deep K: alone its slices fill the machine, fused one threadblock sums it all.
-    assert candidate_chains((dense(64, 256, 8192), dense(64, 256, 256)), SM80) == ()
+    assert candidate_fusions((dense(64, 256, 8192), dense(64, 256, 256)), SM80) == ()

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from boltgen.cli_console import Debug, errors_for_people, out
+from boltgen.cli.console import errors_for_people, out
+from boltgen.cli.flags import Debug
 from boltgen.errors import BoltgenError
 
 bench_app = typer.Typer(help="Measurements of the suite for GPUs.", no_args_is_help=True)
@@ -49,11 +50,10 @@ def report_command(
 ) -> None:
     """Merge slices of `run_gpu_suite.py` to tables, plots and records.
 
+    \b
     Examples:
-
-        boltgen bench report results-1 results-2
-
-        boltgen bench report --arch sm_90
+      boltgen bench report results-1 results-2
+      boltgen bench report --arch sm_90
     """
     with errors_for_people(debug):
         made = _suite().make_report(slices or [], output, arch)

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from boltgen import report
-from boltgen.cli_console import Debug, errors_for_people, out
+from boltgen.cli import tables
+from boltgen.cli.console import errors_for_people, out
+from boltgen.cli.flags import Debug
 from boltgen.intake.numerals import MOST_ROWS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
@@ -25,25 +26,34 @@ from boltgen.tune.records import checked
 db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
 
 Where = Annotated[
-    Path | None, typer.Option("--database", help="By default the one in the user's data folder.")
+    Path | None,
+    typer.Option(
+        "--database", metavar="FILE", help="By default the one in the user's data folder."
+    ),
 ]
-OfArch = Annotated[str | None, typer.Option("--arch", help="Of this architecture: sm_80.")]
+OfArch = Annotated[
+    str | None, typer.Option("--arch", metavar="SM", help="Of this architecture: sm_80.")
+]
 OfKind = Annotated[
     DeviceKind | None, typer.Option("--kind", help="Measured, modelled or replayed times.")
 ]
 OfDevice = Annotated[
-    str | None, typer.Option("--device", help="Of devices with this in their name: A100.")
+    str | None,
+    typer.Option("--device", metavar="NAME", help="Of devices with this in their name: A100."),
 ]
 OfToolchain = Annotated[
     str | None,
-    typer.Option("--toolchain", help="By toolchains with this in their text: CUTLASS 4.2."),
+    typer.Option(
+        "--toolchain", metavar="TEXT", help="By toolchains with this in their text: CUTLASS 4.2."
+    ),
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option("--operation", help="Gemm, BatchedGemm, Conv2d, GemmChain or Conv2dChain."),
+    typer.Option("--operation", metavar="KIND", help="Gemm, Gemm, Conv2d, Workload or Workload."),
 ]
 Before = Annotated[
-    datetime | None, typer.Option("--before", help="Measured before this day, or instant, in UTC.")
+    datetime | None,
+    typer.Option("--before", metavar="DAY", help="Measured before this day, or instant, in UTC."),
 ]
 Failures = Annotated[
     bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
@@ -72,12 +82,12 @@ def _asked(context: typer.Context) -> Query:
 def stats(database: Where = None, debug: Debug = False) -> None:
     """Show which devices and toolchains have how many records.
 
+    \b
     Example:
-
-        boltgen db stats
+      boltgen db stats
     """
     with errors_for_people(debug), _open(database) as opened:
-        out.print(report.sources(opened.sources(), own_toolchain(settings_from())))
+        out.print(tables.sources(opened.sources(), own_toolchain(settings_from())))
         out.print(Text(f"{opened.path}, {opened.size_bytes / 1e6:.1f} MB"), soft_wrap=True)
 
 
@@ -92,22 +102,23 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
     before: Before = None,
     failures: Failures = None,
     best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Show at most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Show at most so many.")
+    ] = 50,
     database: Where = None,
     debug: Debug = False,
 ) -> None:
     """Show records.
 
+    \b
     Examples:
-
-        boltgen db query --best --arch sm_80
-
-        boltgen db query --failures --operation Conv2d
+      boltgen db query --best --arch sm_80
+      boltgen db query --failures --operation Conv2d
     """
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
         found = itertools.islice(opened.records(asked, best=best), limit)
-        out.print(report.records(found))
+        out.print(tables.records(found))
 
 
 @db_app.command("export")
@@ -124,11 +135,13 @@ def export_command(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Write records to a file, a line of JSON each; compressed where the name ends so.
+    """Write records to a file, a line of JSON each.
 
+    The file is compressed where its name ends in .gz.
+
+    \b
     Example:
-
-        boltgen db export a100.jsonl.gz --device A100
+      boltgen db export a100.jsonl.gz --device A100
     """
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
@@ -142,13 +155,14 @@ def import_command(
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Add the records of files; a file with a line that is no record adds nothing.
+    """Add the records of files.
 
-    Records of other devices, drivers and toolchains are kept apart from yours.
+    A file with a line that is no record adds nothing. Records of other devices, drivers and
+    toolchains are kept apart from yours.
 
+    \b
     Example:
-
-        boltgen db import a100.jsonl.gz
+      boltgen db import a100.jsonl.gz
     """
     with errors_for_people(debug), _open(database) as opened:
         for file in files:
@@ -164,9 +178,9 @@ def merge(
 ) -> None:
     """Add the records of other databases, which stay as they are.
 
+    \b
     Example:
-
-        boltgen db merge /mnt/colleague/boltgen/records.sqlite
+      boltgen db merge /mnt/colleague/boltgen/records.sqlite
     """
     with errors_for_people(debug), _open(database) as opened:
         for path in others:
@@ -188,15 +202,14 @@ def prune(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Forget records: all that the options describe, of which there must be one.
+    """Forget the records that the options describe.
 
-    Forgotten trials are measured again by the next session.
+    There must be an option. Forgotten trials are measured again by the next session.
 
+    \b
     Examples:
-
-        boltgen db prune --failures
-
-        boltgen db prune --before 2026-01-01
+      boltgen db prune --failures
+      boltgen db prune --before 2026-01-01
     """
     asked = _asked(context)
     if asked == Query():

@@ -1,4 +1,4 @@
-"""What all commands share: the consoles, options, and errors as sentences."""
+"""What all commands share: the consoles, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import traceback
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from boltgen.ending import UNREAD, ending_of, flush_streams
-from boltgen.intake.numerals import MOST_EXTENT, MOST_JOBS, shown, whole_number
+from boltgen.cli.ending import UNREAD, ending_of, flush_streams
 
 # Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
 # to say something else than it does.
@@ -61,48 +59,16 @@ class WarningsHandler(logging.Handler):
         err.print(Text(f"warning: {record.getMessage()}"), soft_wrap=True)
 
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`name=1,3,224,224` as a name, which may hold an equals sign, and a shape.
-
-    Raises:
-        typer.BadParameter: it is not of that form.
-    """
-    name, _, extents = text.rpartition("=")
-    parts = extents.split(",")
-    wrong = f"--shape {shown(text)} is not of the form name=1,3,224,224"
-    if not name:
-        raise typer.BadParameter(wrong)
-    try:
-        return name, tuple(whole_number(part, 0, MOST_EXTENT) for part in parts)
-    except ValueError as error:
-        raise typer.BadParameter(f"{wrong}: {error}") from None
-
-
-Shape = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="An input's shape, name=1,3,224,224; for dynamic dimensions."),
-]
-Jobs = Annotated[int | None, typer.Option(min=1, max=MOST_JOBS, help="Compilers that run at once.")]
-Accumulate = Annotated[str, typer.Option(help="What products are summed in: float32 or float16.")]
-Fuse = Annotated[
-    bool, typer.Option(help="Make one kernel of products in sequence where that is faster.")
-]
-Pad = Annotated[
-    bool, typer.Option(help="Give tensors more channels where that is faster: whole vectors.")
-]
-Frontend = Annotated[
-    str | None, typer.Option(help="relax or relay; by default what the installed TVM has.")
-]
+def say(text: str, *, wrap: bool = True) -> None:
+    """Print sentences: on a terminal broken between words, else as they are."""
+    out.print(Text(text), soft_wrap=not (wrap and out.is_terminal))
 
 
 @contextmanager
 def errors_for_people(
     debug: bool, interrupted: str = "nothing half-written was kept"
 ) -> Iterator[None]:
-    """End with a sentence and the status of `boltgen.ending` where something is raised."""
+    """End with a sentence and the status of `boltgen.cli.ending` where something is raised."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
