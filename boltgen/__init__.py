@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from boltgen.arch import Arch
     from boltgen.compiler import compile
     from boltgen.errors import BoltgenError
+    from boltgen.options import CompileOptions, KernelOptions, TuneOptions
     from boltgen.runtime.artifact import Artifact, load
     from boltgen.runtime.device import activate
     from boltgen.tune.database import Database
@@ -20,8 +21,11 @@ __all__ = [
     "Arch",
     "Artifact",
     "BoltgenError",
+    "CompileOptions",
     "Database",
+    "KernelOptions",
     "Session",
+    "TuneOptions",
     "activate",
     "compile",
     "load",
@@ -37,8 +41,11 @@ _HOMES = {
     "Arch": "boltgen.arch",
     "Artifact": "boltgen.runtime.artifact",
     "BoltgenError": "boltgen.errors",
+    "CompileOptions": "boltgen.options",
     "Database": "boltgen.tune.database",
+    "KernelOptions": "boltgen.options",
     "Session": "boltgen.tune.session",
+    "TuneOptions": "boltgen.options",
     "activate": "boltgen.runtime.device",
     "compile": "boltgen.compiler",
     "load": "boltgen.runtime.artifact",

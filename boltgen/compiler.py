@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
-from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.codegen.adapter import RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
@@ -21,20 +21,16 @@ from boltgen.families.registry import predict
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
-from boltgen.ir.problem import describe
+from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
-from boltgen.partitioned import (
-    accumulator_named,
-    frontend_named,
-    import_model,
-    partition,
-    tasks_of_model,
-)
+from boltgen.options import DEFAULT_ARCH, CompileOptions, TuneOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
+from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
+    GemmInfo,
     KernelInfo,
     Metadata,
     PhaseInfo,
@@ -44,14 +40,12 @@ from boltgen.runtime.metadata import (
     TensorInfo,
     read_metadata,
 )
-from boltgen.runtime.model import Array
+from boltgen.runtime.model import Array, frontend_of, import_model, partition, tasks_of_model
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
-from boltgen.tune.budget import Budget, budget_of
-from boltgen.tune.progress import Observer
 from boltgen.tune.select import Decision
-from boltgen.tuner import Tuning, open_task_session
+from boltgen.tuner import open_task_session
 
 _log = logging.getLogger(__name__)
 
@@ -60,47 +54,31 @@ _KIND = "model"
 _MOST_CACHED_BYTES = 2 << 30
 
 
+@takes(CompileOptions)
 def compile(
     model: object,
     example_inputs: object = None,
-    arch: str = "sm_80",
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    arch: str = DEFAULT_ARCH,
+    options: CompileOptions | None = None,
     *,
     example_kwargs: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
-    jobs: int | None = None,
-    reporter: Reporter | None = None,
-    reuse: bool = True,
-    accumulate: str = "float32",
-    fuse: bool = True,
-    pad: bool = True,
-    frontend: str | None = None,
-    tune: str | Budget | None = None,
-    calibrate: Mapping[str, Array] | Sequence[Mapping[str, Array]] = (),
-    device: str = "cuda",
-    observer: Observer | None = None,
+    **overrides: Any,
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
-    `model` is the path of an ONNX file, a `torch.export` program, a `torch.nn.Module`, or a Relax
-    module; `shapes` gives the inputs' shapes where the model leaves dimensions open. A
-    `torch.nn.Module` is exported in eval mode, for inputs like the example inputs (one tensor, a
-    sequence of positional arguments, or a mapping of keyword arguments) and keyword arguments;
-    `dynamic_shapes` is torch.export's. `jobs` compilers run at once.
-    `accumulate` is the type in which products are summed: "float32", or "float16", which is faster
-    on consumer GPUs and rounds at every step. With `fuse`, products in sequence become one
-    back-to-back kernel where that is faster; with `pad`, tensors have more channels than the model
-    says where that is faster. The artifact lives in a temporary folder until it is saved. An ONNX
-    file that was compiled before, for the same arch and by the same versions of everything, is
-    taken whole from the cache, unless `reuse` is false. `frontend` is "relax" or "relay"; by
-    default the one that the installed TVM has. Kernels are chosen by what was measured, and by the
-    analytical model where nothing was; with a budget for `tune` ("120s", "500trials") they are
-    measured first, on `device`, as `boltgen.tune` does. `calibrate` has arrays for the inputs, by
-    name, or several such: the model is run on them in its author's precision, and what leaves
-    FP16's range is FP32 in the library.
+    `model` is the path of an ONNX file, a `torch.export` program, a `torch.nn.Module`, or a module
+    of Relax's or Relay's. A `torch.nn.Module` is exported in eval mode, for inputs like the example
+    inputs (one tensor, a sequence of positional arguments, or a mapping of keyword arguments) and
+    keyword arguments; `dynamic_shapes` is torch.export's. The other keyword arguments are the
+    fields of `boltgen.CompileOptions`, and come before `options`.
+
+    Kernels are chosen by what was measured, and by the analytical model where nothing was; with a
+    budget for `tune` they are measured first, as `boltgen.tune` does. The artifact lives in a
+    temporary folder until it is saved.
 
     Examples: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`;
-    `boltgen.compile(module, (torch.zeros(1, 3, 224, 224),), arch="sm_80")`.
+    `boltgen.compile(module, (torch.zeros(1, 3, 224, 224),), pad=False)`.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -109,72 +87,44 @@ def compile(
         ToolchainError: a compiler is missing or fails at its job.
         CompileError: a kernel does not compile.
         CacheError: the cache folder cannot be used.
-        BoltgenError: `frontend` is neither.
+        BoltgenError: an option has a value that it cannot have.
         TuningError: `tune` is no budget, or another session has the device.
         DeviceError: there is no such device to tune on.
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
     """
-    settings = settings_from()
+    given = chosen(CompileOptions, options, overrides)
+    given = replace(given, frontend=frontend_of(given))
     row = arch_named(arch)
+    samples = [_sample(each) for each in given.calibrate]
     name = _model_name(model)
-    summed_in = accumulator_named(accumulate)
-    which = frontend_named(frontend)
-    source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, which)
-    tuning = (
-        None if tune is None else Tuning(budget=budget_of(tune), device=device, observer=observer)
-    )
+    source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, given)
+    settings = settings_from()
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
-    options = PipelineOptions(
-        settings=settings,
-        jobs=jobs,
-        reporter=reporter or Silent(),
-        toolchain=tools,
-        cache=cache,
-        accumulate=summed_in,
-        fuse=fuse,
-        pad=pad,
-    )
-    fixed = {name: tuple(extents) for name, extents in (shapes or {}).items()}
-    samples = [calibrate] if isinstance(calibrate, Mapping) else list(calibrate)
-    with options.phases.phase("look for it in the cache"):
-        is_cached = reuse and tuning is None and not samples
+    pipeline = PipelineOptions(**given.of_model, settings=settings, toolchain=tools, cache=cache)
+    with pipeline.phases.phase("look for it in the cache"):
         key = None
-        if is_cached:
+        if given.reuse and given.tune is None and not samples:
             with stored_costs(row, tools, settings) as costs:
-                key = model_key(
-                    source,
-                    row,
-                    fixed,
-                    tools,
-                    summed_in,
-                    fuse=fuse,
-                    pad=pad,
-                    measurements=costs.stamp,
-                    frontend=which,
-                )
+                key = model_key(source, row, given, tools, costs.stamp)
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
-        metadata = replace(read_metadata(found), phases=_phase_infos(options.phases))
+        metadata = replace(read_metadata(found), phases=_phase_infos(pipeline.phases))
         return _warned(Artifact(found, metadata))
-    artifact = _compile(
-        model=source,
-        name=name,
-        arch=row,
-        shapes=fixed,
-        options=options,
-        frontend=which,
-        tuning=tuning,
-        samples=samples,
-    )
+    artifact = _compile(source, name, row, pipeline, tuning=given.tuning, samples=samples)
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
         except CacheError as error:
             _log.warning("the compiled model is not kept in the cache: %s", error)
     return _warned(artifact)
+
+
+def _sample(given: Mapping[str, Array] | Path | str) -> Mapping[str, Array]:
+    """Arrays to calibrate with, by the names of the inputs."""
+    return read_arrays(Path(given)) if isinstance(given, (str, Path)) else given
 
 
 def _warned(artifact: Artifact) -> Artifact:
@@ -186,20 +136,18 @@ def _warned(artifact: Artifact) -> Artifact:
 
 
 def _compile(
-    *,
     model: object,
     name: str,
     arch: Arch,
-    shapes: dict[str, tuple[int, ...]],
     options: PipelineOptions,
-    frontend: str,
-    tuning: Tuning | None,
+    *,
+    tuning: TuneOptions | None,
     samples: Sequence[Mapping[str, Array]],
 ) -> Artifact:
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
-    imported = import_model(model, shapes, frontend, options)
+    imported = import_model(model, options)
     inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
     outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
     if samples:
@@ -238,7 +186,7 @@ def _compile(
         phases=_phase_infos(phases),
         versions=_versions(tools),
         library_sha256=file_digest(library),
-        frontend=frontend,
+        frontend=frontend_of(options),
         padding=partitioned.padding,
         notes=imported.notes,
         ranges=tuple(map(_range_info, imported.ranges)),
@@ -252,7 +200,7 @@ def _exported(
     example_inputs: object,
     example_kwargs: Mapping[str, object] | None,
     dynamic_shapes: object,
-    frontend: str,
+    options: CompileOptions,
 ) -> object:
     """The program of a PyTorch module; any other model as it is."""
     has_examples = not (example_inputs is example_kwargs is dynamic_shapes is None)
@@ -262,7 +210,7 @@ def _exported(
             f"architecture, arch={example_inputs!r}"
         )
     if is_module(model):
-        if frontend == "relay":
+        if options.frontend == "relay":
             raise ModelImportError(
                 "the Relay frontend takes a PyTorch module that was traced: give "
                 "torch.jit.trace(module, inputs), and shapes={'name': (1, 3, 224, 224)}"
@@ -330,7 +278,17 @@ def _region_info(launch: RegionLaunch, decision: Decision, arch: Arch) -> Region
         why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {bound}",
         moves=tuple(launch.memory.describe()),
         workspace_bytes=launch.memory.workspace_bytes,
+        gemms=tuple(_gemm_info(layer.problem) for layer in layers),
+        family=decision.config.family,
+        tile=decision.config.tile,
+        time_us=decision.time_us,
+        origin=decision.origin,
     )
+
+
+def _gemm_info(problem: Problem) -> GemmInfo:
+    gemm = problem.gemm
+    return GemmInfo(batch=problem.batch, m=gemm.m, n=gemm.n, k=gemm.k)
 
 
 def _placement_info(placed: Placement) -> PlacementInfo:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,23 +18,23 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
-from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch, spaces
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.passes.carving import Rejects
-from boltgen.ir.dtypes import DType
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
+from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.fusion import candidate_fusions, cut_layers
@@ -61,27 +61,28 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
-    """How regions are built.
+class PipelineOptions(ModelOptions):
+    """How regions are built: what the user chose of the model, and what it is done with.
 
-    `settings`, `toolchain` and `cache` default to what the environment says. `accumulate` is the
-    type in which products are summed, `device` the one whose measurements come before those of
-    others of its architecture. With `pad`, tensors have the channels with which the model is
-    fastest, by what is known. With `planned_workspaces`, TVM passes each region its workspace.
+    `settings`, `toolchain` and `cache` default to what the environment says. `device` is the one
+    whose measurements come before those of others of its architecture. With `planned_workspaces`,
+    TVM passes each region its workspace.
     """
 
     settings: Settings = field(default_factory=settings_from)
-    jobs: int | None = None
-    reporter: Reporter = field(default_factory=Silent)
     device_code: DeviceCode = DeviceCode.SASS_AND_PTX
     phases: Phases = field(default_factory=Phases)
     toolchain: Toolchain | None = None
     cache: Cache | None = None
-    accumulate: DType = DType.F32
-    fuse: bool = True
-    pad: bool = True
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
+
+    @classmethod
+    def of(cls, options: KernelOptions) -> PipelineOptions:
+        """What the user chose, with what the environment says."""
+        if isinstance(options, PipelineOptions):
+            return options
+        return cls(**{each.name: getattr(options, each.name) for each in fields(KernelOptions)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

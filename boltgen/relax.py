@@ -10,19 +10,47 @@ driver with the virtual GPU's.
 
 from __future__ import annotations
 
+from typing import Any
+
 from boltgen.frontend.relay.versions import require_relax
+from boltgen.options import DEFAULT_ARCH, KernelOptions, chosen, takes
+from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.settings import settings_from
 
 require_relax()
 provide_cuda_runtime(settings_from())
 
+from boltgen.runtime import relax_model  # noqa: E402
 from boltgen.runtime.link import export_library  # noqa: E402
 from boltgen.runtime.relax_hooks import install_cuda_compiler, install_linker  # noqa: E402
-from boltgen.runtime.relax_model import partition  # noqa: E402
 from boltgen.runtime.schedules import pipeline  # noqa: E402
 
 __all__ = ["export_library", "partition", "pipeline"]
 
 install_cuda_compiler()
 install_linker()
+
+
+@takes(KernelOptions)
+def partition(
+    module: Any,
+    *,
+    arch: str = DEFAULT_ARCH,
+    normalise: bool = True,
+    options: KernelOptions | None = None,
+    **overrides: Any,
+) -> Any:
+    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+
+    The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
+    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. A module that was
+    partitioned before may be so again: what has kernels keeps them. The keyword arguments are the
+    fields of `boltgen.KernelOptions`, and come before `options`.
+
+    Raises:
+        BoltgenError: an option has a value that it cannot have, or a kernel cannot be chosen or
+            compiled.
+    """
+    given = PipelineOptions.of(chosen(KernelOptions, options, overrides))
+    return relax_model.partition(module, arch=arch, normalise=normalise, options=given)

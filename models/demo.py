@@ -15,8 +15,9 @@ import onnxruntime
 from rich.console import Console
 
 import boltgen
-from boltgen import report
 from boltgen.build.progress import reporter_for
+from boltgen.cli import tables
+from boltgen.cli.inspect import region_lines
 from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, Heldout, load_heldout
 
@@ -53,11 +54,12 @@ def main() -> int:
     run_seconds = time.monotonic() - began
     expected = reference_logits(heldout)
 
-    console.print(report.operators(artifact.metadata))
-    console.print(report.kernels(artifact.metadata))
-    phases = report.phases(artifact.metadata)
-    phases.add_row(f"run {len(heldout.images)} images on the virtual GPU", f"{run_seconds:.2f}")
-    console.print(phases)
+    for line in (
+        *region_lines(artifact.metadata, console.width),
+        *tables.phases(artifact.metadata),
+        f"{run_seconds:8.2f} s run {len(heldout.images)} images on the virtual GPU",
+    ):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     accuracy, reference = heldout.accuracy(logits), heldout.accuracy(expected)
     agreement = float(np.mean(logits.argmax(axis=1) == expected.argmax(axis=1)))

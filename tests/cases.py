@@ -13,11 +13,15 @@ from typing import Any
 
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.move import Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Workload
 
 F16, F32 = DType.F16, DType.F32
 
@@ -36,6 +40,12 @@ class KernelCase:
     swizzle: int = 1
     split_k: int = 1
     batched_operands: bool = False
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What the kernel does to the product."""
+        epilogue: Epilogue = self.spec.traits.epilogue
+        return epilogue
 
 
 # --- epilogues -----------------------------------------------------------------------------------
@@ -109,7 +119,7 @@ def _tanh_erf(b: EpilogueBuilder) -> int:
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
 
 
-EPILOGUES: Mapping[str, Epilogue] = {
+_NAMED: Mapping[str, Epilogue] = {
     "identity": Epilogue(),
     "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
@@ -126,6 +136,19 @@ EPILOGUES: Mapping[str, Epilogue] = {
     "square_root": _graph(_square_root),
     "tanh_erf": _graph(_tanh_erf),
 }
+
+
+def _others(b: EpilogueBuilder) -> int:
+    """Every function that occurs in no other epilogue."""
+    seen = {n.op for graph in _NAMED.values() for n in graph.nodes if isinstance(n, Unary)}
+    x = _bias(b)
+    for op in UnaryOp:
+        if op not in seen:
+            x = b.unary(op, x, *op.function.parameters.values())
+    return x
+
+
+EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "others": _graph(_others)}
 
 # --- configs -------------------------------------------------------------------------------------
 
@@ -268,15 +291,25 @@ DIMENSIONS: Mapping[str, Sequence[str | int]] = {
 }
 
 
+def with_traits(spec: KernelSpec, **changes: Any) -> KernelSpec:
+    """The spec of a kernel that is compiled for something else."""
+    return replace(spec, traits=replace(spec.traits, **changes))
+
+
+def move_spec(move: Move, arch: str) -> KernelSpec:
+    """The kernel of a move."""
+    return KernelSpec(family=MoveConfig.family, arch=arch, traits=move, config=MoveConfig())
+
+
 def make_case(
     *, epilogue: str, config: str, operation: str, align_in: int, align_out: int, dtypes: str
 ) -> KernelCase:
     """The kernel and problem of one combination."""
     arch, tiles = CONFIGS[config]
     problem = problem_for(operation, align_in, align_out, dtypes)
-    spec = kernel_spec(problem, EPILOGUES[epilogue], tiles, arch)
+    spec = kernel_spec(Workload.of(problem, EPILOGUES[epilogue]), tiles, arch)
     if operation == "conv_analytic":
-        spec = replace(spec, conv_iterator=ConvIterator.ANALYTIC)
+        spec = with_traits(spec, conv_iterator=ConvIterator.ANALYTIC)
     return KernelCase(
         name=f"{config}-{operation}-{epilogue}-a{align_in}{align_out}-{dtypes}",
         spec=spec,
@@ -296,7 +329,8 @@ def covering_cases() -> list[KernelCase]:
 
 def _case(name: str, problem: Problem, config: str, epilogue: str, **changes: Any) -> KernelCase:
     arch, tiles = CONFIGS[config]
-    spec = kernel_spec(problem, EPILOGUES[epilogue], tiles, arch)
+    # A batch that shares B would be folded: the kernel is the same, and takes the batch as well.
+    spec = kernel_spec(Workload.of(problem, EPILOGUES[epilogue]), tiles, arch)
     return KernelCase(name=name, spec=spec, problem=problem, swizzle=tiles.swizzle, **changes)
 
 
@@ -352,7 +386,7 @@ def tiny_cases() -> list[KernelCase]:
         _case(f"tiny-conv-{i}", problem, "sm80_two_stage", "bias_relu")
         for i, problem in enumerate(
             (
-                Conv2d(n=1, h=1, w=1, c=1, k=1, r=1, s=1),
+                Conv2d(n=1, h=1, w=1, c=1, k=1, r=1, s=1, stride=(2, 2)),
                 Conv2d(n=1, h=1, w=1, c=3, k=5, r=3, s=3, padding=(1, 1, 1, 1)),
                 Conv2d(n=3, h=5, w=4, c=7, k=9, r=5, s=1, padding=(2, 0, 2, 0)),
                 Conv2d(n=1, h=7, w=7, c=1, k=1, r=7, s=7),
@@ -406,8 +440,8 @@ def table_3_cases() -> list[KernelCase]:
 
 def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
     """The case with a kernel of lower alignments than its problem would allow."""
-    spec = replace(case.spec, alignment_a=alignment, alignment_b=alignment, alignment_d=alignment)
-    return replace(case, spec=spec)
+    changes = dict.fromkeys(("alignment_a", "alignment_b", "alignment_d"), alignment)
+    return replace(case, spec=with_traits(case.spec, **changes))
 
 
 def newer_arch_cases() -> list[KernelCase]:

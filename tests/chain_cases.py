@@ -23,7 +23,7 @@ _SM75 = Shape(16, 8, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCase:
-    """A back-to-back kernel and a chain that it must compute.
+    """A back-to-back kernel and a workload of several layers that it must compute.
 
     `batched_operands` tells whether the epilogues' operands differ between products of a batch.
     """
@@ -88,24 +88,23 @@ def gemm_chain(
     *,
     b_layout: Layout = Layout.COLUMN,
     dtypes: str = "f32_f16",
-    batch: int = 0,
-    **batching: bool,
+    batch: int = 1,
+    a_batched: bool = True,
+    b_batched: tuple[bool, ...] = (),
 ) -> Workload:
-    """A chain of `len(columns)` products; `batch` 0 for plain ones."""
+    """A chain of `len(columns)` products; `b_batched` of each layer, all of them if empty."""
     layers = []
     for index, (n, epilogue) in enumerate(zip(columns, epilogues, strict=True)):
         acc_dtype, out_dtype = DTYPES[dtypes]
         types: dict[str, Any] = {
+            "batch": batch,
+            "a_batched": a_batched or index > 0,
+            "b_batched": b_batched[index] if b_batched else True,
             "acc_dtype": acc_dtype,
             "out_dtype": out_dtype if index + 1 == len(columns) else DType.F16,
             "b_layout": b_layout,
         }
-        depth = columns[index - 1] if index else k
-        if batch:
-            shared = dict(batching, a_batched=True) if index else batching
-            problem: Any = Gemm(batch=batch, m=m, n=n, k=depth, **types, **shared)
-        else:
-            problem = Gemm(m=m, n=n, k=depth, **types)
+        problem = Gemm(m=m, n=n, k=columns[index - 1] if index else k, **types)
         layers.append(Layer(problem=problem, epilogue=EPILOGUES[epilogue]))
     return Workload(layers=tuple(layers))
 
@@ -243,7 +242,14 @@ def _other_cases() -> list[ChainCase]:
             batched_operands=True,
         ),
         chain_case(
-            "batch-shared", "rf", gemm_chain(70, 72, (48, 64), pair, batch=3, b_batched=False)
+            "batch-shared",
+            "rf",
+            gemm_chain(70, 72, (48, 64), pair, batch=3, b_batched=(False, True)),
+        ),
+        chain_case(
+            "batch-later-shared",
+            "rf",
+            gemm_chain(70, 72, (48, 64), pair, batch=3, b_batched=(True, False)),
         ),
         chain_case(
             "batch-one-a",

@@ -91,7 +91,7 @@ def _chain(rng: random.Random, config: B2bConfig) -> Workload:
         )
         for i, problem in enumerate(problems)
     )
-    return (Workload if isinstance(first, Conv2d) else Workload)(layers=layers)
+    return Workload(layers=layers)
 
 
 def _first(rng: random.Random, n: int) -> Problem:
@@ -126,10 +126,9 @@ def _next(rng: random.Random, before: Problem, n: int) -> Problem:
         size = {"n": before.n, "h": before.p, "w": before.q}
         return Conv2d(**size, c=before.k, k=n, r=1, s=1, **types)
     types["b_layout"] = rng.choice(list(Layout))
-    if isinstance(before, Gemm):
-        types["b_batched"] = rng.random() < 0.5
-        return Gemm(batch=before.batch, m=before.m, n=n, k=before.n, **types)
-    return Gemm(m=before.m, n=n, k=before.n, **types)
+    if before.batch > 1:
+        types |= {"batch": before.batch, "b_batched": rng.random() < 0.5}
+    return Gemm(m=before.gemm.m, n=n, k=before.gemm.n, **types)
 
 
 def each_chunk(cases: list[ChainCase], size: int) -> Iterator[list[ChainCase]]:

@@ -18,7 +18,6 @@ import numpy as np
 
 from boltgen.arch import ARCHES
 from boltgen.ir.reference import Agreement
-from boltgen.ir.workload import describe_chain
 from boltgen.runtime.device import activate
 from tests.chain_cases import ChainCase, paper_cases
 from tests.chain_samples import each_chunk, sampled_cases
@@ -30,7 +29,7 @@ _KERNELS_AT_ONCE = 12
 
 
 def _text(case: ChainCase) -> str:
-    return f"{case.name}: {describe_chain(case.chain)}"
+    return f"{case.name}: {case.chain.describe()}"
 
 
 def main() -> int:

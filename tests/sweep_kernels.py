@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.candidates import kernel_configs
+from boltgen.families.cutlass2.candidates import SWIZZLES, kernel_configs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.registry import kernel_spec
-from boltgen.families.space import SWIZZLES
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import Agreement, compare, error_bound, run
+from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
@@ -57,7 +57,8 @@ def cases(arch: str) -> Iterator[KernelCase]:
     for name, problem in PROBLEMS.items():
         for kernel in kernel_configs(kernel_traits(problem), arch_named(arch)):
             swizzle = next(swizzles)
-            spec = kernel_spec(problem, EPILOGUES["residual_before"], kernel, arch)
+            workload = Workload.of(problem, EPILOGUES["residual_before"])
+            spec = kernel_spec(workload, kernel, arch)
             config = replace(kernel, swizzle=swizzle)
             yield KernelCase(name=f"{name} {config}", spec=spec, problem=problem, swizzle=swizzle)
 
@@ -73,7 +74,7 @@ def main() -> int:
 
     def judge(case: KernelCase, libraries: Libraries) -> Agreement:
         inputs = random_inputs(case, np.random.default_rng(0))
-        graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+        graph = (case.problem, case.epilogue, inputs.a, inputs.b, inputs.operands)
         actual = Launch(cuda, libraries[case.spec], case).run(inputs)
         return compare(actual, run(*graph), error_bound(*graph))
 

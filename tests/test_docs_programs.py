@@ -65,7 +65,7 @@ PROGRAMS = {
     ),
     "boltgen.open_session": Program(
         before="import boltgen",
-        replaced={"budget=Budget(seconds=60)": 'budget=Budget(trials=2), device="vgpu"'},
+        replaced={'budget="60s"': 'budget="2trials", device="vgpu"'},
     ),
 }
 

@@ -101,7 +101,7 @@ def test_bert(tmp_path: Path) -> None:
 
 
 def test_compile_and_run_commands(tmp_path: Path) -> None:
-    boltgen = ["-m", "boltgen.cli"]
+    boltgen = ["-m", "boltgen"]
     folder = tmp_path / "digits"
     in_relay_environment(*boltgen, "compile", MODEL, "--frontend", "relay", "-o", folder)
     images = np.load(MODEL.parent / "heldout.npz")["images"][:40].astype(np.float32)
@@ -118,6 +118,6 @@ def test_compile_and_run_commands(tmp_path: Path) -> None:
 
 
 def test_doctor_says_what_the_tvm_can_do() -> None:
-    printed = " ".join(in_relay_environment("-m", "boltgen.cli", "doctor").split())
+    printed = " ".join(in_relay_environment("-m", "boltgen", "doctor").split())
     assert "0.17.dev0" in printed
     assert "Relay (boltgen.relay, relay.build)" in printed

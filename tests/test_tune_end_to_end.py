@@ -10,12 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import boltgen
-from boltgen import cli, cli_console
-from boltgen.families.family import Level
+from boltgen import cli
+from boltgen.cli import console
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
 from boltgen.tune.outcome import Timing
-from boltgen.tune.session import SessionOptions
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters
 
@@ -48,8 +47,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who has measured nothing yet."""
     monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
-    for console in (cli_console.out, cli_console.err):
-        monkeypatch.setattr(console, "width", 400)
+    for each in (console.out, console.err):
+        monkeypatch.setattr(each, "width", 400)
 
 
 def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
@@ -58,8 +57,7 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
     assert result.exit_code == 0, result.output
     assert "relu(add(acc, row0))" in result.output
 
-    options = SessionOptions(level=Level.QUICK)
-    again = boltgen.tune(model, budget="1trials", device="vgpu", options=options)
+    again = boltgen.tune(model, budget="1trials", device="vgpu", level="quick")
     assert (again.reused, again.measured) == (6, 1)
     (task,) = again.results
     assert task.best is not None

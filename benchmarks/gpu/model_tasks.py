@@ -17,9 +17,8 @@ from benchmarks.gpu import shapes
 from benchmarks.gpu.kept_json import kept_json
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
-from boltgen.ir.workload import execution_chain
-from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions, tasks_of
+from boltgen.runtime.model import import_model, partition
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.select import AnyTask, ChainTask, distinct
 from models.parameters import PeriodicParameters
@@ -34,7 +33,7 @@ def model_tasks(shape: shapes.ModelShape) -> dict[str, tuple[AnyTask, ...]]:
     parameters = PeriodicParameters()
     model = models.build(shape.model, dtype="float16", parameters=parameters, **dict(shape.options))
     options = PipelineOptions()
-    imported = import_model(model, {}, "relax", options)
+    imported = import_model(model, options)
     found = {}
     for arch in ARCHES:
         partition(imported, arch, options)

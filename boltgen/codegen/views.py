@@ -7,7 +7,10 @@ from typing import Any, ClassVar, Protocol
 
 
 class View(Protocol):
-    """A frozen dataclass whose fields are the variables of the template `TEMPLATE`."""
+    """A frozen dataclass whose fields are the variables of the template `TEMPLATE`.
+
+    That is a file's name in `templates`; or, of a family that is no part of boltgen, its text.
+    """
 
     TEMPLATE: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -27,6 +27,11 @@ class Config(Protocol):
 
     family: ClassVar[str]
 
+    @property
+    def tile(self) -> str:
+        """What of it people know a kernel by: "128x128x32"."""
+        ...
+
     def __lt__(self, other: Any, /) -> bool: ...
 
     def __hash__(self) -> int: ...

@@ -172,58 +172,42 @@ class GraphBuilder:
     def constant(self, array: Array, origin: Any = None) -> int:
         """A constant; `origin` is the IR's own form of the same elements, if there is one."""
         scalar = float(array.reshape(())) if array.size == 1 else None
-        return self.add(
-            Expr(
-                op=CONSTANT,
-                shape=array.shape,
-                dtype=str(array.dtype),
-                scalar=scalar,
-                array=array,
-                origin=origin,
-            )
-        )
+        shape, dtype = array.shape, str(array.dtype)
+        known: dict[str, Any] = {"scalar": scalar, "array": array, "origin": origin}
+        return self.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, **known))
 
     def elementwise(self, name: str, *args: int, **attrs: object) -> int:
         """An elementwise operator whose result has its first operand's dtype."""
         shape = np.broadcast_shapes(*(self.shape(arg) for arg in args))
-        dtype = self.dtype(args[0])
-        return self.add(Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs))
+        return self.operator(name, args, shape, self.dtype(args[0]), **attrs)
 
     def astype(self, x: int, dtype: str) -> int:
         """A cast."""
-        attrs = {"from_dtype": self.dtype(x)}
-        return self.add(
-            Expr(op="astype", args=(x,), shape=self.exprs[x].shape, dtype=dtype, attrs=attrs)
-        )
+        shape = self.exprs[x].shape or ()
+        return self.operator("astype", (x,), shape, dtype, from_dtype=self.dtype(x))
 
     def reshape(self, x: int, shape: Sequence[int]) -> int:
         """The same elements in another shape."""
-        return self.add(Expr(op="reshape", args=(x,), shape=tuple(shape), dtype=self.dtype(x)))
+        return self.operator("reshape", (x,), tuple(shape), self.dtype(x))
 
     def permute_dims(self, x: int, axes: Sequence[int]) -> int:
         """The dimensions in another order."""
         before = self.exprs[x].shape or ()
         shape = tuple(before[axis] for axis in axes)
-        attrs = {"axes": tuple(axes)}
-        return self.add(
-            Expr(op="permute_dims", args=(x,), shape=shape, dtype=self.dtype(x), attrs=attrs)
-        )
+        return self.operator("permute_dims", (x,), shape, self.dtype(x), axes=tuple(axes))
 
     def matmul(self, a: int, b: int, dtype: str, **attrs: object) -> int:
         """The product of (..., M, K) and (..., K, N) in `dtype`."""
         left, right = self.shape(a), self.shape(b)
         batch = np.broadcast_shapes(left[:-2], right[:-2])
-        shape = (*batch, left[-2], right[-1])
-        return self.operator("matmul", (a, b), shape, dtype, **attrs)
+        return self.operator("matmul", (a, b), (*batch, left[-2], right[-1]), dtype, **attrs)
 
     def pad(self, x: int, widths: Sequence[tuple[int, int]], value: float, mode: str) -> int:
         """`x` with `widths` elements put before and after each dimension."""
-        shape = tuple(
-            before + extent + after
-            for extent, (before, after) in zip(self.shape(x), widths, strict=True)
-        )
+        pairs = zip(self.shape(x), widths, strict=True)
+        shape = tuple(before + extent + after for extent, (before, after) in pairs)
         attrs = {"widths": tuple(widths), "value": value, "mode": mode}
-        return self.add(Expr(op="nn.pad", args=(x,), shape=shape, dtype=self.dtype(x), attrs=attrs))
+        return self.operator("nn.pad", (x,), shape, self.dtype(x), **attrs)
 
     def operator(
         self, name: str, args: Sequence[int], shape: Extents, dtype: str, **attrs: object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -41,22 +41,25 @@ class ImportedModel:
 
 def describe(
     module: Any,
-    inputs: Sequence[tuple[str, TensorType]],
-    outputs: Sequence[TensorType],
-    output_names: Iterable[str] = (),
+    types: Sequence[TensorType],
+    result: Any,
+    tensor_type: Callable[[Any], TensorType],
+    names: tuple[Sequence[str], Sequence[str]],
 ) -> ImportedModel:
-    """A module and what its `main` takes and returns, outputs without names numbered."""
-    names = tuple(output_names) or tuple(f"output_{place}" for place in range(len(outputs)))
-    return ImportedModel(
-        module=module,
-        inputs=tuple(_spec(name, type_) for name, type_ in inputs),
-        outputs=tuple(_spec(name, type_) for name, type_ in zip(names, outputs, strict=True)),
+    """A module, whose `main` takes `types` and returns `result`, a type of the IR.
+
+    `names` are those of inputs and of outputs; outputs without names are numbered.
+    """
+    results = [tensor_type(each) for each in getattr(result, "fields", (result,))]
+    outputs = names[1] or [f"output_{place}" for place in range(len(results))]
+    inputs, outs = (
+        tuple(
+            TensorSpec(name=name, shape=shape, dtype=dtype)
+            for name, (shape, dtype) in zip(known, of, strict=True)
+        )
+        for known, of in ((names[0], types), (outputs, results))
     )
-
-
-def _spec(name: str, type_: TensorType) -> TensorSpec:
-    shape, dtype = type_
-    return TensorSpec(name=name, shape=shape, dtype=dtype)
+    return ImportedModel(module=module, inputs=inputs, outputs=outs)
 
 
 def require_main(module: Any, function: type, ir: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class Form:
     dtype: DType
 
     def __str__(self) -> str:
-        return f"{self.layout.value}_{'f16' if self.dtype is DType.F16 else 'f32'}"
+        return f"{self.layout.value}_{self.dtype.short}"
 
 
 NHWC_F16 = Form(layout=ImageLayout.NHWC, dtype=DType.F16)
@@ -66,6 +66,8 @@ class LayoutTransform:
 
     It is no product: its `gemm` is an error.
     """
+
+    kind: ClassVar[str] = "layout transform"
 
     move: Move
     images: int
@@ -178,6 +180,11 @@ class LayoutTransform:
             "target_c": self.target_channels,
         }
 
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of a launch; the profiler has no struct for them."""
+        return self.sizes
+
     def resized(self, channels: int, filters: int) -> LayoutTransform:
         """The same of other channels."""
         return replace(self, source_channels=channels, target_channels=filters)
@@ -207,4 +214,4 @@ def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[A
     padded = np.zeros((*nhwc.shape[:-1], target_c), np.float16)
     padded[..., :kept] = nhwc[..., :kept].astype(np.float16)
     moved = padded.transpose(0, 3, 1, 2) if move.target.layout is ImageLayout.NCHW else padded
-    return np.ascontiguousarray(moved.astype(move.target.dtype.value))
+    return np.ascontiguousarray(moved.astype(move.target.dtype.numpy))

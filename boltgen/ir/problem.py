@@ -7,7 +7,7 @@ its sizes at run time and its work, so that whoever handles one need not ask whi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,10 @@ class Problem(Protocol):
     """What a kernel computes: D = A x B, in the sense of one kind of product.
 
     A problem is a frozen dataclass, valid once it is made. All shapes are in elements, as the
-    tensors lie in memory without gaps.
+    tensors lie in memory without gaps. `kind` is its name in the profiler.
     """
+
+    kind: ClassVar[str]
 
     @property
     def in_dtype(self) -> DType:
@@ -113,6 +115,11 @@ class Problem(Protocol):
         ...
 
     @property
+    def extents(self) -> dict[str, int]:
+        """Sizes by the names of the profiler's struct for its kind; booleans are 0 and 1."""
+        ...
+
+    @property
     def canonical(self) -> Problem:
         """The simplest problem that computes the same from the same memory."""
         ...
@@ -151,6 +158,8 @@ def _check_dtypes(problem: Problem) -> None:
             f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
             "tensor-core kernels take float16: convert the model to FP16 first"
         )
+    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +172,11 @@ class Gemm:
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
-            dimension, or an operand is not float16.
+            dimension, an operand is not float16, or no instruction sums its products in
+            `acc_dtype`.
     """
+
+    kind: ClassVar[str] = "gemm"
 
     m: int
     n: int
@@ -293,6 +305,19 @@ class Gemm:
             "batch_stride_d": m * n if is_batch else 0,
         }
 
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of `profiler_gemm`."""
+        return {
+            "batch": self.batch,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "b_is_column": int(self.b_layout is Layout.COLUMN),
+            "a_batched": int(self.batch > 1 and self.a_batched),
+            "b_batched": int(self.batch > 1 and self.b_batched),
+        }
+
     def resized(self, channels: int, filters: int) -> Gemm:
         """The product of so many columns of A and of D."""
         return replace(self, k=channels, n=filters)
@@ -316,8 +341,11 @@ class Conv2d:
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            an operand is not float16, or the filter does not fit into the padded activation.
+            an operand is not float16, no instruction sums its products in `acc_dtype`, or the
+            filter does not fit into the padded activation.
     """
+
+    kind: ClassVar[str] = "conv2d"
 
     n: int
     h: int
@@ -457,6 +485,11 @@ class Conv2d:
             "dilation_h": self.dilation[0],
             "dilation_w": self.dilation[1],
         }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of `profiler_conv2d`, which are those of a launch."""
+        return self.sizes
 
     def resized(self, channels: int, filters: int) -> Conv2d:
         """The convolution of so many channels by so many filters."""

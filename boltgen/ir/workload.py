@@ -144,7 +144,7 @@ def _check_joint(before: Problem, then: Problem, index: int) -> None:
     if not isinstance(then, Gemm):
         raise InvalidProblemError(
             f"Workload: layer {index} is {describe(then)}; from the second layer on, a layer is a "
-            "matrix product or a 1x1 convolution of stride 1 without padding and dilation"
+            "matrix product or a 1x1 convolution of stride 1 without padding"
         )
     if before.out_dtype is not DType.F16:
         raise InvalidProblemError(

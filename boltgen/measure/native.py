@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from boltgen.ir.dtypes import DType
-from boltgen.measure.epilogue_nodes import DTYPES, Node
+from boltgen.measure.epilogue_nodes import Node, dtype_number
 
 
 class _Status(ctypes.Structure):
@@ -62,6 +62,11 @@ class Conv2dExtents(ctypes.Structure):
             *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
         )
     )
+
+
+Extents: TypeAlias = GemmExtents | Conv2dExtents
+# By the kind of problem; the reference of each is `profiler_enclose_` and the kind.
+EXTENTS: dict[str, type[Extents]] = {"gemm": GemmExtents, "conv2d": Conv2dExtents}
 
 
 class _Reference(ctypes.Structure):
@@ -230,7 +235,7 @@ class Profiler:
         self.call(
             "profiler_fill",
             ctypes.c_void_p(address),
-            DTYPES.index(dtype),
+            dtype_number(dtype),
             ctypes.c_uint64(count),
             ctypes.c_uint64(seed),
             ctypes.c_float(low),
@@ -239,7 +244,7 @@ class Profiler:
 
     def enclose(
         self,
-        extents: GemmExtents | Conv2dExtents,
+        extents: Extents,
         nodes: Sequence[Node],
         rounding: Rounding,
         out_dtype: DType,
@@ -258,7 +263,7 @@ class Profiler:
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
-            out_dtype=DTYPES.index(out_dtype),
+            out_dtype=dtype_number(out_dtype),
             rounding=rounding,
             a=a,
             b=b,
@@ -280,7 +285,7 @@ class Profiler:
         self.call(
             "profiler_compare",
             ctypes.c_void_p(output),
-            DTYPES.index(dtype),
+            dtype_number(dtype),
             ctypes.c_void_p(low),
             ctypes.c_void_p(high),
             ctypes.c_uint64(count),

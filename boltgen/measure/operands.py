@@ -8,20 +8,19 @@ from dataclasses import asdict, dataclass
 from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Conv2d, Gemm, Problem, describe
+from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
-from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Rounding, Verdict
+from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, Verdict
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
 # by, or takes a root or a logarithm of, from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
-_WANT_POSITIVE = frozenset({UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.LOG})
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
 # Between two layers also the middle of them, and how far it may be off.
 _INNER_BYTES = _ENVELOPE_BYTES + DType.F16.size_bytes + DType.F32.size_bytes
@@ -104,7 +103,7 @@ def _positive_nodes(epilogue: Epilogue) -> set[int]:
         match node:
             case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
                 found.add(rhs)
-            case Unary(op=op, x=x) if op in _WANT_POSITIVE:
+            case Unary(op=op, x=x) if op.function.is_partial:
                 found.add(x)
             case _:
                 pass
@@ -305,25 +304,15 @@ def _operand(problem: Problem, load: Load, address: int) -> Operand:
     return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
 
 
-def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:
+def extents_of(problem: Problem) -> Extents:
     """The sizes of `problem` as the device's reference takes them.
 
     Raises:
         InvalidProblemError: the device's reference does not know the kind of problem.
     """
-    match problem:
-        case Conv2d():
-            return Conv2dExtents(**problem.sizes)
-        case Gemm():
-            is_batch = problem.batch > 1
-            return GemmExtents(
-                batch=problem.batch,
-                m=problem.m,
-                n=problem.n,
-                k=problem.k,
-                b_is_column=problem.b_layout is Layout.COLUMN,
-                a_batched=is_batch and problem.a_batched,
-                b_batched=is_batch and problem.b_batched,
-            )
-        case _:
-            raise InvalidProblemError(f"there is no reference on devices for {describe(problem)}")
+    if problem.kind not in EXTENTS:
+        raise InvalidProblemError(
+            f"there is no reference on devices for {problem.short}; there is one for "
+            f"{' and '.join(EXTENTS)}"
+        )
+    return EXTENTS[problem.kind](**problem.extents)

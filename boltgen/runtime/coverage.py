@@ -70,7 +70,8 @@ class Coverage:
         )
         more = len(self.rest) - _MOST_NAMED
         others = f"; and {more} more kinds" if more > 0 else ""
-        return f"{line}; with TVM stay {named}{others}"
+        # An operator may have a name of several lines.
+        return " ".join(f"{line}; with TVM stay {named}{others}".split())
 
 
 def coverage(placements: Iterable[Placed]) -> Coverage:

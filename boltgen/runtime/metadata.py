@@ -36,10 +36,21 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GemmInfo:
+    """The matrix product that a layer is for its kernel: `batch` of M x N x K."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo:
     """A region of the model and the kernel that computes it.
 
-    `moves` says how the call changes the form of A and D, and what that costs.
+    `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
+    product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from.
     """
 
     symbol: str
@@ -51,6 +62,11 @@ class RegionInfo:
     why: str
     moves: tuple[str, ...] = ()
     workspace_bytes: int = 0
+    gemms: tuple[GemmInfo, ...] = ()
+    family: str = ""
+    tile: str = ""
+    time_us: float | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

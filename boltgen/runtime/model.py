@@ -1,7 +1,11 @@
-"""A model on its way through a frontend to a library: what both frontends' have in common."""
+"""A model as its user has it, on its way through a frontend to a library.
+
+What compiling, tuning and advice share: `import_model`, then `partition` or `tasks_of_model`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +17,19 @@ import numpy.typing as npt
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
+from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
+from boltgen.intake.files import require_regular
 from boltgen.ir.region import Convention, Region
-from boltgen.pipeline import BuiltRegions, PipelineOptions
+from boltgen.ir.workload import separate
+from boltgen.options import ModelOptions
+from boltgen.pipeline import BuiltRegions, PipelineOptions, Survey, passes_for, tasks_of
+from boltgen.runtime.device import provide_cuda_runtime
+from boltgen.tune.padding import PaddingSurvey
+from boltgen.tune.select import Task
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -106,3 +118,69 @@ class Model(ABC):
         Raises:
             ToolchainError: the linker fails.
         """
+
+
+_REQUIRE = {"relax": require_relax, "relay": require_relay}
+
+
+def frontend_of(options: ModelOptions) -> str:
+    """The frontend that a user names, or that the installed TVM has."""
+    if options.frontend is not None:
+        return options.frontend
+    found = installed_tvm()
+    return "relay" if found is not None and found.has_relay else "relax"
+
+
+def import_model(model: object, options: PipelineOptions) -> Model:
+    """A model as its frontend has it, whole: `annotate` comes next.
+
+    Raises:
+        ModelImportError: the model cannot be read or imported.
+        ToolchainError: there is no TVM with that frontend.
+    """
+    if isinstance(model, (str, Path)):
+        _require_file(Path(model))
+    frontend = frontend_of(options)
+    with options.phases.phase("load TVM"):
+        _REQUIRE[frontend]()
+        provide_cuda_runtime(options.settings, options.reporter)
+        # By name: a process has one of the two TVMs.
+        steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
+    with options.phases.phase("import the model"):
+        imported: Model = steps.Model(model, options.shapes)
+    return imported
+
+
+def _require_file(path: Path) -> None:
+    """Refuse a path that is no file's before anything is loaded or built for it."""
+    try:
+        require_regular(path, path.stat())
+    except FileNotFoundError:
+        raise ModelImportError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ModelImportError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
+    """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
+    with options.phases.phase("normalise and partition"):
+        imported.annotate(passes_for(arch, options))
+
+
+def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
+    """What is to be tuned for a model: its products, as they are and padded otherwise, and what
+    could be one kernel of them.
+
+    The model is left with a region for each product.
+
+    Raises:
+        NoLegalConfigError: no kernel computes one of its products.
+    """
+    survey = Survey()
+    with options.phases.phase("normalise and partition"):
+        passes = passes_for(arch, options)
+        padding = PaddingSurvey(passes.padding) if passes.padding else None
+        cut = survey if options.fuse else separate
+        imported.annotate(replace(passes, cut=cut, padding=padding))
+        alternatives = padding.tasks if padding else ()
+        return (*tasks_of(imported.regions), *alternatives, *survey.tasks(arch))

@@ -9,8 +9,8 @@ from pathlib import Path
 from boltgen.arch import Arch
 from boltgen.build.toolchain import Toolchain
 from boltgen.intake.files import read_regular
-from boltgen.ir.dtypes import DType
 from boltgen.ir.key import digest
+from boltgen.options import ModelOptions
 from boltgen.paths import resource_dir
 from boltgen.runtime.relay_identity import relay_identity
 
@@ -28,23 +28,17 @@ _MOST_BYTES = 2 << 30
 
 
 def model_key(
-    model: object,
-    arch: Arch,
-    shapes: dict[str, tuple[int, ...]],
-    tools: Toolchain,
-    accumulate: DType = DType.F32,
-    *,
-    fuse: bool = True,
-    pad: bool = True,
-    measurements: str = "",
-    frontend: str = "relax",
+    model: object, arch: Arch, options: ModelOptions, tools: Toolchain, measurements: str = ""
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
-    It covers the file's contents, arch, shapes, accumulator type, `fuse`, `pad`, frontend,
-    boltgen's own code and templates, the compilers, TVM and the packages that import the model, and
-    the state of the `measurements` that kernels are chosen by.
+    It covers the file's contents, arch, the options that a model depends on, boltgen's own code and
+    templates, the compilers, TVM and the packages that import the model, and the state of the
+    `measurements` that kernels are chosen by. The options name their frontend.
     """
+    frontend = options.frontend
+    if frontend is None:
+        raise AssertionError("which frontend is known before a model is looked for")
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
     try:
@@ -62,10 +56,7 @@ def model_key(
         hashlib.sha256(contents).hexdigest(),
         Path(model).stem,
         arch,
-        shapes,
-        accumulate,
-        fuse,
-        pad,
+        options.decisive,
         measurements,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),

@@ -8,10 +8,24 @@ import jinja2.meta
 import pytest
 
 from boltgen.codegen.render import environment, render
-from boltgen.codegen.views import ArgumentField, UnitView, View
+from boltgen.codegen.views import AdapterView, ArgumentField, UnitView, View
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.move import NHWC_F16, Move
 from boltgen.paths import resource_dir
+from tests.cases import golden_specs, move_spec
+from tests.chain_cases import golden_chain_specs
 
-VIEWS = typing.get_args(View)
+
+def kernel_views() -> list[type[View]]:
+    """The views of all families: of kernels that the tests of kernels are made of."""
+    specs = [*golden_specs().values(), *golden_chain_specs().values()]
+    specs.append(move_spec(Move(source=NHWC_F16, target=NHWC_F16), "sm_80"))
+    assert {spec.family for spec in specs} == {family.name for family in FAMILIES}
+    views = (FAMILIES.named(spec.family).view(spec, "f", "g") for spec in specs)
+    return list(dict.fromkeys(map(type, views)))
+
+
+VIEWS: tuple[type[View], ...] = (UnitView, AdapterView, *kernel_views())
 
 
 def _variables(template: str) -> set[str]:

@@ -20,8 +20,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical, digest
 from boltgen.ir.problem import Conv2d, Gemm
 
@@ -31,6 +31,7 @@ gemms = st.builds(
     m=extents,
     n=extents,
     k=extents,
+    batch=st.integers(1, 3),
     b_layout=st.sampled_from(Layout),
     acc_dtype=st.sampled_from(DType),
     out_dtype=st.sampled_from(DType),
@@ -78,6 +79,9 @@ def test_a_field_of_an_unknown_kind_has_no_key():
         (lambda: Gemm(m=1, n=2**31, k=1), "n=2147483648 is out of range"),
         (lambda: Gemm(m=1, n=1, k=1, in_dtype=DType.F32), "convert the model to FP16"),
         (lambda: Gemm(batch=65536, m=1, n=1, k=1), "batch=65536 exceeds 65535"),
+        (lambda: Gemm(batch=0, m=1, n=1, k=1), "batch=0 is out of range"),
+        (lambda: Gemm(m=1, n=1, k=1, b_batched=False), "batch=1 has no other product to share"),
+        (lambda: Gemm(m=1, n=1, k=1, a_batched=False), "batch=1 has no other product to share"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=3, s=3), "3x3 filter .* does not fit"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1, stride=(0, 1)), "at least 1"),
         (lambda: Epilogue((Scalar(1.0),)), "node 0 must be the accumulator"),

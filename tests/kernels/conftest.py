@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.families.source import KernelSource, render_library
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
+from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
@@ -25,8 +25,6 @@ from tests.kernels.launch import Cuda, KernelLibrary
 
 # About half a minute of nvcc each, a third of it for CUTLASS's headers.
 _KERNELS_PER_LIBRARY = 24
-
-Spec = TypeVar("Spec", KernelSpec, KernelSpec)
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +66,7 @@ def chain_kernels(
     return build_libraries(list(specs), folder)
 
 
-def build_libraries(specs: Sequence[Spec], folder: Path) -> dict[Spec, KernelLibrary]:
+def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpec, KernelLibrary]:
     """Compile the kernels to PTX, in libraries by arch, through the user's cache."""
     settings = settings_from()
     tools = find_toolchain(settings)
@@ -78,15 +76,15 @@ def build_libraries(specs: Sequence[Spec], folder: Path) -> dict[Spec, KernelLib
         for i, group in enumerate(groups)
     ]
     objects = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=settings.jobs))
-    libraries: dict[Spec, KernelLibrary] = {}
+    libraries: dict[KernelSpec, KernelLibrary] = {}
     for i, (group, compiled) in enumerate(zip(groups, objects, strict=True)):
         path = link_shared([compiled.path], folder / f"libkernels_{i}.so", tools)
         libraries |= dict.fromkeys(group, KernelLibrary(path))
     return libraries
 
 
-def _groups(specs: Sequence[Spec]) -> Iterator[tuple[Spec, ...]]:
-    by_arch = sorted(specs, key=lambda spec: (spec.arch, spec.family.value))
+def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
+    by_arch = sorted(specs, key=lambda spec: (spec.arch, kernel_symbol(spec)))
     for _, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
         remaining = list(same_arch)
         while remaining:

@@ -11,20 +11,24 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from boltgen.families.source import kernel_symbol, workspace_symbol
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, LoadKind
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.reference import input_shapes, output_shape
-from boltgen.measure.abi import Args, Conv2dArgs, GemmArgs, Operand, Status, conv2d_extents
+from boltgen.ir.problem import Problem
+from boltgen.measure.abi import arguments, structs
 from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]
+Args: TypeAlias = Any  # one of the structs
+Status: Any = structs()["boltgen_status"]
+Operand: Any = structs()["boltgen_operand"]
+GemmArgs: Any = structs()["boltgen_gemm_args"]
+Conv2dArgs: Any = structs()["boltgen_conv2d_args"]
 
 # All ones: a NaN in FP16 and in FP32, and -1 as a semaphore.
 _POISON_BYTE = 0xFF
@@ -120,28 +124,31 @@ class Inputs:
 def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
     """Values around 1 whose sums stay well inside FP16. No divisor is near 0."""
     problem = case.problem
-    a_shape, b_shape = input_shapes(problem)
-    scale = (problem.gemm.k if isinstance(problem, Conv2d) else problem.k) ** -0.5
+    scale = problem.gemm.k**-0.5
 
     def draw(shape: tuple[int, ...], dtype: DType, low: float = -1.5, high: float = 1.5) -> Array:
         return rng.uniform(low, high, shape).astype(dtype.value)
 
     operands = []
-    for load, shape in zip(case.spec.epilogue.loads, operand_shapes(case), strict=True):
+    for load, shape in zip(case.epilogue.loads, operand_shapes(case), strict=True):
         low = 0.5 if load.kind is LoadKind.COLUMN else -1.5
         operands.append(draw(shape, load.dtype, low=low))
-    b = (draw(b_shape, DType.F32) * 2 * scale).astype(np.float16)
-    return Inputs(draw(a_shape, DType.F16), b, tuple(operands))
+    b = (draw(problem.b_shape, DType.F32) * 2 * scale).astype(np.float16)
+    return Inputs(draw(problem.a_shape, DType.F16), b, tuple(operands))
 
 
 def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
-    output = output_shape(case.problem)
-    batch = output[:1] if isinstance(case.problem, Gemm) else ()
-    ahead = batch if case.batched_operands else ()
-    span = output[len(batch) :]
+    return load_shapes(case.problem, case.epilogue, batched=case.batched_operands)
+
+
+def load_shapes(problem: Problem, epilogue: Epilogue, *, batched: bool) -> list[tuple[int, ...]]:
+    """Shapes of an epilogue's operands; `batched` where each product of a batch has its own."""
+    output = problem.d_shape
+    ahead = output[:1] if problem.batch > 1 else ()
+    span = output[len(ahead) :]
     m = int(np.prod(span[:-1]))
     plain = {LoadKind.TENSOR: span, LoadKind.ROW: span[-1:], LoadKind.COLUMN: (m,)}
-    return [(*ahead, *plain[load.kind]) for load in case.spec.epilogue.loads]
+    return [(*(ahead if batched else ()), *plain[load.kind]) for load in epilogue.loads]
 
 
 def poison(shape: Sequence[int], dtype: Any) -> Array:
@@ -175,6 +182,7 @@ class Launch:
     ) -> None:
         self._packed = packed
         self._cuda, self._library, self._case = cuda, library, case
+        self._is_matrix = case.problem.is_matrix
         self._arch = arch or case.spec.arch
         self._symbol = kernel_symbol(case.spec)
 
@@ -182,9 +190,7 @@ class Launch:
         """The output, as the oracle shapes it."""
         self._cuda.become(self._arch)
         try:
-            if isinstance(self._case.problem, Conv2d):
-                return self._run_conv2d(self._case.problem, inputs)
-            return self._run_gemm(self._case.problem, inputs)
+            return self._run_gemm(inputs) if self._is_matrix else self._run_conv2d(inputs)
         finally:
             self._cuda.free_all()
 
@@ -205,53 +211,55 @@ class Launch:
         self._cuda.synchronise()
 
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
-        vector = 1 if kind is LoadKind.COLUMN else self._case.spec.alignment_d
-        if kind is LoadKind.TENSOR and not isinstance(self._case.problem, Conv2d):
+        vector = 1 if kind is LoadKind.COLUMN else self._case.spec.traits.alignment_d
+        if kind is LoadKind.TENSOR and self._is_matrix:
             array = self._padded(array)
         stride = array[0].size if batched else 0
         ld = array.shape[-1] if kind is LoadKind.TENSOR else 0
         return Operand(self._upload(array, vector), ld, stride)
 
-    def _set_operands(self, args: Args, epilogue: Epilogue, inputs: Inputs) -> None:
-        for i, (load, array) in enumerate(zip(epilogue.loads, inputs.operands, strict=True)):
+    def _set_operands(self, args: Args, inputs: Inputs) -> None:
+        loads = self._case.epilogue.loads
+        for i, (load, array) in enumerate(zip(loads, inputs.operands, strict=True)):
             args.operands[i] = self._operand(array, load.kind, self._case.batched_operands)
 
-    def _run_gemm(self, problem: Problem, inputs: Inputs) -> Array:
-        assert isinstance(problem, Gemm | Gemm)
-        spec = self._case.spec
+    def _run_gemm(self, inputs: Inputs) -> Array:
+        problem, traits = self._case.problem, self._case.spec.traits
         a, b = self._padded(inputs.a), self._padded(inputs.b)
-        d = self._padded(poison(output_shape(problem), spec.out_dtype.value))
-        args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
-        args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
-        if isinstance(problem, Gemm):
-            args.batch = problem.batch
-            args.batch_stride_a = a[0].size if problem.a_batched else 0
-            args.batch_stride_b = b[0].size if problem.b_batched else 0
-            args.batch_stride_d = d[0].size
-        args.a = self._upload(a, spec.alignment_a)
-        args.b = self._upload(b, spec.alignment_b)
-        args.d = self._upload(d, spec.alignment_d)
-        self._set_operands(args, spec.epilogue, inputs)
+        d = self._padded(poison(problem.d_shape, traits.out_dtype.value))
+        args: Args = arguments("boltgen_gemm_args", problem.sizes)
+        for name, array in (("a", a), ("b", b), ("d", d)):
+            setattr(args, f"ld{name}", array.shape[-1])
+            setattr(args, f"batch_stride_{name}", array[0].size if array.ndim == 3 else 0)
+        args.a = self._upload(a, traits.alignment_a)
+        args.b = self._upload(b, traits.alignment_b)
+        args.d = self._upload(d, traits.alignment_d)
+        self._set_operands(args, inputs)
         self._launch(args)
         result = self._cuda.download(args.d, d)
-        assert np.array_equal(
-            result[..., problem.n :].view(np.uint8), d[..., problem.n :].view(np.uint8)
-        ), "the kernel wrote into the padding behind a row of D"
-        return np.ascontiguousarray(result[..., : problem.n])
+        return unpadded(result, d, problem.gemm.n)
 
-    def _run_conv2d(self, problem: Conv2d, inputs: Inputs) -> Array:
-        spec = self._case.spec
-        d = poison(output_shape(problem), spec.out_dtype.value)
-        args = Conv2dArgs(**conv2d_extents(problem))
-        args.a = self._upload(inputs.a, spec.alignment_a)
-        args.b = self._upload(inputs.b, spec.alignment_b)
-        args.d = self._upload(d, spec.alignment_d)
-        self._set_operands(args, spec.epilogue, inputs)
+    def _run_conv2d(self, inputs: Inputs) -> Array:
+        problem, traits = self._case.problem, self._case.spec.traits
+        d = poison(problem.d_shape, traits.out_dtype.value)
+        args: Args = arguments("boltgen_conv2d_args", problem.sizes)
+        args.a = self._upload(inputs.a, traits.alignment_a)
+        args.b = self._upload(inputs.b, traits.alignment_b)
+        args.d = self._upload(d, traits.alignment_d)
+        self._set_operands(args, inputs)
         self._launch(args)
         return self._cuda.download(args.d, d)
 
 
+def unpadded(result: Array, before: Array, columns: int) -> Array:
+    """The columns of D; what lies behind them must be as it was before."""
+    behind, was = (array[..., columns:].view(np.uint8) for array in (result, before))
+    assert np.array_equal(behind, was), "the kernel wrote into the padding behind a row of D"
+    return np.ascontiguousarray(result[..., :columns])
+
+
 __all__ = [
+    "Args",
     "Conv2dArgs",
     "Cuda",
     "GemmArgs",
@@ -259,6 +267,7 @@ __all__ = [
     "KernelError",
     "KernelLibrary",
     "Launch",
-    "Layout",
+    "Operand",
+    "Status",
     "random_inputs",
 ]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
-from boltgen.measure.chain_abi import LayerArgs, WorkloadArgs
 
+from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Load, LoadKind
-from boltgen.ir.oracle import LayerInputs, enclose_chain
-from boltgen.ir.problem import Gemm
-from boltgen.ir.reference import input_shapes, output_shape
-from boltgen.ir.workload import Workload, implicit_gemm
-from boltgen.measure.abi import Operand
+from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.measure.abi import arguments
 from tests.chain_cases import ChainCase
-from tests.kernels.launch import PADDING, Array, Cuda, KernelLibrary, padded, poison
+from tests.kernels.launch import (
+    PADDING,
+    Args,
+    Array,
+    Cuda,
+    KernelLibrary,
+    Operand,
+    load_shapes,
+    padded,
+    poison,
+    unpadded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +44,15 @@ def random_chain_inputs(case: ChainCase, rng: np.random.Generator) -> ChainInput
 
     layers = []
     for layer in case.chain.layers:
-        b_shape = input_shapes(layer.problem)[1]
-        b = (draw(b_shape, DType.F32) * 2 * implicit_gemm(layer).k ** -0.5).astype(np.float16)
+        problem = layer.problem
+        b = (draw(problem.b_shape, DType.F32) * 2 * problem.gemm.k**-0.5).astype(np.float16)
+        shapes = load_shapes(problem, layer.epilogue, batched=case.batched_operands)
         operands = tuple(
             draw(shape, load.dtype, low=0.5 if load.kind is LoadKind.COLUMN else -1.5)
-            for load, shape in zip(
-                layer.epilogue.loads,
-                _operand_shapes(output_shape(layer.problem), layer.epilogue.loads, case),
-                strict=True,
-            )
+            for load, shape in zip(layer.epilogue.loads, shapes, strict=True)
         )
         layers.append(LayerInputs(b, operands))
-    a_shape = input_shapes(case.chain.layers[0].problem)[0]
-    return ChainInputs(draw(a_shape, DType.F16), tuple(layers))
-
-
-def _operand_shapes(
-    output: tuple[int, ...], loads: Sequence[Load], case: ChainCase
-) -> list[tuple[int, ...]]:
-    batched = isinstance(case.chain.layers[0].problem, Gemm)
-    span = output[1:] if batched else output
-    ahead = output[:1] if batched and case.batched_operands else ()
-    m = int(np.prod(span[:-1]))
-    plain = {LoadKind.TENSOR: span, LoadKind.ROW: span[-1:], LoadKind.COLUMN: (m,)}
-    return [(*ahead, *plain[load.kind]) for load in loads]
+    return ChainInputs(draw(case.chain.first.problem.a_shape, DType.F16), tuple(layers))
 
 
 class ChainLaunch:
@@ -72,6 +63,8 @@ class ChainLaunch:
     ) -> None:
         self._packed = packed
         self._cuda, self._library, self._case = cuda, library, case
+        # A convolution's tensors are packed, those of the layers after it too.
+        self._is_matrix = case.chain.first.problem.is_matrix
 
     def run(self, inputs: ChainInputs) -> Array:
         """The output, as the oracle shapes it."""
@@ -82,57 +75,37 @@ class ChainLaunch:
             self._cuda.free_all()
 
     def _run(self, inputs: ChainInputs) -> Array:
-        case, last = self._case, self._case.chain.layers[-1].problem
-        is_conv = isinstance(case.chain, Workload)
-        d = poison(output_shape(last), case.spec.out_dtype.value)
-        d = d if is_conv else self._padded(d)
-        args = self._conv2d(inputs.a) if is_conv else self._gemm(inputs)
-        args.d = self._upload(d, case.spec.layers[-1].alignment_d)
-        if isinstance(args, WorkloadArgs):
-            args.ldd = d.shape[-1]
-            args.batch_stride_d = d[0].size if args.batch > 1 else 0
-        for index in range(len(case.chain.layers)):
+        chain, traits = self._case.chain, self._case.spec.traits
+        asked = launch(chain, self._case.spec.config)
+        args: Args = arguments(asked.struct, asked.sizes)
+        last = chain.last.problem
+        a, d = self._padded(inputs.a), self._padded(poison(last.d_shape, traits.out_dtype.value))
+        args.a = self._upload(a, traits.alignment_a)
+        args.d = self._upload(d, traits.layers[-1].alignment_d)
+        if self._is_matrix:
+            args.lda, args.ldd = a.shape[-1], d.shape[-1]
+            args.batch_stride_a = a[0].size if a.ndim == 3 else 0
+            args.batch_stride_d = d[0].size if d.ndim == 3 else 0
+        for index in range(len(chain.layers)):
             self._set_layer(args.layers[index], index, inputs.layers[index])
-        symbol = kernel_symbol(case.spec)
+        symbol = kernel_symbol(self._case.spec)
         assert self._library.workspace_bytes(symbol, args) == 0
         self._library.launch(symbol, args)
         self._cuda.synchronise()
-        result = self._cuda.download(args.d, d)
-        n = implicit_gemm(case.chain.layers[-1]).n
-        assert np.array_equal(result[..., n:].view(np.uint8), d[..., n:].view(np.uint8)), (
-            "the kernel wrote into the padding behind a row of D"
-        )
-        return np.ascontiguousarray(result[..., :n])
+        return unpadded(self._cuda.download(args.d, d), d, last.gemm.n)
 
-    def _gemm(self, inputs: ChainInputs) -> WorkloadArgs:
-        a = self._padded(inputs.a)
-        args = WorkloadArgs(**chain_sizes(self._case.chain))
-        args.a = self._upload(a, self._case.spec.alignment_a)
-        args.lda = a.shape[-1]
-        args.batch_stride_a = a[0].size if a.ndim == 3 else 0
-        return args
-
-    def _conv2d(self, a: Array) -> WorkloadArgs:
-        args = WorkloadArgs(**chain_sizes(self._case.chain))
-        args.a = self._upload(a, self._case.spec.alignment_a)
-        return args
-
-    def _set_layer(self, args: LayerArgs, index: int, inputs: LayerInputs) -> None:
+    def _set_layer(self, args: Args, index: int, inputs: LayerInputs) -> None:
         case, layer = self._case, self._case.chain.layers[index]
-        spec = case.spec.layers[index]
-        for name, value in chain_layer_sizes(layer).items():
-            setattr(args, name, value)
-        if isinstance(case.chain, Workload):
-            b = self._padded(inputs.b)
+        traits = case.spec.traits.layers[index]
+        b = self._padded(inputs.b)
+        if self._is_matrix:
             args.ldb, args.batch_stride_b = b.shape[-1], b[0].size if b.ndim == 3 else 0
-        else:
-            b = inputs.b
-        args.b = self._upload(b, spec.alignment_b)
-        batched = case.batched_operands and isinstance(layer.problem, Gemm)
+        args.b = self._upload(b, traits.alignment_b)
+        batched = case.batched_operands and layer.problem.batch > 1
         for i, (load, array) in enumerate(zip(layer.epilogue.loads, inputs.operands, strict=True)):
             is_tensor = load.kind is LoadKind.TENSOR
-            rows = self._padded(array) if is_tensor and isinstance(case.chain, Workload) else array
-            vector = 1 if load.kind is LoadKind.COLUMN else spec.alignment_d
+            rows = self._padded(array) if is_tensor else array
+            vector = 1 if load.kind is LoadKind.COLUMN else traits.alignment_d
             args.operands[i] = Operand(
                 self._upload(rows, vector),
                 rows.shape[-1] if is_tensor else 0,
@@ -140,7 +113,7 @@ class ChainLaunch:
             )
 
     def _padded(self, matrix: Array) -> Array:
-        return padded(matrix, 0 if self._packed else PADDING)
+        return padded(matrix, 0 if self._packed else PADDING) if self._is_matrix else matrix
 
     def _upload(self, array: Array, alignment: int) -> int:
         skip = 0 if self._packed else min(16, alignment * array.itemsize)
@@ -157,5 +130,5 @@ def judge_chain(
 ) -> reference.Agreement:
     """How the kernel's output compares with the oracle's."""
     actual = ChainLaunch(cuda, library, case, packed=packed).run(inputs)
-    expected = enclose_chain(case.chain, inputs.a, inputs.layers)
+    expected = enclose(case.chain, inputs.a, inputs.layers)
     return reference.compare(actual, expected.exact, expected.bound)

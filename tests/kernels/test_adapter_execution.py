@@ -13,67 +13,79 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.families.move import render_moves
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
+from boltgen.codegen.adapter import RegionLaunch, render_adapter
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_library
 from boltgen.ir import reference
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import Operand, Region, Stored
+from boltgen.ir.region import LayerRoles, Operand, Region, Stored
+from boltgen.ir.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import CONFIGS, EPILOGUES, KernelCase
+from tests.codegen.region_launch import ARCH, kernels_of, region_launch
 from tests.kernels.launch import Cuda, random_inputs
 
 EPILOGUE = EPILOGUES["residual_before"]
+CONFIG = CONFIGS["sm80_small"][1]
 
 
-def _launch(name: str, problem: Problem, executed: Problem, **changes: Any) -> AdapterLaunch:
+def _launch(
+    name: str,
+    problem: Problem,
+    a_stored: Stored | None = None,
+    d_stored: Stored | None = None,
+    **changes: int,
+) -> RegionLaunch:
     """A region whose parameters are weight, activation, bias, residual."""
-    batched = isinstance(problem, Gemm)
+    residual = Operand(parameter=3, batched=problem.batch > 1)
     region = Region(
         symbol=name,
         label=f'{name} "quoted" */ \n',
-        problem=problem,
-        epilogue=EPILOGUE,
+        workload=Workload.of(problem, EPILOGUE),
         parameter_count=4,
         a=1,
-        b=0,
-        operands=(Operand(parameter=2), Operand(parameter=3, batched=batched)),
-        a_stored=changes.pop("a_stored", None),
-        d_stored=changes.pop("d_stored", None),
+        layers=(LayerRoles(b=0, operands=(Operand(parameter=2), residual)),),
+        a_stored=a_stored,
+        d_stored=d_stored,
     )
-    spec = kernel_spec(executed, EPILOGUE, CONFIGS["sm80_small"][1], "sm_80")
-    return AdapterLaunch(region=region, problem=executed, spec=spec, **changes)
+    return region_launch(region, replace(CONFIG, **changes))
 
 
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 _POINTWISE = Conv2d(n=2, h=9, w=7, c=72, k=136, r=1, s=1)
 _CONV = Conv2d(n=1, h=9, w=7, c=72, k=136, r=3, s=3, padding=(1, 1, 1, 1))
-_BATCHED = Gemm(batch=3, m=70, n=72, k=40, b_batched=False)
 LAUNCHES = {
-    "pointwise": _launch("pointwise", _POINTWISE, replace(_POINTWISE.gemm, b_layout=Layout.COLUMN)),
-    "split": _launch("split", _CONV, _CONV, swizzle=4, split_k=3),
-    "batched": _launch("batched", _BATCHED, _BATCHED),
-    "dense": _launch("dense", Gemm(m=70, n=72, k=40), Gemm(m=70, n=72, k=40)),
+    "pointwise": _launch("pointwise", _POINTWISE),
+    "split": _launch("split", _CONV, swizzle=4, split_k=3),
+    "batched": _launch("batched", Gemm(batch=3, m=70, n=72, k=40, a_batched=False)),
+    "dense": _launch("dense", Gemm(m=70, n=72, k=40)),
     # A as TVM has it is cast, transposed and padded on the way in; D all of that on the way out.
     "moved": _launch(
         "moved",
         _CONV,
-        _CONV,
         split_k=3,
-        a_stored=Stored(form=NCHW_F32, channels=70),
-        d_stored=Stored(form=NCHW_F32, channels=131),
+        a_stored=Stored(form=NCHW_F32, shape=(1, 70, 9, 7)),
+        d_stored=Stored(form=NCHW_F32, shape=(1, 131, 9, 7)),
     ),
     "padded": _launch(
         "padded",
         Gemm(m=70, n=72, k=40),
-        Gemm(m=70, n=72, k=40),
-        a_stored=Stored(form=NHWC_F16, channels=37),
-        d_stored=Stored(form=NHWC_F16, channels=67),
+        a_stored=Stored(form=NHWC_F16, shape=(70, 37)),
+        d_stored=Stored(form=NHWC_F16, shape=(70, 67)),
     ),
+}
+# How a model has the tensors of a pointwise convolution: by parameter, its rows in more dimensions.
+MODEL_SHAPES = {
+    "pointwise": {
+        0: _POINTWISE.b_shape,
+        1: _POINTWISE.a_shape,
+        3: _POINTWISE.d_shape,
+        4: _POINTWISE.d_shape,
+    }
 }
 
 
@@ -102,13 +114,11 @@ def regions(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Regions:
     tools = find_toolchain(chosen)
     cache = Cache(chosen.cache_dir)
     launches = list(LAUNCHES.values())
-    specs = [launch.spec for launch in launches]
+    specs = kernels_of(launches, CONFIG)
     source = KernelSource(
         spec=specs[0], symbol="adapted", workspace_symbol="", text=render_library(specs)
     )
-    planned = (planned for launch in launches for planned in launch.memory.moves)
-    moves = render_moves([one.move for one in planned], "sm_80")
-    units = [kernel_unit(each, tools, DeviceCode.PTX) for each in (source, moves)]
+    units = [kernel_unit(source, tools, DeviceCode.PTX)]
     kernels = [kernel.path for kernel in objects_or_raise(compile_all(units, cache, jobs=1))]
     adapter = compile_unit(adapter_unit("test", render_adapter(launches), tools), cache)
     assert isinstance(adapter, CompiledObject), adapter.message
@@ -117,31 +127,35 @@ def regions(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Regions:
     return Regions(tvm.runtime.load_module(str(path)), tvm.runtime.tensor, tvm.cuda(0), tvm.cpu(0))
 
 
-def _case(launch: AdapterLaunch) -> KernelCase:
-    return KernelCase(name=launch.region.symbol, spec=launch.spec, problem=launch.region.problem)
+def _problem(launch: RegionLaunch) -> Problem:
+    return launch.region.workload.single.problem
 
 
-def _arguments(launch: AdapterLaunch, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+def _case(launch: RegionLaunch) -> KernelCase:
+    spec = kernel_spec(launch.region.workload, CONFIG, ARCH)
+    return KernelCase(name=launch.region.symbol, spec=spec, problem=_problem(launch))
+
+
+def _arguments(launch: RegionLaunch, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
     """Arrays in the order of the region's parameters, then the output."""
     inputs = random_inputs(_case(launch), rng)
     bias, residual = inputs.operands
-    if launch.region.operands[1].batched:
-        shape = reference.output_shape(launch.region.problem)
+    shape = _problem(launch).d_shape
+    if launch.region.layers[0].operands[1].batched:
         residual = rng.uniform(-1, 1, shape).astype(np.float16)
-    output = np.full(reference.output_shape(launch.region.problem), np.nan, np.float16)
-    return [inputs.b, inputs.a, bias, residual, output]
+    arrays = [inputs.b, inputs.a, bias, residual, np.full(shape, np.nan, np.float16)]
+    for index, as_model in MODEL_SHAPES.get(launch.region.symbol, {}).items():
+        arrays[index] = arrays[index].reshape(as_model)
+    return arrays
 
 
-def stored_arguments(launch: AdapterLaunch, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+def stored_arguments(launch: RegionLaunch, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
     """The same, A and D as TVM has them."""
     arrays = _arguments(launch, rng)
     for index, stored in ((1, launch.region.a_stored), (4, launch.region.d_stored)):
         if stored is not None:
-            *rows, _ = arrays[index].shape
-            shape = (*rows, stored.channels)
-            if stored.form == NCHW_F32:
-                shape = (rows[0], stored.channels, *rows[1:])
-            arrays[index] = rng.uniform(-1, 1, shape).astype(stored.form.dtype.value)
+            values = rng.uniform(-1, 1, stored.shape)
+            arrays[index] = values.astype(stored.form.dtype.value)
     return arrays
 
 
@@ -154,9 +168,14 @@ def test_region_agrees_with_the_oracle(
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
     regions(name, *tensors)
     weight, activation, *operands, _ = arrays
-    graph = (launch.region.problem, EPILOGUE, activation, weight, operands)
+    problem = _problem(launch)
+    a, b = activation.reshape(problem.a_shape), weight.reshape(problem.b_shape)
+    bias, residual = operands
+    graph = (problem, EPILOGUE, a, b, [bias, residual.reshape(problem.d_shape)])
     agreement = reference.compare(
-        tensors[-1].numpy(), reference.run(*graph), reference.error_bound(*graph)
+        tensors[-1].numpy().reshape(problem.d_shape),
+        reference.run(*graph),
+        reference.error_bound(*graph),
     )
     assert agreement.within, str(agreement)
 
@@ -166,15 +185,15 @@ def test_a_region_moves_what_it_reads_and_writes(
     name: str, regions: Regions, cuda: Cuda, rng: np.random.Generator
 ) -> None:
     launch = LAUNCHES[name]
-    before, after = launch.memory.moves
+    before, after = (move.transform for move in launch.memory.moves)
     weight, activation, *operands = _arguments(launch, rng)[:-1]
-    rows = (*before.rows, 1) if name == "padded" else (1, 9, 7)
+    rows = (before.images, before.pixels, 1) if name == "padded" else (1, 9, 7)
     stored = activation.reshape(*rows, -1)[..., : before.source_channels]
     if before.move.source == NCHW_F32:
         stored = np.ascontiguousarray(stored.transpose(0, 3, 1, 2)).astype(np.float32)
     computed = reference_move(before.move, stored, before.target_channels)
     graph = (
-        launch.region.problem,
+        _problem(launch),
         EPILOGUE,
         computed.reshape(activation.shape),
         weight,
@@ -298,39 +317,56 @@ def test_leading_dimensions_of_a_product_are_free(
 
 
 @pytest.mark.parametrize(
-    ("index", "change", "message"),
+    ("name", "index", "change", "message"),
     [
-        (1, lambda x: x.astype(np.float32), r"parameter 1 \(A\): expected float16, got float32"),
-        (0, lambda x: x.astype(np.int8), r"parameter 0 \(B\): expected float16, got int8"),
+        ("split", 1, lambda x: x.astype(np.float32), r"1 \(A\): expected float16, got float32"),
+        ("split", 0, lambda x: x.astype(np.int8), r"parameter 0 \(B\): expected float16, got int8"),
         (
+            "split",
             1,
             lambda x: x[:, :-1],
-            r"parameter 1 \(A\): expected shape \(2, 9, 7, 72\), got shape \(2, 8, 7, 72\)",
+            r"parameter 1 \(A\): expected shape \(1, 9, 7, 72\), got shape \(1, 8, 7, 72\)",
         ),
-        (1, lambda x: x[0], r"expected shape \(2, 9, 7, 72\), got shape \(9, 7, 72\)"),
+        ("split", 1, lambda x: x[0], r"expected shape \(1, 9, 7, 72\), got shape \(9, 7, 72\)"),
         (
+            "pointwise",
+            1,
+            lambda x: x[:, :-1],
+            r"parameter 1 \(A\): expected the elements of \(126, 72\) with that last dimension, "
+            r"got shape \(2, 8, 7, 72\)",
+        ),
+        (
+            "pointwise",
             2,
             lambda x: x[:-1],
             r"parameter 2 \(epilogue operand row0\): expected the elements of \(136\), got "
             r"shape \(135\)",
         ),
         (
+            "pointwise",
             3,
             lambda x: x.reshape(-1, 68),
             r"parameter 3 \(epilogue operand tensor0\): expected the elements of \(126, 136\) with "
             r"that last dimension, got shape \(252, 68\)",
         ),
-        (4, lambda x: x[:1], r"parameter 4 \(D\): expected shape \(2, 9, 7, 136\)"),
+        ("split", 4, lambda x: x[:, :1], r"parameter 4 \(D\): expected shape \(1, 9, 7, 136\)"),
+        ("pointwise", 4, lambda x: x[:1], r"parameter 4 \(D\): .* elements of \(126, 136\)"),
     ],
 )
 def test_a_wrong_tensor_is_named(
-    index: int, change: Any, message: str, regions: Regions, rng: np.random.Generator
+    *,
+    name: str,
+    index: int,
+    change: Any,
+    message: str,
+    regions: Regions,
+    rng: np.random.Generator,
 ) -> None:
-    arrays = _arguments(LAUNCHES["pointwise"], rng)
+    arrays = _arguments(LAUNCHES[name], rng)
     arrays[index] = np.ascontiguousarray(change(arrays[index]))
     tensors = [regions.tensor(array, regions.gpu) for array in arrays]
-    with pytest.raises(Exception, match=r'boltgen region pointwise \(pointwise "quoted"') as caught:
-        regions("pointwise", *tensors)
+    with pytest.raises(Exception, match=rf'boltgen region {name} \({name} "quoted"') as caught:
+        regions(name, *tensors)
     assert caught.match(message)
 
 

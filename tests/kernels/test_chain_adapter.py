@@ -12,14 +12,17 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import render_adapter
+from boltgen.codegen.nvcc import DeviceCode
+from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_library
-from boltgen.ir.oracle import enclose_chain
-from boltgen.ir.reference import compare, output_shape
+from boltgen.ir.oracle import enclose
+from boltgen.ir.reference import compare
 from boltgen.settings import settings_from
 from tests.chain_cases import ChainCase
-from tests.codegen.test_adapter_chain import CHAINS, all_launches
+from tests.codegen.region_launch import ARCH, kernels_of
+from tests.codegen.test_adapter_fused import CHAINS, CONFIG, all_launches
 from tests.kernels.launch import Cuda
 from tests.kernels.launch_chain import random_chain_inputs
 
@@ -34,7 +37,7 @@ def module(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Any:
     chosen = settings_from()
     tools = find_toolchain(chosen)
     cache = Cache(chosen.cache_dir)
-    specs = [launch.spec for launch in LAUNCHES.values()]
+    specs = kernels_of(LAUNCHES.values(), CONFIG)
     source = KernelSource(
         spec=specs[0], symbol="chains", workspace_symbol="", text=render_library(specs)
     )
@@ -53,20 +56,21 @@ def test_a_chains_region_agrees_with_the_oracle(
 ) -> None:
     import tvm
 
-    launch, chain = LAUNCHES[name], CHAINS[name]
-    case = ChainCase(name=name, spec=launch.spec, chain=chain, batched_operands=name == "batched")
+    chain = CHAINS[name]
+    spec = kernel_spec(chain, CONFIG, ARCH)
+    case = ChainCase(name=name, spec=spec, chain=chain, batched_operands=name == "batched")
     inputs = random_chain_inputs(case, rng)
     first, second = inputs.layers
     bias, residual = first.operands
     if name == "batched":  # the region's bias is one for all products
         bias = bias[0]
         second = type(second)(second.b, (second.operands[0][0],))
-    output = np.full(output_shape(chain.layers[-1].problem), np.nan, np.float16)
+    output = np.full(chain.last.problem.d_shape, np.nan, np.float16)
     arrays = [first.b, inputs.a, bias, residual, second.b, *second.operands, output]
     tensors = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in arrays]
     module[name](*tensors)
     layers = [type(first)(first.b, (bias, residual)), second]
-    expected = enclose_chain(chain, inputs.a, layers)
+    expected = enclose(chain, inputs.a, layers)
     agreement = compare(tensors[-1].numpy(), expected.exact, expected.bound)
     assert agreement.within, str(agreement)
 
@@ -74,9 +78,10 @@ def test_a_chains_region_agrees_with_the_oracle(
 def test_a_wrong_tensor_of_a_layer_is_named(module: Any) -> None:
     import tvm
 
+    # A 1x1 convolution's filter is a matrix, whatever the dimensions of its rows.
     shapes = [(40, 3, 3, 24), (1, 9, 7, 24), (40,), (1, 9, 7, 40), (56, 1, 1, 39), (56,)]
     arrays = [np.zeros(shape, np.float16) for shape in (*shapes, (1, 9, 7, 56))]
     tensors = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in arrays]
-    message = r"boltgen region conv .*parameter 4 \(layer 1 B\): expected shape \(56, 1, 1, 40\)"
+    message = r"boltgen region conv .*4 \(layer 1 B\): .* \(56, 40\) .*, got shape \(56, 1, 1, 39\)"
     with pytest.raises(Exception, match=message):
         module["conv"](*tensors)

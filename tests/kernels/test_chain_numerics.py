@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import describe_chain
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
@@ -22,7 +21,7 @@ def test_chain_agrees_with_the_oracle(
     rng: np.random.Generator,
 ) -> None:
     agreement = judge_chain(cuda, chain_kernels[case.spec], case, random_chain_inputs(case, rng))
-    assert agreement.within, f"{describe_chain(case.chain)}: {agreement}"
+    assert agreement.within, f"{case.chain.describe()}: {agreement}"
 
 
 NAN_CASES = [
@@ -47,4 +46,4 @@ def test_nan_and_infinity_reach_the_output_as_numpy_has_it(
     for operand in inputs.layers[0].operands[:1]:
         operand.reshape(-1)[-1] = np.inf
     agreement = judge_chain(cuda, chain_kernels[case.spec], case, inputs)
-    assert agreement.within, f"{describe_chain(case.chain)}: {agreement}"
+    assert agreement.within, f"{case.chain.describe()}: {agreement}"

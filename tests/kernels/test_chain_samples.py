@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import describe_chain
 from tests.chain_cases import ChainCase
 from tests.chain_samples import sampled_cases
 from tests.kernels.conftest import build_libraries
@@ -44,4 +43,4 @@ def test_what_legality_allows_is_right(
 ) -> None:
     inputs = random_chain_inputs(case, rng)
     agreement = judge_chain(cuda, sampled_kernels[case.spec], case, inputs)
-    assert agreement.within, f"{describe_chain(case.chain)}: {agreement}"
+    assert agreement.within, f"{case.chain.describe()}: {agreement}"

@@ -14,8 +14,6 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import render_adapter
-from boltgen.families.move import move_symbol
-from boltgen.families.source import kernel_symbol
 from boltgen.settings import settings_from
 from tests.kernels.launch import Cuda
 from tests.kernels.test_adapter_execution import LAUNCHES, Regions, stored_arguments
@@ -48,8 +46,8 @@ def library(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Path:
     unit = adapter_unit("test", render_adapter(launches), tools)
     adapter = compile_unit(unit, Cache(chosen.cache_dir))
     assert isinstance(adapter, CompiledObject), adapter.message
-    symbols = {kernel_symbol(launch.spec) for launch in launches}
-    symbols |= {move_symbol(one.move) for launch in launches for one in launch.memory.moves}
+    symbols = {launch.kernel for launch in launches}
+    symbols |= {move.kernel for launch in launches for move in launch.memory.moves}
     folder = tmp_path_factory.mktemp("host_memory")
     source, made = folder / "stubs.cc", folder / "libstubs.so"
     source.write_text(COUNTER + "".join(map(STUB.format, sorted(symbols))))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from boltgen.ir.epilogue import Binary, BinaryOp, Unary, UnaryOp
+from boltgen.ir.epilogue import Binary, BinaryOp, Unary
+from boltgen.ir.functions import UnaryOp
 from tests.cases import CONFIGS, DIMENSIONS, EPILOGUES, all_cases, covering, covering_cases
 
 
@@ -17,9 +18,9 @@ def test_every_pair_of_values_occurs_together() -> None:
 
 def test_only_alignment_1_in_more_than_two_stages_is_left_out() -> None:
     for case in covering_cases():
-        smallest = min(case.spec.alignment_a, case.spec.alignment_b)
+        smallest = min(case.spec.traits.alignment_a, case.spec.traits.alignment_b)
         assert smallest > 1 or case.spec.config.stages == 2
-    seen = {(case.spec.config, case.spec.alignment_a) for case in covering_cases()}
+    seen = {(case.spec.config, case.spec.traits.alignment_a) for case in covering_cases()}
     for _, config in CONFIGS.values():
         for alignment in (8, 4, 2, 1) if config.stages == 2 else (8, 4, 2):
             assert (config.kernel, alignment) in seen

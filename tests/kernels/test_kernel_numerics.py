@@ -18,7 +18,7 @@ def _judge(
     cuda: Cuda, kernels: dict[KernelSpec, KernelLibrary], case: KernelCase, inputs: Inputs
 ) -> reference.Agreement:
     actual = Launch(cuda, kernels[case.spec], case).run(inputs)
-    graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+    graph = (case.problem, case.epilogue, inputs.a, inputs.b, inputs.operands)
     return reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
 
 
@@ -30,7 +30,7 @@ def test_kernel_agrees_with_the_oracle(
     rng: np.random.Generator,
 ) -> None:
     agreement = _judge(cuda, kernels, case, random_inputs(case, rng))
-    assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"
+    assert agreement.within, f"{case.epilogue.describe()}: {agreement}"
 
 
 NAN_CASES = [
@@ -56,7 +56,7 @@ def test_nan_and_infinity_reach_the_output_as_numpy_has_it(
         flat = operand.reshape(-1)
         flat[rng.integers(flat.size)] = np.nan
     agreement = _judge(cuda, kernels, case, inputs)
-    assert agreement.within, f"{case.spec.epilogue.describe()}: {agreement}"
+    assert agreement.within, f"{case.epilogue.describe()}: {agreement}"
 
 
 def test_a_failed_launch_is_reported_once_and_blames_no_later_one(

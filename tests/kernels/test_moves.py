@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,26 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import InvalidProblemError
-from boltgen.families.move import move_symbol, render_moves
+from boltgen.families.move import MoveConfig
+from boltgen.families.registry import launch
+from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
-from boltgen.measure.abi import MoveArgs
+from boltgen.ir.move import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    LayoutTransform,
+    Move,
+    reference_move,
+)
+from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments
 from boltgen.settings import settings_from
-from tests.kernels.launch import Array, Cuda, KernelError, Status
+from tests.cases import move_spec
+from tests.kernels.launch import Args, Array, Cuda, KernelError, KernelLibrary
 
 NCHW_F16 = Form(layout=ImageLayout.NCHW, dtype=DType.F16)
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
@@ -49,39 +61,62 @@ SIZES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """All moves, for one architecture."""
+
+    library: KernelLibrary
+    arch: str
+
+    def launch(self, move: Move, args: Args) -> None:
+        self.library.launch(kernel_symbol(move_spec(move, self.arch)), args)
+
+
 RunMove = Callable[[Move, Array, int], Array]
 
 
 @pytest.fixture(scope="module", params=["sm_75", "sm_80", "sm_90"])
 def library(
     cuda: Cuda, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> ctypes.CDLL:
+) -> Moves:
     """All moves, on a device of their arch."""
     cuda.become(request.param)
     settings = settings_from()
     tools = find_toolchain(settings)
-    unit = kernel_unit(render_moves(MOVES, request.param), tools, DeviceCode.PTX)
+    specs = [move_spec(move, request.param) for move in MOVES]
+    text = render_library(specs)
+    source = KernelSource(spec=specs[0], symbol="moves", workspace_symbol="", text=text)
+    unit = kernel_unit(source, tools, DeviceCode.PTX)
     objects = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
     folder: Path = tmp_path_factory.mktemp("moves")
-    return ctypes.CDLL(str(link_shared([objects[0].path], folder / "libmoves.so", tools)))
+    path = link_shared([objects[0].path], folder / "libmoves.so", tools)
+    return Moves(KernelLibrary(path), request.param)
 
 
-def launch(library: ctypes.CDLL, move: Move, args: MoveArgs) -> None:
-    status = Status()
-    if library[move_symbol(move)](ctypes.byref(args), ctypes.byref(status)):
-        raise KernelError(status)
+def arguments_of(move: Move, images: int, pixels: int, channels: tuple[int, int]) -> Args:
+    """What the family asks for, without the tensors."""
+    transform = LayoutTransform(
+        move=move,
+        images=images,
+        pixels=pixels,
+        source_channels=channels[0],
+        target_channels=channels[1],
+    )
+    asked = launch(Workload.of(transform), MoveConfig())
+    assert asked.workspace_bytes == 0
+    return arguments(asked.struct, asked.sizes)
 
 
 @pytest.fixture
-def run(cuda: Cuda, library: ctypes.CDLL) -> Iterator[RunMove]:
+def run(cuda: Cuda, library: Moves) -> Iterator[RunMove]:
     def run_move(move: Move, source: Array, target_c: int) -> Array:
         like = reference_move(move, source, target_c)
         poison = np.full(like.nbytes, 0xFF, np.uint8).view(like.dtype).reshape(like.shape)
         nhwc = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
         n, h, w, c = nhwc.shape
-        args = MoveArgs(n=n, pixels=h * w, source_c=c, target_c=target_c)
+        args = arguments_of(move, n, h * w, (c, target_c))
         args.source, args.target = cuda.upload(source), cuda.upload(poison)
-        launch(library, move, args)
+        library.launch(move, args)
         cuda.synchronise()
         return cuda.download(args.target, like)
 
@@ -204,17 +239,17 @@ def test_one_side_is_what_kernels_compute_in() -> None:
         Move(source=NCHW_F32, target=NCHW_F16)
 
 
-def test_bad_arguments_are_named(library: ctypes.CDLL, cuda: Cuda) -> None:
+def test_bad_arguments_are_named(library: Moves, cuda: Cuda) -> None:
     move = Move(source=NCHW_F32, target=NHWC_F16)
     good = cuda.upload(np.zeros(64, np.float32))
-    args = MoveArgs(n=1, pixels=4, source_c=3, target_c=4)
+    args = arguments_of(move, 1, 4, (3, 4))
     args.source, args.target = good, good + 2
     with pytest.raises(KernelError, match=r"target is at address .*16-byte alignment"):
-        launch(library, move, args)
+        library.launch(move, args)
     args.target, args.pixels = good, 0
     with pytest.raises(KernelError, match="pixels is 0; it must be at least 1"):
-        launch(library, move, args)
+        library.launch(move, args)
     args.pixels, args.source = 4, None
     with pytest.raises(KernelError, match="source is a null pointer"):
-        launch(library, move, args)
+        library.launch(move, args)
     cuda.free_all()

@@ -74,7 +74,7 @@ def _check(
     case = replace(like, problem=problem)
     inputs = random_inputs(case, np.random.default_rng(seed))
     actual = Launch(cuda, kernels[case.spec], case).run(inputs)
-    graph = (problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+    graph = (problem, case.epilogue, inputs.a, inputs.b, inputs.operands)
     agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
     assert agreement.within, f"{problem}: {agreement}"
     assert not cuda.vgpu.findings()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from boltgen.families.space import SWIZZLES
+from boltgen.families.cutlass2.candidates import SWIZZLES
+from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
@@ -33,8 +34,7 @@ def _like(name: str, problem: Problem, split_k: int = 1) -> KernelCase:
 def _wider(name: str, columns: int, split_k: int = 1) -> KernelCase:
     """A case with that many columns of the output."""
     problem = CASES[name].problem
-    wide = replace(problem, **{"k" if isinstance(problem, Conv2d) else "n": columns})
-    return _like(name, wide, split_k)
+    return _like(name, problem.resized(problem.a_shape[-1], columns), split_k)
 
 
 TRIED = [
@@ -88,8 +88,7 @@ def _run(
 
 def _tiles(case: KernelCase) -> tuple[int, int]:
     """Rows and columns of threadblock tiles."""
-    problem, tile = case.problem, case.spec.config.threadblock
-    gemm = problem.gemm if isinstance(problem, Conv2d) else problem
+    gemm, tile = case.problem.gemm, case.spec.config.threadblock
     return -(-gemm.m // tile.m), -(-gemm.n // tile.n)
 
 
@@ -113,7 +112,7 @@ def test_no_swizzle_changes_a_result(
     assert len({each.grid for each in done.values()}) == len(SWIZZLES)
     # Outputs are poison before: what is right was written, and no more was stored than is there.
     plain = done[1]
-    graph = (case.problem, case.spec.epilogue, inputs.a, inputs.b, inputs.operands)
+    graph = (case.problem, case.epilogue, inputs.a, inputs.b, inputs.operands)
     agreement = reference.compare(
         plain.output, reference.run(*graph), reference.error_bound(*graph)
     )
@@ -156,8 +155,12 @@ def test_the_grid_is_that_of_cutlass(
         assert not np.isnan(done.output).any()
 
 
-def test_every_family_and_arch_is_tried() -> None:
-    tried = {(case.spec.family, case.spec.arch, case.spec.conv_iterator) for case in TRIED}
-    known = {(case.spec.family, case.spec.arch, case.spec.conv_iterator) for case in CASES.values()}
-    assert {(family, arch) for family, arch, _ in tried} == {(f, arch) for f, arch, _ in known}
-    assert {iterator for *_, iterator in tried} == {iterator for *_, iterator in known}
+def test_every_kind_and_arch_is_tried() -> None:
+    def kinds(cases: Iterable[KernelCase]) -> set[tuple[str, str]]:
+        return {(case.problem.kind, case.spec.arch) for case in cases}
+
+    def iterators(cases: Iterable[KernelCase]) -> set[ConvIterator | None]:
+        return {case.spec.traits.conv_iterator for case in cases}
+
+    assert kinds(TRIED) == kinds(CASES.values())
+    assert iterators(TRIED) == iterators(CASES.values())

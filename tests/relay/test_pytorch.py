@@ -39,11 +39,11 @@ class Layer(nn.Module):
         (functional.silu, "silu(add(acc, row0))"),
         (functional.hardswish, "hardswish(add(acc, row0))"),
         (functional.gelu, "gelu_erf(add(acc, row0))"),
-        (functional.relu6, "clip(add(acc, row0), 0, 6)"),
+        (functional.relu6, "relu6(add(acc, row0))"),
         (lambda y: functional.leaky_relu(y, 0.2), "leaky_relu(add(acc, row0), 0.2)"),
     ],
 )
 def test_activations(function: Callable[[torch.Tensor], torch.Tensor], text: str) -> None:
     traced = torch.jit.trace(Layer(function).eval(), torch.zeros(8, 16))
     (region,) = steps.annotate(import_model(traced, shapes={"x": (8, 16)}).module).regions
-    assert region.epilogue.describe() == text
+    assert region.workload.last.epilogue.describe() == text

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
 from boltgen.runtime.metadata import (
+    GemmInfo,
     KernelInfo,
     Metadata,
     PhaseInfo,
@@ -37,14 +38,42 @@ def write_sample(folder: Path) -> Artifact:
                 kernel="k",
                 config="64x64x32_32x32_s3",
                 why="the least predicted time",
+                gemms=(GemmInfo(batch=1, m=1, n=2, k=3),),
+                family="gemm",
+                tile="64x64x32",
+                time_us=3.0,
+                origin="measured",
+            ),
+            RegionInfo(
+                symbol="boltgen_1_conv2d",
+                label="conv2d + add + add + clip + divide + multiply",
+                problem="Gemm(m=1)",
+                epilogue="hardswish(acc)",
+                kernel="k",
+                config="128x64x32_32x32_s3",
+                why="the least predicted time",
+                gemms=(
+                    GemmInfo(batch=8, m=1605632, n=64, k=4608),
+                    GemmInfo(batch=8, m=1605632, n=2048, k=4608),
+                ),
+                family="b2b",
+                tile="128x64+2048",
+                time_us=9.0,
+                origin="predicted",
             ),
         ),
         kernels=(KernelInfo(symbol="k", config="64x64x32_32x32_s3", source=f"{SOURCES}/k.cu"),),
         placements=(
             PlacementInfo(
-                operator="matmul + relu", shape=(1, 2), region="boltgen_0_matmul", reason=""
+                operator="matmul + relu",
+                shape=(1, 2),
+                region="boltgen_0_matmul",
+                reason="",
+                flops=12,
             ),
-            PlacementInfo(operator=HOSTILE, shape=(2,), region=None, reason="not a product"),
+            PlacementInfo(
+                operator=HOSTILE, shape=(2,), region=None, reason="not a product", flops=3
+            ),
         ),
         phases=(PhaseInfo(name="link", seconds=0.25),),
         versions={"nvcc": "13.0.88"},

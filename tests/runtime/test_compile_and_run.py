@@ -140,7 +140,7 @@ def test_the_library_holds_machine_code_and_ptx_and_no_source(artifact: Artifact
 def test_a_new_process_runs_the_saved_file(artifact: Artifact, tmp_path: Path) -> None:
     artifact.save(tmp_path / "saved")
     np.savez(tmp_path / "x.npz", **inputs())
-    command = [sys.executable, "-m", "boltgen.cli", "run", str(tmp_path / "saved")]
+    command = [sys.executable, "-m", "boltgen", "run", str(tmp_path / "saved")]
     options = ["--inputs", str(tmp_path / "x.npz"), "-o", str(tmp_path / "y.npz")]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ def test_a_model_that_was_compiled_before_is_taken_whole_from_the_cache(
     (tmp_path / "m.onnx").write_bytes(b"model")
     sample = write_sample(tmp_path / "sample")
 
-    def compile_once(*, model: object, **_: object) -> Artifact:
+    def compile_once(model: object, *_: object, **__: object) -> Artifact:
         compiled.append(model)
         return sample
 

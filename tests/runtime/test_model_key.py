@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.ir.dtypes import DType
+from boltgen.options import CompileOptions
 from boltgen.runtime import model_key as module
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 
 SM80 = ARCHES["sm_80"]
+
+
+def options(**given: Any) -> CompileOptions:
+    return CompileOptions(**{"frontend": "relax", **given})
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +34,39 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_equal_compilations_have_one_key(tools: Toolchain, path: Path) -> None:
-    key = model_key(path, SM80, {"x": (1, 2)}, tools)
+    key = model_key(path, SM80, options(shapes={"x": (1, 2)}), tools)
     assert key is not None
-    assert key == model_key(str(path), SM80, {"x": (1, 2)}, tools)
+    assert key == model_key(str(path), SM80, options(shapes={"x": (1, 2)}), tools)
 
 
 def test_the_key_changes_with_everything_that_matters(
     tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [
-        model_key(path, SM80, {}, tools),
-        model_key(path, SM80, {"x": (1,)}, tools),
-        model_key(path, ARCHES["sm_86"], {}, tools),
-        model_key(path, SM80, {}, tools, DType.F16),
-        model_key(path, SM80, {}, tools, fuse=False),
-        model_key(path, SM80, {}, tools, pad=False),
-        model_key(path, SM80, {}, replace(tools, cutlass=replace(tools.cutlass, version="9"))),
-        model_key(path, SM80, {}, replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))),
-        model_key(path, SM80, {}, replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))),
+        model_key(path, SM80, options(), tools),
+        model_key(path, SM80, options(shapes={"x": (1,)}), tools),
+        model_key(path, ARCHES["sm_86"], options(), tools),
+        model_key(path, SM80, options(accumulate="float16"), tools),
+        model_key(path, SM80, options(fuse=False), tools),
+        model_key(path, SM80, options(pad=False), tools),
+        model_key(
+            path, SM80, options(), replace(tools, cutlass=replace(tools.cutlass, version="9"))
+        ),
+        model_key(
+            path, SM80, options(), replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))
+        ),
+        model_key(
+            path, SM80, options(), replace(tools, tvm_ffi=replace(tools.tvm_ffi, version="9"))
+        ),
     ]
     monkeypatch.setattr(module, "relay_identity", lambda: "one build")
-    keys.append(model_key(path, SM80, {}, tools, frontend="relay"))
+    keys.append(model_key(path, SM80, options(frontend="relay"), tools))
     monkeypatch.setattr(module, "relay_identity", lambda: "another")
-    keys.append(model_key(path, SM80, {}, tools, frontend="relay"))
+    keys.append(model_key(path, SM80, options(frontend="relay"), tools))
     path.write_bytes(b"Model")
-    keys.append(model_key(path, SM80, {}, tools))
+    keys.append(model_key(path, SM80, options(), tools))
     monkeypatch.setattr(module, "own_code", lambda: "changed")
-    keys.append(model_key(path, SM80, {}, tools))
+    keys.append(model_key(path, SM80, options(), tools))
     assert None not in keys
     assert len(set(keys)) == len(keys)
 
@@ -64,15 +75,15 @@ def test_a_tvm_whose_library_is_not_found_has_no_key(
     tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "relay_identity", lambda: None)
-    assert model_key(path, SM80, {}, tools, frontend="relay") is None
+    assert model_key(path, SM80, options(frontend="relay"), tools) is None
 
 
 def test_weights_in_another_file_have_no_key(tools: Toolchain, path: Path) -> None:
     path.write_bytes(b"...location\x12\x0bweights.bin...")
-    assert model_key(path, SM80, {}, tools) is None
+    assert model_key(path, SM80, options(), tools) is None
 
 
 def test_models_that_are_no_onnx_file_have_no_key(tools: Toolchain, tmp_path: Path) -> None:
-    assert model_key(object(), SM80, {}, tools) is None
-    assert model_key(tmp_path / "absent.onnx", SM80, {}, tools) is None
-    assert model_key(tmp_path / "program.pt2", SM80, {}, tools) is None
+    assert model_key(object(), SM80, options(), tools) is None
+    assert model_key(tmp_path / "absent.onnx", SM80, options(), tools) is None
+    assert model_key(tmp_path / "program.pt2", SM80, options(), tools) is None

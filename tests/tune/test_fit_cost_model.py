@@ -16,7 +16,8 @@ from boltgen.errors import RecordError
 from boltgen.families.constants import described, values_of
 from boltgen.families.registry import candidates, predict
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.exchange import write_records

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from boltgen import cli_console
+from boltgen.cli import console
 
 
 @pytest.fixture(autouse=True)
 def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(cli_console.out, "width", 400)
-    monkeypatch.setattr(cli_console.err, "width", 400)
+    monkeypatch.setattr(console.out, "width", 400)
+    monkeypatch.setattr(console.err, "width", 400)
     return tmp_path / "data" / "records.sqlite"

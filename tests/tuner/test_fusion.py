@@ -10,9 +10,9 @@ import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.partitioned import import_model, partition
+from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
-from boltgen.report import tuning_summary
+from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records
@@ -49,7 +49,7 @@ def carved(**options: object) -> tuple[list[int], str]:
     note.
     """
     chosen = PipelineOptions(**options)
-    imported = import_model(dense_layers(), {}, "relax", chosen)
+    imported = import_model(dense_layers(), chosen)
     partition(imported, "sm_80", chosen)
     counts = [len(region.workload.layers) for region in imported.regions]
     return counts, imported.regions[0].note

@@ -12,10 +12,10 @@ import boltgen
 from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
+from boltgen.cli.tables import tuned
 from boltgen.ir.workload import Workload
-from boltgen.partitioned import import_model, partition
 from boltgen.pipeline import PipelineOptions
-from boltgen.report import tuned
+from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.outcome import Failure, Fault, Outcome, Trial
 from boltgen.tune.session import SessionReport
@@ -72,7 +72,7 @@ def tune_odd(
 def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
     """K and N of each product of `odd_model`, as `compile` pads it, and why."""
     chosen = PipelineOptions(fuse=False, **options)
-    imported = import_model(odd_model(), {}, "relax", chosen)
+    imported = import_model(odd_model(), chosen)
     partition(imported, "sm_80", chosen)
     sizes = [sizes_of(region.workload) for region in imported.regions]
     return sizes, imported.partitioned.padding

@@ -13,9 +13,9 @@ from boltgen import pipeline, tuner
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
+from boltgen.cli.tables import tuning_summary
 from boltgen.errors import DeviceError, TuningError, UnknownArchError
 from boltgen.pipeline import PipelineOptions, plan_regions
-from boltgen.report import tuning_summary
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune.budget import Budget
@@ -102,9 +102,8 @@ def test_compile_tunes_first_and_names_where_its_times_are_from(
 
 
 def test_a_session_is_there_for_those_who_want_the_loop(table: Path, data: Path) -> None:
-    tuning = tuner.Tuning(budget=Budget(trials=5000), device=f"recorded:{table}")
     seen = 0
-    with boltgen.open_session(model(), "sm_80", tuning=tuning) as session:
+    with boltgen.open_session(model(), budget="5000trials", device=f"recorded:{table}") as session:
         assert isinstance(session, boltgen.Session)
         assert boltgen.Session is Session
         for _trial, _outcome in session.steps():

@@ -60,6 +60,11 @@ class B2bConfig:
         )
 
     @property
+    def tile(self) -> str:
+        """Rows, and each layer's columns."""
+        return f"{self.threadblock_m}x{'+'.join(str(layer.n) for layer in self.layers)}"
+
+    @property
     def warps(self) -> int:
         """Warps per threadblock; a legal configuration has as many in every layer."""
         return self.of_layer(0).warps

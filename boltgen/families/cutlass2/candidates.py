@@ -143,7 +143,7 @@ def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
     """Depths of the software pipeline that are worth having."""
     # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
     two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
-    if two_bytes_wide or arch.max_stages == 2:
+    if two_bytes_wide or not arch.has_async_copies:
         return (2,)
     return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
 

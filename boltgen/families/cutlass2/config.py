@@ -42,6 +42,11 @@ class Cutlass2Config:
         return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
 
     @property
+    def tile(self) -> str:
+        """The threadblock's."""
+        return str(self.threadblock)
+
+    @property
     def warps(self) -> int:
         """Warps per threadblock."""
         tile, warp = self.threadblock, self.warp

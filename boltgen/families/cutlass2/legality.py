@@ -21,6 +21,7 @@ from boltgen.families.cutlass2.traits import (
 )
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
@@ -66,11 +67,37 @@ def kernel_violations(
     if structural:
         return structural
     return (
+        *accumulator_violations(traits, arch),
         *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
         *main_loop_violations(traits, config),
         *epilogue_violations(traits, config),
     )
+
+
+def graph_rejection(graph: Epilogue) -> str | None:
+    """Why no CUTLASS 2.x kernel computes an elementwise graph; None where they do.
+
+    Their threadblock epilogue writes one tensor, by the iterator that its tile was made for.
+    """
+    if not graph.stores:
+        return None
+    reductions = [store.reduction.value for store in graph.stores if store.reduction]
+    if reductions:
+        return (
+            f"stores that reduce ({', '.join(reductions)}): CUTLASS 2.x kernels store whole tensors"
+        )
+    if len(graph.stores) > 1:
+        return f"{len(graph.stores)} stores: CUTLASS 2.x kernels have one"
+    (store,) = graph.stores
+    if store.x + 1 != len(graph.nodes):
+        return f"a store of node {store.x}, not of the last one, {len(graph.nodes) - 1}"
+    if store.dtype is not None:
+        return (
+            f"a store in {store.dtype.value} of its own: CUTLASS 2.x kernels store in the "
+            "problem's output type"
+        )
+    raise AssertionError(f"no reason to reject {graph.describe()}")
 
 
 def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
@@ -111,6 +138,13 @@ def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
             reason="the crosswise layout of shared memory holds rows of 64 or 128 bytes; "
             "cutlass/layout/tensor_op_multiplicand_sm75.h",
         )
+
+
+def accumulator_violations(traits: KernelTraits, arch: Arch) -> Iterator[Violation]:
+    """An instruction of `arch` must sum in the accumulator's type."""
+    reason = DType.F16.accumulator_rejection(traits.acc_dtype, arch.compute_capability)
+    if reason is not None:
+        yield Violation(name="accumulator", message=reason, reason="PTX ISA, mma.sync")
 
 
 def pipeline_violations(

@@ -33,7 +33,8 @@ from boltgen.families.cutlass2.traffic import (
 )
 from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary, UnaryOp
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
@@ -41,10 +42,7 @@ _SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
 _SCHEDULERS = 4
 _WARP = 32
-_SIMPLE_OPS = frozenset(
-    {UnaryOp.NEGATE, UnaryOp.ABS, UnaryOp.RELU, UnaryOp.LEAKY_RELU, UnaryOp.CLIP}
-    | {UnaryOp.HARDSIGMOID, UnaryOp.HARDSWISH}
-)
+_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,13 @@
 from boltgen.frontend.onnx.importers import Importer, relax_importer, relay_importer
 from boltgen.frontend.onnx.prepare import Prepared, import_failure, prepare
 from boltgen.frontend.onnx.read import naming, read_onnx
-from boltgen.frontend.onnx.shapes import Shapes, fix_shape, graph_inputs
+from boltgen.frontend.onnx.shapes import Shapes, bind_extents, fix_shape, graph_inputs
 
 __all__ = [
     "Importer",
     "Prepared",
     "Shapes",
+    "bind_extents",
     "fix_shape",
     "graph_inputs",
     "import_failure",

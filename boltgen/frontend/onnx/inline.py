@@ -22,50 +22,41 @@ def branch_nodes(graph: Any, node: Any, scope: Scope) -> list[Any]:
 
 def function_nodes(node: Any, scope: Scope) -> tuple[list[Any], int] | None:
     """The nodes that ONNX defines an operator by, and their operator set; None if it does not."""
-    found = _function(node, scope)
-    if found is None:
-        return None
-    function, opset = found
-    given = dict.fromkeys(function.input, "") | dict(zip(function.input, node.input, strict=False))
-    schema = scope.onnx.defs.get_schema(node.op_type, scope.opset, node.domain)
-    defaults = {name: each.default_value for name, each in schema.attributes.items()}
-    attributes = {name: each for name, each in defaults.items() if each.name}
-    attributes |= {each.name: each for each in node.attribute}
-    nodes = _renamed(
-        function.node,
-        list(function.output),
-        caller=node,
-        scope=scope,
-        names=given,
-        attributes=attributes,
-    )
-    return nodes, opset
-
-
-def _function(node: Any, scope: Scope) -> tuple[Any, int] | None:
     onnx = scope.onnx
     try:
         schema = onnx.defs.get_schema(node.op_type, scope.opset, node.domain)
     except onnx.defs.SchemaError:
         return None
     function = onnx.FunctionProto()
+    version = 0
     if schema.has_function:
-        versions = [each for each in schema.function_opset_versions if each <= scope.opset]
-        version = max(versions, default=schema.function_opset_versions[0])
+        version = _newest(schema.function_opset_versions, scope)
         function.ParseFromString(schema.get_function_with_opset_version(version))
     elif schema.has_context_dependent_function:
-        types = [scope.type(name) or onnx.TypeProto() for name in node.input]
-        versions = schema.context_dependent_function_opset_versions
-        version = max([each for each in versions if each <= scope.opset], default=versions[0])
+        version = _newest(schema.context_dependent_function_opset_versions, scope)
+        types = [(scope.type(name) or onnx.TypeProto()).SerializeToString() for name in node.input]
         function.ParseFromString(
             schema.get_context_dependent_function_with_opset_version(
-                version, node.SerializeToString(), [each.SerializeToString() for each in types]
+                version, node.SerializeToString(), types
             )
         )
-    else:
+    if not function.node:
         return None
+    given = dict.fromkeys(function.input, "") | dict(zip(function.input, node.input, strict=False))
+    defaults = {name: each.default_value for name, each in schema.attributes.items()}
+    attributes = {name: each for name, each in defaults.items() if each.name}
+    attributes |= {each.name: each for each in node.attribute}
+    results = list(function.output)
+    nodes = _renamed(
+        function.node, results, caller=node, scope=scope, names=given, attributes=attributes
+    )
     opset = next((each.version for each in function.opset_import if not each.domain), version)
-    return (function, opset) if function.node else None
+    return nodes, opset
+
+
+def _newest(versions: list[int], scope: Scope) -> int:
+    """The newest of the versions that the model's operator set has, else the oldest."""
+    return max([each for each in versions if each <= scope.opset], default=versions[0])
 
 
 def _renamed(

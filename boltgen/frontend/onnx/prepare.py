@@ -10,7 +10,8 @@ from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.order import made_names, sort_nodes
 from boltgen.frontend.onnx.read import onnx_package
-from boltgen.frontend.onnx.rewriter import LIFTED_TO, Record, Refusal, Rewriter, write_graph
+from boltgen.frontend.onnx.rewriter import Record, Refusal, Rewriter, write_graph
+from boltgen.frontend.onnx.rewrites.registry import LIFTED_TO
 from boltgen.frontend.onnx.scope import Scope
 from boltgen.frontend.onnx.shapes import Extent, Shapes, graph_inputs, input_shapes
 from boltgen.frontend.onnx.validate import STANDARD, standard_opset, validate
@@ -102,11 +103,8 @@ def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
     scope.read.update(value.name for value in graph.output)
     for tensor in graph.initializer:
         scope.add_tensor(tensor)
-    for value in graph_inputs(model):
-        kept = scope.onnx.helper.make_tensor_value_info(
-            value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
-        )
-        scope.types[value.name] = kept.type
+    for value, typed in zip(graph_inputs(model), _inputs(model, scope, shapes), strict=True):
+        scope.types[value.name] = typed.type
         declared = value.type.tensor_type.shape.dim
         scope.zeros.update(
             extent
@@ -115,15 +113,19 @@ def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
         )
 
 
+def _inputs(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> list[Any]:
+    """The model's inputs, of the shapes that were chosen."""
+    make = scope.onnx.helper.make_tensor_value_info
+    return [
+        make(value.name, value.type.tensor_type.elem_type, list(shapes[value.name]))
+        for value in graph_inputs(model)
+    ]
+
+
 def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:
     """Put the scope's nodes, and inputs of the shapes that were chosen, into the model."""
     graph = model.graph
-    inputs = [
-        scope.onnx.helper.make_tensor_value_info(
-            value.name, value.type.tensor_type.elem_type, list(shapes[value.name])
-        )
-        for value in graph_inputs(model)
-    ]
+    inputs = _inputs(model, scope, shapes)
     write_graph(graph, scope)
     del graph.input[:]
     graph.input.extend(inputs)

@@ -19,18 +19,30 @@ def graph_inputs(model: Any) -> list[Any]:
     return [value for value in model.graph.input if value.name not in known]
 
 
-def require_inputs(shapes: Shapes, names: Sequence[str]) -> None:
-    """Check that `shapes` names inputs that there are.
+def bind_extents(declared: Mapping[str, Sequence[Extent] | None], shapes: Shapes) -> dict[str, int]:
+    """The values that `shapes` gives the extents that `declared` has names for; "?" is no name.
 
     Raises:
-        ModelImportError: naming the first that is none.
+        ModelImportError: there is no such input, or `shapes` gives one extent two values.
     """
-    for name in shapes:
-        if name not in names:
+    bound: dict[str, int] = {}
+    first: dict[str, str] = {}
+    for name, given in shapes.items():
+        if name not in declared:
             raise ModelImportError(
                 f"shapes names the input {name!r}, which the model does not have; it has "
-                f"{', '.join(map(repr, names)) or 'none'}"
+                f"{', '.join(map(repr, declared)) or 'none'}"
             )
+        for extent, value in zip(declared[name] or (), given, strict=False):
+            if not isinstance(extent, str) or extent == "?":
+                continue
+            where = first.setdefault(extent, name)
+            if bound.setdefault(extent, value) != value:
+                raise ModelImportError(
+                    f"the given shapes make the dimension {extent!r} both {bound[extent]} (input "
+                    f"{where!r}) and {value} (input {name!r}); give it one value"
+                )
+    return bound
 
 
 def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tuple[Extent, ...]]:
@@ -44,18 +56,8 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
             model or itself.
     """
     inputs = graph_inputs(model)
-    require_inputs(shapes, [value.name for value in inputs])
     declared = {value.name: _declared(value) for value in inputs}
-    bound: dict[str, tuple[int, str]] = {}
-    for name, given in shapes.items():
-        for extent, value in zip(declared[name] or (), given, strict=False):
-            if isinstance(extent, str) and extent != "?":
-                first, where = bound.setdefault(extent, (value, name))
-                if first != value:
-                    raise ModelImportError(
-                        f"the given shapes make the dimension {extent!r} both {first} (input "
-                        f"{where!r}) and {value} (input {name!r}); give it one value"
-                    )
+    bound = bind_extents(declared, shapes)
     names = _Names()
     found: dict[str, tuple[Extent, ...]] = {}
     for name, extents in declared.items():
@@ -71,8 +73,8 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
     return found
 
 
-def _bound(extent: Extent, bound: Mapping[str, tuple[int, str]]) -> Extent:
-    return bound[extent][0] if isinstance(extent, str) and extent in bound else extent
+def _bound(extent: Extent, bound: Mapping[str, int]) -> Extent:
+    return bound.get(extent, extent) if isinstance(extent, str) else extent
 
 
 def _declared(value: Any) -> list[Extent] | None:

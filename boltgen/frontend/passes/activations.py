@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
@@ -20,14 +21,19 @@ from boltgen.ir.epilogue import (
     Node,
     Scalar,
     Unary,
-    UnaryOp,
     operands,
 )
+from boltgen.ir.functions import SELU_ALPHA, SELU_SCALE, UnaryOp
 
 # Half a unit in the last place of FP16's 11-bit significand.
 _TOLERANCE = 2.0**-11
-# No activation has more factors; the bound keeps squares of squares from being counted out.
+# No activation has more, in what a kernel makes of one product; the bounds keep squares of squares
+# from being written out.
 _MOST_FACTORS = 8
+_MOST_TERMS = 64
+
+# A sum of products of other values: coefficients by the sorted factors of each term.
+_Polynomial: TypeAlias = "dict[tuple[int, ...], float]"
 
 
 def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
@@ -39,7 +45,7 @@ def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
-    output = renamed[-1]
+    output = renamed[epilogue.result]
     while isinstance(last := rewriter.nodes[output], Cast) and last.dtype is out_dtype:
         output = last.x
     return _reachable(rewriter.nodes, output)
@@ -75,7 +81,7 @@ class _Rewriter:
     """Nodes so far, each in its simplest form; equal nodes are one node, loads excepted."""
 
     nodes: list[Node]
-    products: dict[int, tuple[float, list[int]]] = field(default_factory=dict)
+    polynomials: dict[int, _Polynomial] = field(default_factory=dict)
 
     def append(self, node: Node) -> int:
         """Add `node`, or what it simplifies to; returns where the value is."""
@@ -87,7 +93,7 @@ class _Rewriter:
         if simpler is None:
             return index
         self.nodes.pop()
-        self.products.pop(index, None)
+        self.polynomials.pop(index, None)
         return self.append(simpler)
 
     # Views of a value, for the rules below.
@@ -103,56 +109,47 @@ class _Rewriter:
                 a, base, b = self._affine(x)
                 return -a, base, -b
             case Binary(op=op, lhs=lhs, rhs=rhs):
-                left, right = self._scalar(lhs), self._scalar(rhs)
-                if left is not None and right is None:
-                    a, base, b = self._affine(rhs)
+                for x, c, sign in ((lhs, self._scalar(rhs), 1.0), (rhs, self._scalar(lhs), -1.0)):
+                    if c is None or self._scalar(x) is not None:
+                        continue
+                    a, base, b = self._affine(x)
                     match op:
                         case BinaryOp.ADD:
-                            return a, base, left + b
+                            return a, base, b + c
                         case BinaryOp.SUBTRACT:
-                            return -a, base, left - b
+                            return sign * a, base, sign * (b - c)
                         case BinaryOp.MULTIPLY:
-                            return left * a, base, left * b
-                elif right is not None and left is None:
-                    a, base, b = self._affine(lhs)
-                    match op:
-                        case BinaryOp.ADD:
-                            return a, base, b + right
-                        case BinaryOp.SUBTRACT:
-                            return a, base, b - right
-                        case BinaryOp.MULTIPLY:
-                            return a * right, base, b * right
-                        case BinaryOp.DIVIDE if right:
-                            return a / right, base, b / right
+                            return a * c, base, b * c
+                        case BinaryOp.DIVIDE if sign > 0.0 and c:
+                            return a / c, base, b / c
         return 1.0, index, 0.0
 
-    def _product(self, index: int) -> tuple[float, list[int]]:
-        """(c, factors), sorted, such that the value is c times the factors' product."""
-        if index not in self.products:
-            self.products[index] = self._factored(index)
-        return self.products[index]
+    def _polynomial(self, index: int) -> _Polynomial:
+        if index not in self.polynomials:
+            made = self._written_out(index)
+            fits = made is not None and len(made) <= _MOST_TERMS
+            fits = fits and max(map(len, made or ()), default=0) <= _MOST_FACTORS
+            self.polynomials[index] = made if made is not None and fits else {(index,): 1.0}
+        return self.polynomials[index]
 
-    def _factored(self, index: int) -> tuple[float, list[int]]:
+    def _written_out(self, index: int) -> _Polynomial | None:
         match self.nodes[index]:
             case Scalar(value=value):
-                return value, []
+                return {(): value}
             case Unary(op=UnaryOp.NEGATE, x=x):
-                c, factors = self._product(x)
-                return -c, factors
-            case Binary(op=BinaryOp.MULTIPLY, lhs=lhs, rhs=rhs):
-                left, right = self._product(lhs), self._product(rhs)
-                if len(left[1]) + len(right[1]) > _MOST_FACTORS:
-                    return 1.0, [index]
-                return left[0] * right[0], sorted(left[1] + right[1])
-            case Binary(op=BinaryOp.DIVIDE, lhs=lhs, rhs=rhs) if self._scalar(rhs):
-                c, factors = self._product(lhs)
-                return c / (self._scalar(rhs) or 1.0), factors
-        return 1.0, [index]
-
-    def _is_multiple(self, index: int, c: float, x: int) -> bool:
-        """Whether the value is c * x."""
-        have, want = self._product(index), self._product(x)
-        return have[1] == want[1] and _close_to(have[0], c * want[0])
+                return _scaled(self._polynomial(x), -1.0)
+            case Binary(op=op, lhs=lhs, rhs=rhs):
+                left, right, c = self._polynomial(lhs), self._polynomial(rhs), self._scalar(rhs)
+                match op:
+                    case BinaryOp.ADD:
+                        return _sum(left, right)
+                    case BinaryOp.SUBTRACT:
+                        return _sum(left, _scaled(right, -1.0))
+                    case BinaryOp.MULTIPLY:
+                        return _product(left, right)
+                    case BinaryOp.DIVIDE if c:
+                        return _scaled(left, 1.0 / c)
+        return None
 
     # Rules. Each yields a simpler node for the value at `index`.
 
@@ -168,8 +165,11 @@ class _Rewriter:
                 if (a, b) == (1.0, 1.0) and isinstance(inner, Unary) and inner.op is UnaryOp.EXP:
                     yield Unary(UnaryOp.SOFTPLUS, inner.x)
             case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
-                yield from self._guarded_softplus(lhs, rhs)
-                yield from self._guarded_softplus(rhs, lhs)
+                for one, other in ((lhs, rhs), (rhs, lhs)):
+                    yield from self._guarded_softplus(one, other)
+                    yield from self._exponential_linear(one, other, 1.0)
+            case Binary(op=BinaryOp.SUBTRACT, lhs=lhs, rhs=rhs):
+                yield from self._exponential_linear(lhs, rhs, -1.0)
             case Binary(op=BinaryOp.DIVIDE, lhs=lhs, rhs=rhs) if self._scalar(lhs) == 1.0:
                 a, base, b = self._affine(rhs)
                 inner = self.nodes[base]
@@ -178,6 +178,7 @@ class _Rewriter:
             case Binary(op=BinaryOp.MULTIPLY | BinaryOp.DIVIDE):
                 yield from self._gated(index)
                 yield from self._scaled_clip(index)
+                yield from self._scaled_elu(index)
 
     def _guarded_softplus(self, positive: int, rest: int) -> Iterator[Node]:
         """relu(x) + softplus(-|x|), whose exponential cannot overflow."""
@@ -187,6 +188,30 @@ class _Rewriter:
                     case Unary(op=UnaryOp.NEGATE, x=size):
                         if self.nodes[size] == Unary(UnaryOp.ABS, x):
                             yield Unary(UnaryOp.SOFTPLUS, x)
+
+    def _exponential_linear(self, positive: int, rest: int, sign: float) -> Iterator[Node]:
+        """relu(x) - alpha * relu(1 - exp(x)), of whose two terms one is always 0."""
+        c, factors = self._monomial(rest)
+        match self.nodes[positive], [self.nodes[factor] for factor in factors]:
+            case Unary(op=UnaryOp.RELU, x=x), [Unary(op=UnaryOp.RELU, x=below)]:
+                a, base, b = self._affine(below)
+                if (a, b) == (-1.0, 1.0) and self.nodes[base] == Unary(UnaryOp.EXP, x):
+                    yield Unary(UnaryOp.ELU, x, (-sign * c,))
+
+    def _scaled_elu(self, index: int) -> Iterator[Node]:
+        scale, factors = self._monomial(index)
+        match [self.nodes[factor] for factor in factors]:
+            case [Unary(op=UnaryOp.ELU, x=x, params=(alpha,))]:
+                if _close_to(scale, SELU_SCALE) and _close_to(alpha, SELU_ALPHA):
+                    yield Unary(UnaryOp.SELU, x)
+
+    def _monomial(self, index: int) -> tuple[float, tuple[int, ...]]:
+        """(c, factors) such that the value is c times their product; itself where it is a sum."""
+        terms = [*self._polynomial(index).items()]
+        if len(terms) != 1:
+            return 1.0, (index,)
+        ((factors, c),) = terms
+        return c, factors
 
     def _sigmoid(self, exponent: int) -> Iterator[Node]:
         match self.nodes[exponent]:
@@ -206,23 +231,20 @@ class _Rewriter:
             if limit is not None and self._scalar(x) is None:
                 bounds = (limit, math.inf) if is_max else (-math.inf, limit)
                 yield Unary(UnaryOp.CLIP, x, bounds)
-            product, factors = self._product(other)
-            if is_max and 0.0 < product < 1.0 and (1.0, factors) == self._product(x):
-                yield Unary(UnaryOp.LEAKY_RELU, x, (product,))
+            slope = _ratio(self._polynomial(other), self._polynomial(x))
+            if is_max and limit is None and slope is not None and 0.0 < slope < 1.0:
+                yield Unary(UnaryOp.LEAKY_RELU, x, (slope,))
 
     def _clips(self, index: int) -> Iterator[Node]:
         node = self.nodes[index]
         assert isinstance(node, Unary)
         low, high = node.params
         inner = self.nodes[node.x]
-        if (low, high) == (0.0, math.inf):
-            yield Unary(UnaryOp.RELU, node.x)
+        for op in UnaryOp:
+            if op.function.clip_bounds == (low, high):
+                yield Unary(op, node.x)
         if isinstance(inner, Unary):
-            bounds = None
-            if inner.op is UnaryOp.CLIP:
-                bounds = (inner.params[0], inner.params[1])
-            elif inner.op is UnaryOp.RELU:
-                bounds = (0.0, math.inf)
+            bounds = _clip_bounds(inner)
             if bounds is not None and max(low, bounds[0]) <= min(high, bounds[1]):
                 yield Unary(UnaryOp.CLIP, inner.x, (max(low, bounds[0]), min(high, bounds[1])))
         if (low, high) == (0.0, 1.0):
@@ -232,61 +254,74 @@ class _Rewriter:
 
     def _hard_sigmoid(self, index: int) -> tuple[float, int, float, float] | None:
         """(c, x, alpha, beta) such that the value is c * clip(alpha * x + beta, 0, 1)."""
-        match self.nodes[index]:
-            case Unary(op=UnaryOp.HARDSIGMOID, x=x, params=(alpha, beta)):
-                return 1.0, x, alpha, beta
-            case Unary(op=UnaryOp.CLIP, x=x, params=(0.0, high)) if 0.0 < high < math.inf:
-                a, base, b = self._affine(x)
-                return (high, base, a / high, b / high) if base != x else None
-        return None
+        node = self.nodes[index]
+        if not isinstance(node, Unary):
+            return None
+        if node.op is UnaryOp.HARDSIGMOID:
+            return 1.0, node.x, node.params[0], node.params[1]
+        low, high = _clip_bounds(node) or (0.0, math.inf)
+        a, base, b = self._affine(node.x)
+        if low != 0.0 or not 0.0 < high < math.inf or base == node.x:
+            return None
+        return high, base, a / high, b / high
 
     def _scaled_clip(self, index: int) -> Iterator[Node]:
-        c, factors = self._product(index)
-        if len(factors) == 1 and (found := self._hard_sigmoid(factors[0])):
-            high, x, alpha, beta = found
-            if _close_to(c * high, 1.0):
-                yield Unary(UnaryOp.HARDSIGMOID, x, (alpha, beta))
+        match [*self._polynomial(index).items()]:
+            case [((factor,), c)] if found := self._hard_sigmoid(factor):
+                high, x, alpha, beta = found
+                if _close_to(c * high, 1.0):
+                    yield Unary(UnaryOp.HARDSIGMOID, x, (alpha, beta))
 
     def _gated(self, index: int) -> Iterator[Node]:
-        """c * x * gate(x), where the product has the gate as one of its factors."""
-        c, factors = self._product(index)
-        for gate in dict.fromkeys(factors):
-            rest = list(factors)
-            rest.remove(gate)
-            for op, x, scale in self._gates(gate):
-                cx, x_factors = self._product(x)
-                if rest == x_factors and cx and _close_to(c / cx * scale, 1.0):
+        """c * x * gate(x), where terms have the gate as one of their factors."""
+        whole = self._polynomial(index)
+        for gate in dict.fromkeys(factor for factors in whole for factor in factors):
+            rest = {factors: c for factors, c in whole.items() if gate not in factors}
+            gated: _Polynomial = {}
+            for factors in whole.keys() - rest.keys():
+                place = factors.index(gate)
+                gated[factors[:place] + factors[place + 1 :]] = whole[factors]
+            for op, x, scale, one in self._gates(gate):
+                terms = self._polynomial(x)
+                wanted = _scaled(terms, scale)
+                if _is_close(gated, wanted) and _is_close(rest, _scaled(wanted, one)):
                     yield Unary(op, x)
 
-    def _gates(self, index: int) -> Iterator[tuple[UnaryOp, int, float]]:
-        """(op, x, s) such that op(x) is x times the value over s."""
+    def _gates(self, index: int) -> Iterator[tuple[UnaryOp, int, float, float]]:
+        """(op, x, scale, one) such that op(x) is scale * x * (the value + one)."""
         if (found := self._hard_sigmoid(index)) is not None:
             high, x, alpha, beta = found
             if _close_to(alpha, 1 / 6) and _close_to(beta, 0.5):
-                yield UnaryOp.HARDSWISH, x, high
+                yield UnaryOp.HARDSWISH, x, 1 / high, 0.0
         match self.nodes[index]:
-            case Unary(op=UnaryOp.SIGMOID, x=x):
-                yield UnaryOp.SILU, x, 1.0
-            case Unary(op=UnaryOp.TANH, x=x):
-                inner = self.nodes[x]
-                if isinstance(inner, Unary) and inner.op is UnaryOp.SOFTPLUS:
-                    yield UnaryOp.MISH, inner.x, 1.0
-            case Binary():
-                a, base, b = self._affine(index)
-                if a and _close_to(a, b):
-                    yield from ((op, x, 2.0 * a) for op, x in self._gelu(self.nodes[base]))
-
-    def _gelu(self, node: Node) -> Iterator[tuple[UnaryOp, int]]:
-        """(op, x) such that op(x) is x times (1 + the node's value) over 2."""
-        match node:
+            case Unary(op=UnaryOp.SIGMOID, x=scaled):
+                yield from ((op, x, 1.0, 0.0) for op, x in self._sigmoid_gates(scaled))
             case Unary(op=UnaryOp.ERF, x=inner):
                 for x in self._below(inner):
-                    if self._is_multiple(inner, math.sqrt(0.5), x):
-                        yield UnaryOp.GELU_ERF, x
+                    wanted = _scaled(self._polynomial(x), math.sqrt(0.5))
+                    if _is_close(self._polynomial(inner), wanted):
+                        yield UnaryOp.GELU_ERF, x, 0.5, 1.0
             case Unary(op=UnaryOp.TANH, x=inner):
+                below = self.nodes[inner]
+                if isinstance(below, Unary) and below.op is UnaryOp.SOFTPLUS:
+                    yield UnaryOp.MISH, below.x, 1.0, 0.0
                 for x in self._below(inner):
-                    if self._is_gelu_cubic(inner, x):
-                        yield UnaryOp.GELU_TANH, x
+                    terms = self._polynomial(x)
+                    cube = _scaled(_product(terms, _product(terms, terms)), 0.044715)
+                    wanted = _scaled(_sum(terms, cube), math.sqrt(2 / math.pi))
+                    # The product of two constants, each rounded to FP16, is off by twice as much.
+                    if _is_close(self._polynomial(inner), wanted, 2 * _TOLERANCE):
+                        yield UnaryOp.GELU_TANH, x, 0.5, 1.0
+
+    def _sigmoid_gates(self, scaled: int) -> Iterator[tuple[UnaryOp, int]]:
+        """(op, x) such that op(x) is x times the sigmoid of the value at `scaled`."""
+        for x in (scaled, *self._below(scaled)):
+            for op in UnaryOp:
+                c = op.function.sigmoid_scale
+                if c is not None and _is_close(
+                    self._polynomial(scaled), _scaled(self._polynomial(x), c)
+                ):
+                    yield op, x
 
     def _below(self, index: int) -> Iterator[int]:
         """Values that the one at `index` is computed from, nearest first."""
@@ -300,55 +335,42 @@ class _Rewriter:
                     pending.append(x)
                     yield x
 
-    def _is_gelu_cubic(self, index: int, x: int) -> bool:
-        """Whether the value is sqrt(2/pi) * (x + 0.044715 x^3), as a polynomial in x."""
-        found = self._polynomial(index, x, {})
-        if found is None:
-            return False
-        want = {1: math.sqrt(2 / math.pi), 3: math.sqrt(2 / math.pi) * 0.044715}
-        powers = {power: c for power, c in found.items() if c}
-        # The product of two constants, each rounded to FP16, is off by twice as much.
-        return powers.keys() == want.keys() and all(
-            math.isclose(powers[power], c, rel_tol=2 * _TOLERANCE) for power, c in want.items()
-        )
 
-    def _polynomial(
-        self, index: int, x: int, known: dict[int, dict[int, float] | None]
-    ) -> dict[int, float] | None:
-        """Coefficients by power of x, or None where the value is no polynomial of degree <= 3.
-
-        `known` has those of values that were looked at before.
-        """
-        if index == x:
-            return {1: 1.0}
-        if index not in known:
-            known[index] = None
-            match self.nodes[index]:
-                case Scalar(value=value):
-                    known[index] = {0: value}
-                case Binary(op=op, lhs=lhs, rhs=rhs):
-                    left = self._polynomial(lhs, x, known)
-                    right = self._polynomial(rhs, x, known)
-                    if left is not None and right is not None:
-                        known[index] = _combine(op, left, right)
-        return known[index]
+def _sum(left: _Polynomial, right: _Polynomial) -> _Polynomial:
+    made = {key: left.get(key, 0.0) + right.get(key, 0.0) for key in left | right}
+    return {factors: c for factors, c in made.items() if c}
 
 
-def _combine(
-    op: BinaryOp, left: dict[int, float], right: dict[int, float]
-) -> dict[int, float] | None:
-    result: dict[int, float] = {}
-    match op:
-        case BinaryOp.ADD | BinaryOp.SUBTRACT:
-            sign = 1.0 if op is BinaryOp.ADD else -1.0
-            for power in left.keys() | right.keys():
-                result[power] = left.get(power, 0.0) + sign * right.get(power, 0.0)
-        case BinaryOp.MULTIPLY:
-            for p, c in left.items():
-                for q, d in right.items():
-                    result[p + q] = result.get(p + q, 0.0) + c * d
-        case BinaryOp.DIVIDE if set(right) == {0} and right[0]:
-            result = {power: c / right[0] for power, c in left.items()}
-        case _:
-            return None
-    return result if max(result) <= 3 else None
+def _clip_bounds(node: Unary) -> tuple[float, float] | None:
+    """Between what `node` clips its argument; None where it does something else."""
+    if node.op is UnaryOp.CLIP:
+        return node.params[0], node.params[1]
+    return node.op.function.clip_bounds
+
+
+def _product(left: _Polynomial, right: _Polynomial) -> _Polynomial:
+    made: _Polynomial = {}
+    for p, c in left.items():
+        for q, d in right.items():
+            factors = tuple(sorted(p + q))
+            made[factors] = made.get(factors, 0.0) + c * d
+    return made
+
+
+def _scaled(terms: _Polynomial, c: float) -> _Polynomial:
+    return {factors: c * each for factors, each in terms.items()} if c else {}
+
+
+def _is_close(terms: _Polynomial, goal: _Polynomial, tolerance: float = _TOLERANCE) -> bool:
+    return terms.keys() == goal.keys() and all(
+        math.isclose(terms[factors], c, rel_tol=tolerance) for factors, c in goal.items()
+    )
+
+
+def _ratio(terms: _Polynomial, of: _Polynomial) -> float | None:
+    """c, where `terms` are c times those of another polynomial."""
+    factors = next(iter(of), None)
+    if factors is None or factors not in terms:
+        return None
+    c = terms[factors] / of[factors]
+    return c if _is_close(terms, _scaled(of, c)) else None

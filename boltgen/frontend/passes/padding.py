@@ -254,27 +254,24 @@ class _Group:
         if product.tail.output in written:
             filters = up(filters)
         if self._source.get(product.anchor.a) in written:
-            return self._as_is(product, up(channels), filters)
-        calls = [self._as_is(product, channels, filters)]
-        calls += [self._moving(product, wide, filters) for wide in self._moved(product)[1:]]
+            return self._timed(product, (up(channels), filters))
+        calls = [self._timed(product, (channels, filters))]
+        for wide in self._moved(product)[1:]:
+            calls.append(self._timed(product, (wide, filters), moves=True))
         return min(calls, key=lambda call: (call.time_us, call.channels))
 
-    def _as_is(self, product: Product, channels: int, filters: int) -> _Call:
-        """A call that takes A's channels as they are, if by a move that there is anyway."""
+    def _timed(self, product: Product, size: tuple[int, int], *, moves: bool = False) -> _Call:
+        """A call with so many channels of A and D; its entry moves A anyway."""
+        channels, filters = size
         time_us = self._times_us[product.anchor.index, channels, filters]
-        if product.entry is not None:
-            time_us += self._costs.move_us(_move_bytes(self._graph, product, channels), 0)
-        return _Call(time_us=time_us, channels=channels, filters=filters, moves=False)
-
-    def _moving(self, product: Product, channels: int, filters: int) -> _Call:
-        launches = int(product.entry is None)
-        move_us = self._costs.move_us(_move_bytes(self._graph, product, channels), launches)
-        time_us = self._times_us[product.anchor.index, channels, filters] + move_us
-        return _Call(time_us=time_us, channels=channels, filters=filters, moves=True)
+        if moves or product.entry is not None:
+            moved = _move_bytes(self._graph, product, channels)
+            time_us += self._costs.move_us(moved, int(product.entry is None))
+        return _Call(time_us=time_us, channels=channels, filters=filters, moves=moves)
 
     def _padding(self, product: Product, written: _Written) -> Padding:
         call = self._call(product, written)
-        plain = self._as_is(product, *extents(product.anchor.problem))
+        plain = self._timed(product, extents(product.anchor.problem))
         is_padded = (call.channels, call.filters) != (plain.channels, plain.filters)
         otherwise = plain if is_padded else self._padded(product)
         more = _bytes_more(self._graph, product, call)
@@ -299,9 +296,7 @@ class _Group:
         plain = extents(product.anchor.problem)
         is_written = product.anchor.a in self._source
         calls = [
-            self._as_is(product, *size)
-            if is_written or size[0] == plain[0]
-            else self._moving(product, *size)
+            self._timed(product, size, moves=not is_written and size[0] != plain[0])
             for size in self._sizes(product)
             if size != plain
         ]

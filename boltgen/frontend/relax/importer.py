@@ -11,7 +11,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, require_main
-from boltgen.frontend.onnx import Shapes, fix_shape, graph_inputs, naming, read_onnx
+from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, graph_inputs, naming, read_onnx
 from boltgen.frontend.relax.onnx_reader import import_onnx
 from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
@@ -67,34 +67,18 @@ def _import_relax(module: tvm.IRModule, shapes: Shapes) -> ImportedModel:
 
 
 def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.IRModule:
-    for name in shapes:
-        if name not in names:
-            raise ModelImportError(
-                f"shapes names the input {name!r}, which the model does not have; it has "
-                f"{', '.join(map(repr, names))}"
-            )
-    values: dict[str, int] = {}
-    for name, param in zip(names, module["main"].params, strict=True):
-        if not isinstance(param.ty, relax.TensorType):
+    types = {name: each.ty for name, each in zip(names, module["main"].params, strict=True)}
+    for name, type_ in types.items():
+        if not isinstance(type_, relax.TensorType):
             raise ModelImportError(f"input {name!r} is no tensor; only tensors are supported")
-        if name not in shapes:
-            continue
-        shape = shape_of(param.ty)
-        fixed = fix_shape(name, None if shape is None else list(shape), shapes[name])
-        for extent, value in zip(shape or (), fixed, strict=False):
-            if isinstance(extent, str) and values.setdefault(extent, value) != value:
-                raise ModelImportError(
-                    f"the given shapes make the dimension {extent!r} both {values[extent]} and "
-                    f"{value} (input {name!r})"
-                )
+    declared = {name: shape_of(type_) for name, type_ in types.items()}
+    values = bind_extents(declared, shapes)
+    for name, shape in shapes.items():
+        fix_shape(name, declared[name], shape)
     return relax.transform.BindSymbolicVars(values, "main")(module) if values else module
 
 
 def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
-    function = module["main"]
-    result = function.ret_ty
-    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    params = [tensor_type(param.ty) for param in function.params]
-    return describe(
-        module, list(zip(inputs, params, strict=True)), [*map(tensor_type, results)], outputs
-    )
+    main = module["main"]
+    params = [tensor_type(param.ty) for param in main.params]
+    return describe(module, params, main.ret_ty, tensor_type, (inputs, outputs))

@@ -21,9 +21,8 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
-from boltgen.frontend.onnx import Shapes, fix_shape
+from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape
 from boltgen.frontend.relax.torch_operators import CONVERTERS
-from boltgen.frontend.relax.translate import shape_of
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
 
@@ -214,7 +213,10 @@ def _dtype(node: Any) -> Any:
 def _cast(graph: Any, value: Any, dtype: Any) -> Any:
     import torch  # noqa: PLC0415
 
-    return graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
+    made = graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
+    if "val" in value.meta:
+        made.meta["val"] = value.meta["val"].to(dtype)
+    return made
 
 
 def _widen_bfloat16(program: Any) -> None:
@@ -239,51 +241,32 @@ def _widen_bfloat16(program: Any) -> None:
         "the torch.export program computes in BF16, for which there are no kernels: it is widened "
         "to FP32; inputs and outputs stay BF16"
     )
-    _cast_borders(program)
 
     def widened(argument: Any) -> Any:
         return torch.float32 if argument is torch.bfloat16 else argument
 
-    borders = {node for node in program.graph.nodes if node.meta.get(_BORDER)}
-    for node in nodes:
-        if node not in borders:
-            node.args = torch.fx.node.map_aggregate(node.args, widened)
-            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, widened)
-            _forget_narrow(node)
-
-
-_BORDER = "boltgen_border"
-
-
-def _cast_borders(program: Any) -> None:
-    """Casts from BF16 inputs to FP32, and from FP32 to BF16 outputs."""
-    import torch  # noqa: PLC0415
-
     graph = program.graph
-    output = graph.output_node()
+    narrow = {node for node in nodes if _dtype(node) is torch.bfloat16}
     user_inputs = set(program.graph_signature.user_inputs)
-    results = list(output.args[0])
-    for position, value in enumerate(results):
-        if _dtype(value) is torch.bfloat16:
-            with graph.inserting_before(output):
-                results[position] = _cast(graph, value, torch.bfloat16)
-            results[position].meta.update(val=value.meta["val"], **{_BORDER: True})
-    output.args = (tuple(results),)
+    inputs = [node for node in graph.nodes if node in narrow and node.name in user_inputs]
+    for node in nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, widened)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, widened)
+        if node in narrow and node not in inputs:
+            node.meta["val"] = node.meta["val"].float()
+    output = graph.output_node()
+    with graph.inserting_before(output):
+        output.args = (
+            tuple(
+                _cast(graph, value, torch.bfloat16) if value in narrow else value
+                for value in output.args[0]
+            ),
+        )
     first = next(node for node in graph.nodes if node.op != "placeholder")
-    for node in list(graph.nodes):
-        if node.name in user_inputs and _dtype(node) is torch.bfloat16:
-            with graph.inserting_before(first):
-                wide = _cast(graph, node, torch.float32)
-            wide.meta.update(val=node.meta["val"].float(), **{_BORDER: True})
-            node.replace_all_uses_with(wide, delete_user_cb=lambda user, w=wide: user is not w)
-            node.meta[_BORDER] = True
-
-
-def _forget_narrow(node: Any) -> None:
-    import torch  # noqa: PLC0415
-
-    if _dtype(node) is torch.bfloat16:
-        node.meta["val"] = node.meta["val"].float()
+    for node in inputs:
+        with graph.inserting_before(first):
+            wide = _cast(graph, node, torch.float32)
+        node.replace_all_uses_with(wide, delete_user_cb=lambda user, w=wide: user is not w)
 
 
 def _mend_products(graph: Any) -> None:
@@ -307,7 +290,6 @@ def _mend_products(graph: Any) -> None:
             node.update_arg(addend, wide)
         with graph.inserting_after(node):
             result = _cast(graph, node, dtype)
-        result.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(result, delete_user_cb=lambda user, r=result: user is not r)
 
 
@@ -328,25 +310,16 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
         ModelImportError: a shape names no input, does not fit the program, or is outside of the
             range that it was exported for.
     """
-    unknown = sorted(shapes.keys() - set(program.inputs))
-    if unknown:
-        raise ModelImportError(
-            f"shapes names the input {unknown[0]!r}, which the model does not have; it has "
-            f"{', '.join(map(repr, program.inputs))}"
-        )
-    values: dict[str, int] = {}
-    for name, param in zip(program.inputs, program.module["main"].params, strict=True):
-        if name not in shapes:
-            continue
-        fixed = fix_shape(name, list(shape_of(param.ty) or ()), tuple(shapes[name]))
-        for extent, value in zip(param.ty.shape, fixed, strict=True):
-            if isinstance(extent, tvm.tirx.Var):
-                _fix(values, program.ranges, name, extent.name, value)
+    declared = _declared(program.module, program.inputs)
+    values = bind_extents(declared, shapes)
+    for name, shape in shapes.items():
+        fix_shape(name, declared[name], tuple(shape))
+        for symbol in values.keys() & set(declared[name]):
+            _check_range(name, str(symbol), values[str(symbol)], program.ranges)
     module = program.module
     if values:
         module = relax.transform.BindSymbolicVars(values, "main")(module)
-    for name, param in zip(program.inputs, module["main"].params, strict=True):
-        bound = shape_of(param.ty) or ()
+    for name, bound in _declared(module, program.inputs).items():
         wanted = shapes.get(name, bound)
         if any(map(operator.ne, bound, wanted)):
             raise ModelImportError(
@@ -356,12 +329,20 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
     return module
 
 
-def _fix(
-    values: dict[str, int],
-    ranges: Mapping[str, tuple[int, int | None]],
-    name: str,
-    symbol: str,
-    value: int,
+def _declared(module: tvm.IRModule, names: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
+    """The inputs' shapes; what is computed of other extents is "?"."""
+    shapes = zip(names, (param.ty.shape for param in module["main"].params), strict=True)
+    return {
+        name: tuple(
+            extent.name if isinstance(extent, tvm.tirx.Var) else getattr(extent, "value", "?")
+            for extent in shape
+        )
+        for name, shape in shapes
+    }
+
+
+def _check_range(
+    name: str, symbol: str, value: int, ranges: Mapping[str, tuple[int, int | None]]
 ) -> None:
     least, most = ranges.get(symbol, (0, None))
     if value < least or (most is not None and value > most):
@@ -369,9 +350,4 @@ def _fix(
             f"the extent {value} given for the dimension {symbol!r} of input {name!r} is outside "
             f"of the range that the program was exported for, {least} to "
             f"{'any' if most is None else most}: export it with another torch.export.Dim"
-        )
-    if values.setdefault(symbol, value) != value:
-        raise ModelImportError(
-            f"the given shapes make the dimension {symbol!r} both {values[symbol]} and {value} "
-            f"(input {name!r})"
         )

@@ -126,10 +126,6 @@ def _import_relay(module: tvm.IRModule, shapes: Shapes, *, allow_nonfinite: bool
 
 
 def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
-    function = module["main"]
-    result = function.checked_type.ret_type
-    results = list(result.fields) if isinstance(result, relay.TupleType) else [result]
-    params = [tensor_type(param.checked_type) for param in function.params]
-    return describe(
-        module, list(zip(inputs, params, strict=True)), [*map(tensor_type, results)], outputs
-    )
+    main = module["main"]
+    params = [tensor_type(param.checked_type) for param in main.params]
+    return describe(module, params, main.checked_type.ret_type, tensor_type, (inputs, outputs))

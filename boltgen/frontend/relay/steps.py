@@ -12,6 +12,7 @@ from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, p
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
+from boltgen.frontend.relay.branches import with_lifted_branches
 from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
@@ -41,7 +42,7 @@ def annotate(
         ModelImportError: the module has no types or no function `main`, `params` are not its
             parameters, or a weight is NaN or infinite and the passes do not allow it.
     """
-    typed = bind(module, params or {}, allow_nonfinite=passes.allow_nonfinite)
+    typed = with_lifted_branches(bind(module, params or {}, allow_nonfinite=passes.allow_nonfinite))
 
     def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:
         regions = {symbol: ir.GlobalVar(symbol) for symbol in partitioned.carved}
@@ -70,7 +71,7 @@ def annotate(
 
 def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
     """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
-    typed = bind(module, {})
+    typed = with_lifted_branches(bind(module, {}))
     main = typed["main"]
     graph = translate(main)
     found = watch(graph)

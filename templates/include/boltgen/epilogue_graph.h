@@ -11,6 +11,8 @@
 #include <cutlass/epilogue/threadblock/default_epilogue_tensor_op.h>
 #include <cutlass/epilogue/threadblock/epilogue_base.h>
 
+#include <type_traits>
+
 #include "boltgen/operands.h"
 
 namespace boltgen {
@@ -106,6 +108,9 @@ struct EpilogueTypes {
   using ElementOutput = ElementOutput_;
   using WarpMma = typename Mma::Policy::Operator;
   using ElementAccumulator = typename WarpMma::ElementC;
+  static_assert(std::is_same<ElementAccumulator, float>::value ||
+                    std::is_same<ElementAccumulator, cutlass::half_t>::value,
+                "accumulators are widened to FP32, which holds those of FP16 and FP32");
   static constexpr int kPartitionsK = Mma::Shape::kK / WarpMma::Shape::kK;
 
   using ThreadMap = typename cutlass::epilogue::threadblock::DefaultThreadMapTensorOp<

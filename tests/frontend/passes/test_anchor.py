@@ -67,7 +67,7 @@ def _conv2d(**changes: object) -> Anchor | Rejected:
         ((1, 4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8, a_batched=False)),
     ],
 )
-def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm | Gemm) -> None:
+def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm) -> None:
     anchor = _matmul(a, b, out)
     assert isinstance(anchor, Anchor)
     assert (anchor.problem, anchor.a, anchor.b, anchor.absorbed) == (expected, 0, 1, ())
@@ -87,7 +87,7 @@ def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm | Gemm) -> None:
     ],
 )
 def test_a_transposed_b_is_read_as_columns(
-    a: Shape, b: Shape, axes: tuple[int, ...] | None, expected: Gemm | Gemm
+    a: Shape, b: Shape, axes: tuple[int, ...] | None, expected: Gemm
 ) -> None:
     anchor = _matmul(a, b, (*a[:-1], 6), axes)
     assert isinstance(anchor, Anchor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import erf, prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,62 +20,38 @@ from boltgen.frontend.passes.normalise.values import Value
 _MOST_ELEMENTS = 1 << 22
 
 
-def _axis(call: OperatorCall) -> int | None:
+def _axis(call: OperatorCall) -> Any:
     axis = call.attrs["axis"]
-    assert axis is None or isinstance(axis, int)
-    return axis
+    return axis if axis is None or isinstance(axis, int) else tuple(cast("Sequence[int]", axis))
 
 
-def _reduction(function: Callable[..., Array]) -> Callable[..., Array]:
-    def reduce(call: OperatorCall, x: Array) -> Array:
-        axis = call.attrs["axis"]
-        axes = axis if axis is None or isinstance(axis, int) else tuple(cast("Sequence[int]", axis))
-        return function(x, axis=axes, keepdims=bool(call.attrs["keepdims"])).astype(x.dtype)
-
-    return reduce
+def _reduced(call: OperatorCall, x: Array) -> Array:
+    options = {"axis": _axis(call), "keepdims": bool(call.attrs["keepdims"])}
+    return np.asarray(getattr(np, call.name)(x, **options), x.dtype)
 
 
+def _of_numpy(call: OperatorCall, *arrays: Array) -> Array:
+    return np.asarray(getattr(np, call.name)(*arrays))
+
+
+# Those that numpy has under the same name, with the same operands.
+_PLAIN = (
+    *("add", "subtract", "multiply", "maximum", "minimum", "power", "negative", "abs", "sqrt"),
+    *("square", "exp", "log", "sin", "cos", "tanh", "floor", "ceil", "matmul", "where"),
+    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+    *("logical_and", "logical_or", "logical_not"),
+)
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
-    "add": lambda call, x, y: x + y,
-    "subtract": lambda call, x, y: x - y,
-    "multiply": lambda call, x, y: x * y,
+    **dict.fromkeys(_PLAIN, _of_numpy),
+    **dict.fromkeys(("sum", "mean", "max", "min"), _reduced),
     "divide": lambda call, x, y: (
         np.divide(x, y, dtype=x.dtype) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
     ),
-    "maximum": lambda call, x, y: np.maximum(x, y),
-    "minimum": lambda call, x, y: np.minimum(x, y),
-    "power": lambda call, x, y: np.power(x, y),
-    "negative": lambda call, x: -x,
-    "abs": lambda call, x: np.abs(x),
-    "sqrt": lambda call, x: np.sqrt(x),
     "rsqrt": lambda call, x: (1 / np.sqrt(x)).astype(x.dtype),
-    "square": lambda call, x: x * x,
-    "exp": lambda call, x: np.exp(x),
-    "log": lambda call, x: np.log(x),
-    "sin": lambda call, x: np.sin(x),
-    "cos": lambda call, x: np.cos(x),
-    "tanh": lambda call, x: np.tanh(x),
     "sigmoid": lambda call, x: (1 / (1 + np.exp(-x))).astype(x.dtype),
     "erf": lambda call, x: np.vectorize(erf, otypes=[x.dtype])(x),
     "clip": lambda call, x: np.clip(x, call.attrs["low"], call.attrs["high"]).astype(x.dtype),
-    "floor": lambda call, x: np.floor(x),
-    "ceil": lambda call, x: np.ceil(x),
-    "equal": lambda call, x, y: x == y,
-    "not_equal": lambda call, x, y: x != y,
-    "greater": lambda call, x, y: x > y,
-    "greater_equal": lambda call, x, y: x >= y,
-    "less": lambda call, x, y: x < y,
-    "less_equal": lambda call, x, y: x <= y,
-    "logical_and": lambda call, x, y: np.logical_and(x, y),
-    "logical_or": lambda call, x, y: np.logical_or(x, y),
-    "logical_not": lambda call, x: np.logical_not(x),
-    "where": lambda call, c, x, y: np.asarray(np.where(c, x, y)),
     "astype": lambda call, x: x.astype(call.dtype),
-    "matmul": lambda call, x, y: np.matmul(x, y),
-    "sum": _reduction(np.sum),
-    "mean": _reduction(np.mean),
-    "max": _reduction(np.max),
-    "min": _reduction(np.min),
     "concat": lambda call, *parts: np.concatenate(parts, _axis(call)),
     "stack": lambda call, *parts: np.stack(parts, _axis(call) or 0),
     **dict.fromkeys(

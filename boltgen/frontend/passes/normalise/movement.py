@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import cast
 
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
 from boltgen.frontend.passes.normalise.values import (
     FLAT,
@@ -17,7 +17,6 @@ from boltgen.frontend.passes.normalise.values import (
     Mean,
     Order,
     Padded,
-    Store,
     Value,
     identity,
     inverse,
@@ -34,9 +33,8 @@ def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
     given = call.attrs[name]
     if given is None:
         return tuple(range(rank))
-    if isinstance(given, int):
-        return (given % rank,)
-    return tuple(int(axis) % rank for axis in cast("Sequence[int]", given))
+    axes = [given] if isinstance(given, int) else cast("Sequence[int]", given)
+    return tuple(int(axis) % rank for axis in axes)
 
 
 def _permute_dims(call: OperatorCall) -> Item | None:
@@ -108,20 +106,22 @@ def _image(call: OperatorCall) -> Order | None:
     return order
 
 
-def _pool(*, wide: bool) -> Rule:
-    def rule(call: OperatorCall) -> Item | None:
-        order = _image(call)
-        if order is None:
-            return None
-        x = call.store.settle(call.tensor(0))
-        expr = call.store.get(x, order, "float32" if wide else None)
-        attrs = {**call.attrs, "layout": "NHWC", "out_layout": "NHWC"}
-        made = call.builder.operator(
-            call.name, [expr], permuted(call.shape, order), call.builder.dtype(expr), **attrs
-        )
-        return call.result(made, order, reach=x.reach, narrow_early=x.stored == "float16")
+def _on_image(call: OperatorCall, x: Value, order: Order, dtype: str | None) -> int:
+    """The operator on an image in NHWC."""
+    expr = call.store.get(x, order, dtype)
+    attrs = {**call.attrs, "layout": "NHWC"}
+    attrs |= {"out_layout": "NHWC"} if "out_layout" in attrs else {}
+    shape = permuted(call.shape, order)
+    return call.builder.operator(call.name, [expr], shape, call.builder.dtype(expr), **attrs)
 
-    return rule
+
+def _pool(call: OperatorCall) -> Item | None:
+    order = _image(call)
+    if order is None:
+        return None
+    x = call.store.settle(call.tensor(0))
+    made = _on_image(call, x, order, "float32" if call.name == "nn.avg_pool2d" else None)
+    return call.result(made, order, reach=x.reach, narrow_early=x.stored == "float16")
 
 
 def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
@@ -151,33 +151,11 @@ def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
     if order is None:
         return None
     x = call.store.settle(call.tensor(0))
-    shape = permuted(call.shape, order)
-    if shape[1:3] == (1, 1):
+    if permuted(call.shape, order)[1:3] == (1, 1):
         expr = _image_mean(call, x, order, keepdims=True)
     else:
-        wide = call.store.get(x, order, "float32")
-        attrs = {**call.attrs, "layout": "NHWC", "out_layout": "NHWC"}
-        expr = call.builder.operator(call.name, [wide], shape, "float32", **attrs)
+        expr = _on_image(call, x, order, "float32")
     return call.result(expr, order, reach=x.reach)
-
-
-def _stack(call: OperatorCall) -> Item | None:
-    """A stack along a new first dimension; a reduction along it reads the tensors themselves."""
-    joined = _joined(call)
-    if joined is None or call.attrs["axis"] != 0:
-        return None
-    order = common_order(joined.values, call.shape[1:])
-    behind = (0, *(axis + 1 for axis in order))
-    expr = call.builder.operator(
-        "stack",
-        joined.in_order(call.store, order),
-        permuted(call.shape, behind),
-        joined.dtype,
-        axis=0,
-    )
-    result = call.result(expr, behind, reach=joined.reach)
-    result.stacked = tuple(joined.values)
-    return result
 
 
 def _broadcast_to(call: OperatorCall) -> Item | None:
@@ -198,20 +176,10 @@ def _of_stack(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
     if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
         return None
-    result: Item | None = x.stacked[0]
-    for index, value in enumerate(x.stacked[1:], 1):
-        is_last = index + 1 == len(x.stacked)
-        assert isinstance(result, Value)
-        result = elementwise(
-            replace(
-                call,
-                name=_PAIRWISE[call.name],
-                original=None,
-                attrs={},
-                args=(result, value),
-                single_use=call.single_use if is_last else True,
-            )
-        )
+    result, *others = x.stacked
+    for value in others:
+        single = call.single_use or value is not others[-1]
+        result = apply(call, _PAIRWISE[call.name], result, value, single_use=single)
     return result
 
 
@@ -225,32 +193,29 @@ def _reduction_reach(name: str, x: Value, count: int) -> Reach:
     return x.reach
 
 
-def _reduction(*, wide: bool) -> Rule:
-    def rule(call: OperatorCall) -> Item | None:
-        if call.name in _PAIRWISE and (pairwise := _of_stack(call)) is not None:
-            return pairwise
-        x = call.store.settle(call.tensor(0))
-        if not x.is_float or x.flat is not None:
-            return None
-        rank = len(x.shape)
-        axes, keepdims = _axes(call, "axis", rank), bool(call.attrs["keepdims"])
-        stored_axes = sorted(x.order.index(each) for each in axes)
-        order = x.order
-        if not keepdims:
-            kept = [each for each in range(rank) if each not in axes]
-            order = tuple(kept.index(each) for each in x.order if each in kept)
-        if call.name == "mean" and (rank, stored_axes) == (4, [1, 2]):
-            reduced = _image_mean(call, x, x.order, keepdims=keepdims)
-        else:
-            expr = call.store.get(x, x.order, "float32" if wide else None)
-            reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
-        count = prod(x.shape[axis] for axis in axes)
-        # Few elements are left of many: what reads them reads them in FP32.
-        result = call.result(reduced, order, reach=_reduction_reach(call.name, x, count))
-        result.mean = Mean(count, x.reach) if call.name == "sum" else None
-        return result
-
-    return rule
+def _reduction(call: OperatorCall) -> Item | None:
+    if call.name in _PAIRWISE and (pairwise := _of_stack(call)) is not None:
+        return pairwise
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    rank = len(x.shape)
+    axes, keepdims = _axes(call, "axis", rank), bool(call.attrs["keepdims"])
+    stored_axes = sorted(x.order.index(each) for each in axes)
+    order = x.order
+    if not keepdims:
+        kept = [each for each in range(rank) if each not in axes]
+        order = tuple(kept.index(each) for each in x.order if each in kept)
+    if call.name == "mean" and (rank, stored_axes) == (4, [1, 2]):
+        reduced = _image_mean(call, x, x.order, keepdims=keepdims)
+    else:
+        expr = call.store.get(x, x.order, None if call.name in {"max", "min"} else "float32")
+        reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
+    count = prod(x.shape[axis] for axis in axes)
+    # Few elements are left of many: what reads them reads them in FP32.
+    result = call.result(reduced, order, reach=_reduction_reach(call.name, x, count))
+    result.mean = Mean(count, x.reach) if call.name == "sum" else None
+    return result
 
 
 def _softmax(call: OperatorCall) -> Item | None:
@@ -275,41 +240,26 @@ def _layer_norm(call: OperatorCall) -> Item | None:
     return call.result(call.again(args, call.shape, dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """The tensors that an operator puts together, and the dtype in which it does."""
+def _joined(call: OperatorCall) -> Item | None:
+    """Puts tensors together, along an axis that they have, or stacked along a new first one.
 
-    values: list[Value]
-    dtype: str
-    reach: Reach
-
-    def in_order(self, store: Store, order: Order) -> list[int]:
-        """Their expressions."""
-        return [store.get(value, order, self.dtype) for value in self.values]
-
-
-def _joined(call: OperatorCall) -> _Joined | None:
-    """What `call` joins, where all of it is of floating point."""
-    values = [call.store.settle(value) for value in call.tensors]
-    if call.dtype not in FLOATS:
+    What reduces a stack along that dimension reads the tensors themselves.
+    """
+    values, axis = [call.store.settle(value) for value in call.tensors], call.attrs["axis"]
+    is_stack = call.name == "stack"
+    if call.dtype not in FLOATS or (is_stack and axis != 0):
         return None
     reach = any_of([value.reach for value in values])
-    return _Joined(values, call.compute_dtype(reach), reach)
-
-
-def _concat(call: OperatorCall) -> Item | None:
-    joined = _joined(call)
-    if joined is None:
-        return None
-    order = common_order(joined.values, call.shape)
-    axis = call.attrs["axis"]
-    assert axis is None or isinstance(axis, int)
-    axis = order.index((axis or 0) % len(call.shape))
-    args = joined.in_order(call.store, order)
-    expr = call.builder.operator(
-        "concat", args, permuted(call.shape, order), joined.dtype, axis=axis
-    )
-    return call.result(expr, order, reach=joined.reach)
+    dtype = call.compute_dtype(reach)
+    order = common_order(values, call.shape[1:] if is_stack else call.shape)
+    args = [call.store.get(value, order, dtype) for value in values]
+    behind = (0, *(each + 1 for each in order)) if is_stack else order
+    place = behind.index(cast("int", axis or 0) % len(call.shape))
+    shape = permuted(call.shape, behind)
+    expr = call.builder.operator(call.name, args, shape, dtype, axis=place)
+    result = call.result(expr, behind, reach=reach)
+    result.stacked = tuple(values) if is_stack else ()
+    return result
 
 
 def _pad(call: OperatorCall) -> Item | None:
@@ -317,8 +267,7 @@ def _pad(call: OperatorCall) -> Item | None:
     if not x.is_float or x.flat is not None:
         return None
     logical = cast("tuple[tuple[int, int], ...]", call.attrs["widths"])
-    value, mode = call.attrs["value"], str(call.attrs["mode"])
-    assert isinstance(value, float)
+    value, mode = cast("float", call.attrs["value"]), str(call.attrs["mode"])
     widths = [logical[axis] for axis in x.order]
     expr = call.builder.pad(call.store.get(x, x.order, x.stored), widths, value, mode)
     result = call.result(expr, x.order, reach=x.reach)
@@ -332,10 +281,7 @@ def _resize2d(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
     if order is None or not x.is_float or call.attrs["out_dtype"]:
         return None
-    wide = call.store.get(x, order, "float32")  # it interpolates in its operand's type
-    attrs = {**call.attrs, "layout": "NHWC"}
-    shape = permuted(call.shape, order)
-    expr = call.builder.operator(call.name, [wide], shape, "float32", **attrs)
+    expr = _on_image(call, x, order, "float32")  # it interpolates in its operand's type
     return call.result(expr, order, reach=x.reach)
 
 
@@ -354,15 +300,12 @@ def _movement(call: OperatorCall) -> Item | None:
 RULES: dict[str, Rule] = {
     "permute_dims": _permute_dims,
     **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
-    "nn.max_pool2d": _pool(wide=False),
-    "nn.avg_pool2d": _pool(wide=True),
+    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
-    **dict.fromkeys(("mean", "sum", "variance", "std"), _reduction(wide=True)),
-    **dict.fromkeys(("max", "min"), _reduction(wide=False)),
+    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
     "nn.layer_norm": _layer_norm,
-    "concat": _concat,
-    "stack": _stack,
+    **dict.fromkeys(("concat", "stack"), _joined),
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,

@@ -1,0 +1,115 @@
+"""The commands `boltgen compile`, `tune` and `run`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import boltgen
+from boltgen import tuner
+from boltgen.build.progress import reporter_for
+from boltgen.cli import tables
+from boltgen.cli.console import err, errors_for_people, out, say
+from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Folder, Model, with_options
+from boltgen.cli.inspect import summary
+from boltgen.options import CompileOptions, TuneOptions
+from boltgen.runtime.arrays import read_arrays, write_arrays
+from boltgen.runtime.artifact import Artifact, replaceable
+from boltgen.tune.progress_bar import observer_for
+
+_KEPT = "what was measured is kept: the same command goes on from there"
+_NOTHING_KEPT = "nothing half-written was kept"
+
+
+@with_options(CompileOptions)
+def compile_command(
+    *,
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The folder to write.")
+    ],
+    arch: Arch = DEFAULT_ARCH,
+    options: CompileOptions,
+    debug: Debug = False,
+) -> None:
+    """Compile a model to a folder with one deployable library.
+
+    \b
+    Examples:
+      boltgen compile resnet50.onnx --arch sm_80 -o resnet50
+      boltgen compile bert.onnx --shape input_ids=1,128 -o bert --jobs 4
+      boltgen compile resnet50.onnx -o resnet50 --tune 120s --device cuda
+      boltgen compile bert.onnx -o bert --calibrate sentences.npz
+    """
+    with errors_for_people(debug, interrupted=_KEPT if options.tune else _NOTHING_KEPT):
+        replaceable(output)
+        heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
+        artifact = boltgen.compile(model, arch=arch, options=heard)
+        artifact.save(output)
+        saved = Artifact.load(output)
+    if saved.metadata.ranges:
+        out.print(tables.ranges(saved.metadata))
+    for line in tables.phases(saved.metadata):
+        say(line)
+    for line in summary(saved):
+        say(line)
+
+
+@with_options(TuneOptions)
+def tune_command(
+    *, model: Model, arch: Arch = DEFAULT_ARCH, options: TuneOptions, debug: Debug = False
+) -> None:
+    """Measure kernels for a model, for `compile` to choose by.
+
+    Round one ranks the configurations of each problem with a plain epilogue, round two times the
+    fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered
+    at once: Ctrl-C or a crash loses nothing, and the same command goes on where it was. Nothing is
+    measured twice.
+
+    \b
+    Examples:
+      boltgen tune resnet50.onnx --arch sm_80 --budget 120s
+      boltgen tune resnet50.onnx --arch sm_86 --budget 500trials --device vgpu
+      boltgen tune bert.onnx --device recorded:a100.jsonl.gz
+    """
+    with errors_for_people(debug, interrupted=_KEPT):
+        heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
+        done = tuner.tune(model, arch, heard)
+    out.print(tables.tuned(done))
+    say(tables.tuning_summary(done))
+
+
+def run_command(
+    folder: Folder,
+    inputs: Annotated[
+        Path, typer.Option(metavar="FILE", help="An .npz file with one array per input.")
+    ],
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="vgpu or cuda.")] = "vgpu",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="An .npz file for the outputs."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run a compiled model once.
+
+    \b
+    Examples:
+      boltgen run resnet50 --inputs image.npz --device vgpu -o scores.npz
+      boltgen run resnet50 --inputs image.npz --device cuda
+    """
+    with errors_for_people(debug):
+        outputs = boltgen.load(folder).run(read_arrays(inputs), device=device)
+        if output:
+            write_arrays(output, outputs)
+    table = Table("output", "dtype", "shape", "minimum", "mean", "maximum")
+    for name, array in outputs.items():
+        found = (array.min(), array.mean(), array.max()) if array.size else ()
+        numbers = [f"{number:.5g}" for number in found]
+        table.add_row(Text(name), str(array.dtype), str(array.shape), *numbers)
+    out.print(table)

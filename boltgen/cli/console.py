@@ -1,0 +1,90 @@
+"""What all commands share: the consoles, and errors as sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from boltgen.cli.ending import UNREAD, ending_of, flush_streams
+
+# Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
+# to say something else than it does.
+_HARMLESS = {
+    number: "\N{REPLACEMENT CHARACTER}"
+    for number in range(0x2070)
+    if unicodedata.category(chr(number)) in {"Cc", "Cf"} and chr(number) not in "\n\t\xad"
+}
+
+
+class TextConsole(Console):
+    """A console to which names are text: no markup, no emoji, nothing that a terminal obeys."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What to print, without what a terminal would obey; styles are rich's own."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(segment.text.translate(_HARMLESS), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads the output any more."""
+        flush_streams()
+        raise SystemExit(UNREAD)
+
+
+out = TextConsole()
+err = TextConsole(stderr=True)
+
+
+class WarningsHandler(logging.Handler):
+    """Prints what modules warn of, as text."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        err.print(Text(f"warning: {record.getMessage()}"), soft_wrap=True)
+
+
+def say(text: str, *, wrap: bool = True) -> None:
+    """Print sentences: on a terminal broken between words, else as they are."""
+    out.print(Text(text), soft_wrap=not (wrap and out.is_terminal))
+
+
+@contextmanager
+def errors_for_people(
+    debug: bool, interrupted: str = "nothing half-written was kept"
+) -> Iterator[None]:
+    """End with a sentence and the status of `boltgen.cli.ending` where something is raised."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        raise typer.Exit(say_ending(error, interrupted, debug=debug)) from None
+
+
+def say_ending(error: BaseException, interrupted: str, *, debug: bool = False) -> int:
+    """Say why a command ends; the status to end with."""
+    if debug:
+        err.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
+    ending = ending_of(error, interrupted)
+    if ending.message:
+        said = Text(ending.message)
+        said.highlight_regex("^(internal )?error", style="bold red")
+        with contextlib.suppress(OSError):  # there is nowhere left to say it
+            err.print(said, soft_wrap=True)
+    return ending.status

@@ -1,0 +1,218 @@
+"""The commands `boltgen db ...`."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from boltgen.cli import tables
+from boltgen.cli.console import errors_for_people, out
+from boltgen.cli.flags import Debug
+from boltgen.intake.numerals import MOST_ROWS
+from boltgen.settings import settings_from
+from boltgen.stored import database_path, own_toolchain
+from boltgen.tune.database import Database
+from boltgen.tune.exchange import read_records, write_records
+from boltgen.tune.outcome import DeviceKind
+from boltgen.tune.query import Query
+from boltgen.tune.records import checked
+
+db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
+
+Where = Annotated[
+    Path | None,
+    typer.Option(
+        "--database", metavar="FILE", help="By default the one in the user's data folder."
+    ),
+]
+OfArch = Annotated[
+    str | None, typer.Option("--arch", metavar="SM", help="Of this architecture: sm_80.")
+]
+OfKind = Annotated[
+    DeviceKind | None, typer.Option("--kind", help="Measured, modelled or replayed times.")
+]
+OfDevice = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="Of devices with this in their name: A100."),
+]
+OfToolchain = Annotated[
+    str | None,
+    typer.Option(
+        "--toolchain", metavar="TEXT", help="By toolchains with this in their text: CUTLASS 4.2."
+    ),
+]
+OfOperation = Annotated[
+    str | None,
+    typer.Option("--operation", metavar="KIND", help="Gemm, Gemm, Conv2d, Workload or Workload."),
+]
+Before = Annotated[
+    datetime | None,
+    typer.Option("--before", metavar="DAY", help="Measured before this day, or instant, in UTC."),
+]
+Failures = Annotated[
+    bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
+]
+
+
+def _open(where: Path | None) -> Database:
+    database = Database(where or database_path(settings_from()))
+    if database.set_aside:
+        out.print(
+            Text(
+                f"{database.path} was damaged and is now {database.set_aside}; a new one is begun"
+            ),
+            soft_wrap=True,
+        )
+    return database
+
+
+def _asked(context: typer.Context) -> Query:
+    """The conditions among a command's options, which have the names of a query's fields."""
+    names = {field.name for field in fields(Query)}
+    return Query(**{name: value for name, value in context.params.items() if name in names})
+
+
+@db_app.command()
+def stats(database: Where = None, debug: Debug = False) -> None:
+    """Show which devices and toolchains have how many records.
+
+    \b
+    Example:
+      boltgen db stats
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        out.print(tables.sources(opened.sources(), own_toolchain(settings_from())))
+        out.print(Text(f"{opened.path}, {opened.size_bytes / 1e6:.1f} MB"), soft_wrap=True)
+
+
+@db_app.command()
+def query(  # noqa: PLR0917 (typer's options are arguments)
+    context: typer.Context,
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Show at most so many.")
+    ] = 50,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Show records.
+
+    \b
+    Examples:
+      boltgen db query --best --arch sm_80
+      boltgen db query --failures --operation Conv2d
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        asked = _asked(context)
+        found = itertools.islice(opened.records(asked, best=best), limit)
+        out.print(tables.records(found))
+
+
+@db_app.command("export")
+def export_command(  # noqa: PLR0917
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="records.jsonl or records.jsonl.gz")],
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Write records to a file, a line of JSON each.
+
+    The file is compressed where its name ends in .gz.
+
+    \b
+    Example:
+      boltgen db export a100.jsonl.gz --device A100
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        asked = _asked(context)
+        count = write_records(file, opened.records(asked))
+        out.print(Text(f"{count} records written to {file}"), soft_wrap=True)
+
+
+@db_app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `export` wrote.")],
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Add the records of files.
+
+    A file with a line that is no record adds nothing. Records of other devices, drivers and
+    toolchains are kept apart from yours.
+
+    \b
+    Example:
+      boltgen db import a100.jsonl.gz
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        for file in files:
+            count = opened.add(read_records(file))
+            out.print(Text(f"{count} new records from {file}"), soft_wrap=True)
+
+
+@db_app.command()
+def merge(
+    others: Annotated[list[Path], typer.Argument(metavar="DATABASE...", help="Other databases.")],
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Add the records of other databases, which stay as they are.
+
+    \b
+    Example:
+      boltgen db merge /mnt/colleague/boltgen/records.sqlite
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        for path in others:
+            with Database(path, read_only=True) as other:
+                count = opened.add(map(checked, other.records()))
+            out.print(Text(f"{count} new records from {path}"), soft_wrap=True)
+
+
+@db_app.command()
+def prune(  # noqa: PLR0917
+    context: typer.Context,
+    arch: OfArch = None,
+    kind: OfKind = None,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    failures: Failures = None,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Forget the records that the options describe.
+
+    There must be an option. Forgotten trials are measured again by the next session.
+
+    \b
+    Examples:
+      boltgen db prune --failures
+      boltgen db prune --before 2026-01-01
+    """
+    asked = _asked(context)
+    if asked == Query():
+        raise typer.BadParameter("say which records to forget, by at least one option")
+    with errors_for_people(debug), _open(database) as opened:
+        out.print(f"{opened.prune(asked)} records forgotten")

@@ -1,0 +1,195 @@
+"""The command `boltgen inspect`: what a compiled model's metadata says, in lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from boltgen.cli import tables
+from boltgen.cli.console import errors_for_people, out, say
+from boltgen.cli.flags import Debug, Folder
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.coverage import coverage
+from boltgen.runtime.metadata import Metadata, RegionInfo
+
+_HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
+_LEFT = {0, 4}
+_GAP = "  "
+# Fewer columns tell no operators apart.
+_LEAST_OPERATORS = 12
+
+
+def inspect_command(
+    folder: Folder,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Everything: why each kernel, and what TVM computes."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The metadata and the verdict, for programs.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Show a compiled model's regions, kernels and times.
+
+    M, N and K are those of the matrix product that the kernel computes; where one kernel computes
+    several, theirs have a plus between them. The share is of the time of all regions. The verdict
+    at the end names the products that TVM computes, and why.
+
+    \b
+    Examples:
+      boltgen inspect resnet50
+      boltgen inspect resnet50 --details
+      boltgen inspect resnet50 --json | jq '.regions[].time_us'
+    """
+    with errors_for_people(debug):
+        artifact = Artifact.load(folder)
+    if as_json:
+        typer.echo(as_text(artifact.metadata))
+        return
+    metadata = artifact.metadata
+    for line in region_lines(metadata, out.width):
+        say(line, wrap=False)
+    if details:
+        for line in _details(metadata):
+            say(line)
+        if metadata.ranges:
+            out.print(tables.ranges(metadata))
+        for line in tables.phases(metadata):
+            say(line)
+    for line in summary(artifact) if details else _verdict(metadata):
+        say(line)
+
+
+def as_text(metadata: Metadata) -> str:
+    """All that is known of a compiled model, as JSON."""
+    found = coverage(metadata.placements)
+    verdict = {**asdict(found), "share": found.share, "verdict": found.verdict()}
+    return json.dumps({**asdict(metadata), "coverage": verdict}, indent=2)
+
+
+def region_lines(metadata: Metadata, width: int) -> Iterator[str]:
+    """A line for each region under a header, and what is true of all of them; `width` columns.
+
+    Operators are cut where there is no room for their names; numbers never are.
+    """
+    total_us = sum(region.time_us or 0.0 for region in metadata.regions)
+    rows = [_HEAD, *(_row(region, total_us) for region in metadata.regions)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
+    widths[0] = max(min(widths[0], room), _LEAST_OPERATORS)
+    if metadata.regions:
+        for row in rows:
+            yield _line(row, widths)
+    yield (
+        f"{_one_line(metadata.model)} for {metadata.arch}: {len(metadata.regions)} regions in "
+        f"{len(metadata.kernels)} kernels, {total_us:.1f} us" + _origins(metadata)
+    )
+
+
+def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
+    time_us = region.time_us
+    return (
+        _one_line(region.label.replace(" + ", "+")),
+        _extents([f"{each.batch}x{each.m}" if each.batch > 1 else each.m for each in region.gemms]),
+        _extents([each.n for each in region.gemms]),
+        _extents([each.k for each in region.gemms]),
+        f"{region.family} {region.tile}".strip(),
+        "" if time_us is None else f"{time_us:.1f}",
+        f"{time_us / total_us:.1%}" if time_us and total_us else "",
+    )
+
+
+def _one_line(name: str) -> str:
+    """A name, which may hold anything, without line breaks."""
+    return " ".join(name.split())
+
+
+def _extents(each: Sequence[object]) -> str:
+    """The extents of a kernel's products; one where they are equal."""
+    return "+".join(dict.fromkeys(map(str, each)))
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        _cut(cell, width).ljust(width) if index in _LEFT else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return _GAP.join(cells)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 2]}.."
+
+
+def _origins(metadata: Metadata) -> str:
+    """Where the regions' times are from; how many of each where they are from several."""
+    counts = Counter(region.origin for region in metadata.regions if region.time_us is not None)
+    if len(counts) < 2:
+        return "".join(f", {origin}" for origin in counts)
+    return ": " + "; ".join(f"{count} {origin}" for origin, count in counts.most_common())
+
+
+def _verdict(metadata: Metadata) -> Iterator[str]:
+    """What is true of the model as a whole; the share of its work comes last."""
+    elsewhere = sum(placed.region is None for placed in metadata.placements)
+    if elsewhere or metadata.notes:
+        notes = f", notes: {len(metadata.notes)}" if metadata.notes else ""
+        yield f"operators that TVM computes: {elsewhere}{notes}; --details names them"
+    yield coverage(metadata.placements).verdict()
+
+
+def summary(artifact: Artifact) -> Iterator[str]:
+    """What a person should know who has compiled a model, and the files to open."""
+    metadata = artifact.metadata
+    yield (
+        f"{len(metadata.regions)} regions in {len(metadata.kernels)} kernels for {metadata.arch}; "
+        f"inputs {'; '.join(map(str, metadata.inputs))}; "
+        f"outputs {'; '.join(map(str, metadata.outputs))}"
+    )
+    yield from metadata.notes
+    yield "worth opening:"
+    for path in artifact.worth_opening():
+        yield f"  {path}"
+    yield coverage(metadata.placements).verdict()
+
+
+def _details(metadata: Metadata) -> Iterator[str]:
+    """Each region with all that is known of it, the kernels, and what TVM computes."""
+    said = {placed.region: placed for placed in metadata.placements}
+    for region in metadata.regions:
+        placed = said.get(region.symbol)
+        yield ""
+        yield f"{region.symbol}: {region.label}"
+        facts = [
+            ("shape", "x".join(map(str, placed.shape)) if placed else ""),
+            ("problem", region.problem),
+            ("epilogue", region.epilogue),
+            ("kernel", region.kernel),
+            ("why", region.why),
+            *(("call", move) for move in region.moves),
+            ("workspace", f"{region.workspace_bytes} bytes" if region.workspace_bytes else ""),
+            ("note", placed.reason if placed else ""),
+        ]
+        yield from (f"  {name:10}{fact}" for name, fact in facts if fact)
+    yield ""
+    yield "kernels:"
+    for kernel in metadata.kernels:
+        users = sum(region.kernel == kernel.symbol for region in metadata.regions)
+        yield f"  {kernel.symbol}: {kernel.config}, of {users} regions, {kernel.source}"
+    rest = Counter(
+        (placed.operator, placed.reason) for placed in metadata.placements if not placed.region
+    )
+    if rest:
+        yield "TVM computes:"
+        for (operator, reason), count in rest.most_common():
+            yield f"  {count} x {operator}: {reason}"
+    if metadata.padding:
+        yield "channels that are no multiple of 8:"
+        yield from (f"  {line}" for line in metadata.padding)
+    yield ""

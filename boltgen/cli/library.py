@@ -1,0 +1,179 @@
+"""The commands `boltgen library ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from boltgen.arch import arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.library import StoredUnit, build_library, is_current, stored_units
+from boltgen.build.library_archive import export_library, import_library
+from boltgen.build.progress import reporter_for
+from boltgen.build.toolchain import find_toolchain
+from boltgen.cli.console import err, errors_for_people, out
+from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
+from boltgen.errors import LibraryError
+from boltgen.families.family import Level
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.kernel import KernelSpec
+from boltgen.settings import settings_from
+
+library_app = typer.Typer(
+    help="Kernels compiled once, for tuning to choose from.", no_args_is_help=True
+)
+
+
+def parse_kinds(text: str, known: Collection[str]) -> list[str]:
+    """`gemm,conv2d` as kinds of kernels.
+
+    Raises:
+        LibraryError: one is not known.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not set(names) <= set(known):
+        raise LibraryError(f"--ops {text!r}: give some of {', '.join(known)}")
+    return list(dict.fromkeys(names))
+
+
+def parse_alignments(text: str) -> list[int]:
+    """`8,4` as numbers of elements.
+
+    Raises:
+        LibraryError: one is none that a kernel can have.
+    """
+    known = {"8": 8, "4": 4, "2": 2, "1": 1}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not known.keys() >= set(names):
+        raise LibraryError(f"--alignments {text!r}: give some of {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+@library_app.command("build")
+def build_command(  # noqa: PLR0917 (typer's options are arguments)
+    arch: Arch = DEFAULT_ARCH,
+    ops: Annotated[
+        str, typer.Option(metavar="OPS", help="Kinds of kernels, with commas between.")
+    ] = "gemm,conv2d",
+    level: Annotated[
+        Level,
+        typer.Option(
+            metavar="LEVEL",
+            help="quick, standard or full: about 12 configurations of each, about 40, or all.",
+        ),
+    ] = Level.STANDARD,
+    alignments: Annotated[
+        str, typer.Option(metavar="N,...", help="Elements per vector access: 8, 4, 2, 1.")
+    ] = "8",
+    jobs: Jobs = None,
+    debug: Debug = False,
+) -> None:
+    """Compile kernels for `boltgen tune` to choose from.
+
+    They then need not be compiled while a GPU waits.
+
+    A build that was interrupted or killed goes on where it was; a larger level adds to a smaller.
+
+    \b
+    Examples:
+      boltgen library build --arch sm_80
+      boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
+    """
+    with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
+        vectors = parse_alignments(alignments)
+        settings = settings_from()
+        row = arch_named(arch)
+        by_kind: dict[str, list[tuple[KernelSpec, ...]]] = {}
+        for family in FAMILIES:
+            by_kind |= family.library(row, level, vectors)
+        groups = [group for kind in parse_kinds(ops, by_kind) for group in by_kind[kind]]
+        done = build_library(
+            groups,
+            find_toolchain(settings),
+            Cache(settings.cache_dir),
+            jobs=jobs or settings.jobs,
+            reporter=reporter_for(err),
+        )
+        for failed in done.failures:
+            err.print(Text(failed.message), soft_wrap=True)
+        count = sum(map(len, groups)) - len(done.failures)
+        out.print(
+            f"{count} kernels for {arch}: {done.made} units compiled, {done.found} were there"
+        )
+        if done.failures:
+            raise LibraryError(f"{len(done.failures)} kernels did not compile; see above")
+
+
+@library_app.command("list")
+def list_command(debug: Debug = False) -> None:
+    """Show the kernels by architecture and toolchain."""
+    with errors_for_people(debug):
+        settings = settings_from()
+        units = stored_units(Cache(settings.cache_dir))
+        tools = find_toolchain(settings)
+    table = Table("arch", "family", "kernels", "units", "MB", "made with", "")
+    groups: dict[tuple[str, str, str], list[StoredUnit]] = {}
+    for unit in units:
+        families = ", ".join(unit.about.families)
+        groups.setdefault((unit.about.arch, families, unit.about.toolchain), []).append(unit)
+    for (arch, families, toolchain), members in sorted(groups.items()):
+        table.add_row(
+            arch,
+            families,
+            str(len({kernel.key for unit in members for kernel in unit.about.kernels})),
+            str(len(members)),
+            f"{sum(unit.size_bytes for unit in members) / 1e6:.1f}",
+            Text(toolchain),
+            "in use" if is_current(members[0], tools) else "of another toolchain: kept, not used",
+        )
+    out.print(table)
+
+
+@library_app.command("export")
+def export_command(
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")],
+    arch: Annotated[
+        str | None, typer.Option(metavar="SM", help="Only kernels of this architecture.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write the kernels to one file, for another machine.
+
+    \b
+    Example:
+      boltgen library export sm80.boltgen-library --arch sm_80
+    """
+    with errors_for_people(debug):
+        units = [
+            unit
+            for unit in stored_units(Cache(settings_from().cache_dir))
+            if arch is None or unit.about.arch == arch
+        ]
+        export_library(units, archive)
+        size = archive.stat().st_size
+    kernels = sum(len(unit.about.kernels) for unit in units)
+    out.print(Text(f"{kernels} kernels in {archive} ({size / 1e6:.1f} MB)"), soft_wrap=True)
+
+
+@library_app.command("import")
+def import_command(
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    debug: Debug = False,
+) -> None:
+    """Take over the kernels in a file that another machine wrote.
+
+    Nothing in it is run now; but tuning will run its kernels: import what you trust. Kernels of
+    another CUTLASS, nvcc or boltgen are kept apart and not used.
+
+    \b
+    Example:
+      boltgen library import sm80.boltgen-library
+    """
+    with errors_for_people(debug):
+        done = import_library(archive, Cache(settings_from().cache_dir))
+    out.print(f"{len(done.added)} units are new, {len(done.present)} were there")

@@ -1,0 +1,164 @@
+"""Tables for people: of advice, tuning, records, and the ranges of a model's tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from boltgen.runtime.coverage import Coverage
+from boltgen.runtime.metadata import Metadata, RangeInfo
+from boltgen.tune.advice import Advice
+from boltgen.tune.database import Source
+from boltgen.tune.outcome import DeviceKind, Timing
+from boltgen.tune.records import Record
+from boltgen.tune.select import Task
+from boltgen.tune.session import SessionReport
+
+# Ranges that are shown though FP16 holds them.
+_MOST_RANGES = 8
+
+
+def rest(found: Coverage) -> Table:
+    """The products that stay with TVM, those with most of the work first."""
+    table = Table("stays with TVM", "products", "of all work", "why, and what to change")
+    for each in found.rest:
+        share = each.flops / found.total_flops
+        reason = Text(each.reason, overflow="fold")
+        table.add_row(Text(each.operator), str(each.count), f"{share:.1%}", reason)
+    return table
+
+
+def ranges(metadata: Metadata) -> Table:
+    """The tensors with the largest numbers on the calibration inputs, and which stay FP32."""
+    table = Table("operator", "shape", "lowest", "highest", "kept in FP32")
+    largest = sorted(metadata.ranges, key=lambda found: -_size(found))
+    for found in largest:
+        if found.is_kept_wide or table.row_count < _MOST_RANGES:
+            shape = "x".join(map(str, found.shape))
+            kept = "yes" if found.is_kept_wide else ""
+            table.add_row(Text(found.operator), shape, found.low, found.high, kept)
+    if len(largest) > table.row_count:
+        table.caption = f"{len(largest) - table.row_count} more are in metadata.json"
+    return table
+
+
+def _size(found: RangeInfo) -> float:
+    size = max(-float(found.low), float(found.high))
+    return math.inf if math.isnan(size) else size
+
+
+def phases(metadata: Metadata) -> Iterator[str]:
+    """The time of each phase of the compilation."""
+    yield f"{sum(phase.seconds for phase in metadata.phases):8.2f} s in all"
+    for phase in metadata.phases:
+        yield f"{phase.seconds:8.2f} s {phase.name}"
+
+
+_KINDS = {
+    DeviceKind.CUDA: "measured",
+    DeviceKind.VGPU: "modelled",
+    DeviceKind.RECORDED: "replayed",
+}
+
+
+def advice(given: Sequence[Advice]) -> Table:
+    """Each change with what it costs, and where its times are from."""
+    table = Table("layer", "problem", "change", "to", "us before", "us after", "cost", "times")
+    for each in given:
+        table.add_row(
+            Text(each.layer.name, overflow="fold"),
+            Text(each.layer.layer.problem.short, overflow="fold"),
+            each.change.value,
+            each.what,
+            f"{each.before_us:.1f}",
+            f"{each.after_us:.1f}",
+            f"{each.cost:+.1%}",
+            Text(each.origin, overflow="fold"),
+        )
+    return table
+
+
+_TIMES = {
+    DeviceKind.CUDA: "times measured on {name} ({arch})",
+    DeviceKind.VGPU: "times modelled by the virtual GPU as {name} ({arch}), not measured",
+    DeviceKind.RECORDED: "times replayed from records of {name} ({arch})",
+}
+
+
+def tuned(session: SessionReport) -> Table:
+    """Each task with the fastest launch that is known, those with most of the time first."""
+    table = Table("problem", "epilogue", "runs", "best configuration", "us", "tried", "failed")
+    results = sorted(session.results, key=lambda result: -(result.total_us or 0.0))
+    for result in results:
+        best = result.best
+        why = result.failures[0].reason if result.failures else "not reached within the budget"
+        table.add_row(
+            Text(result.task.workload.short, overflow="fold"),
+            Text(result.task.workload.epilogues, overflow="fold"),
+            _runs(result.task),
+            Text(str(best.config) if best else f"none: {why}", overflow="fold"),
+            f"{best.timing.median_us:.1f}" if best else "",
+            str(result.timed + len(result.failures)),
+            str(len(result.failures)),
+        )
+    return table
+
+
+def _runs(task: Task) -> str:
+    """How often the model runs a task."""
+    return "if chosen" if task.is_alternative else str(task.occurrences)
+
+
+def tuning_summary(session: SessionReport) -> str:
+    """What the session did, in sentences of one line each."""
+    device = session.device
+    total = f"; all products, each by itself, {session.model_us:.1f} us" if session.model_us else ""
+    lines = [
+        _TIMES[device.kind].format(name=device.name, arch=device.arch) + total,
+        f"{session.measured} trials in {session.seconds:.1f} s, {session.failed} of them failed; "
+        f"{session.reused} were known",
+    ]
+    if not session.results:
+        lines.append("the model has nothing to tune: boltgen computes no product of it")
+    if session.stopped:
+        lines.append(f"ended early: {session.stopped}; what was measured is kept")
+    if session.drift:
+        lines.append(session.drift)
+    return "\n".join(lines)
+
+
+def sources(found: Sequence[Source], own_toolchain: str | None) -> Table:
+    """Each device and toolchain in a database; whether kernels are chosen by its records here."""
+    table = Table("device", "arch", "times are", "driver", "toolchain", "records", "used here")
+    for source in found:
+        device = source.device
+        table.add_row(
+            Text(device.name, overflow="fold"),
+            device.arch,
+            _KINDS[device.kind],
+            device.driver,
+            Text(source.toolchain, overflow="fold"),
+            str(source.records),
+            "yes" if source.toolchain == own_toolchain else "no: another toolchain",
+        )
+    return table
+
+
+def records(found: Iterable[Record]) -> Table:
+    """Measurements, one a line."""
+    table = Table("problem", "epilogue", "configuration", "us", "device", "measured")
+    for record in found:
+        outcome = record.outcome
+        result = f"{outcome.median_us:.2f}" if isinstance(outcome, Timing) else outcome.fault.value
+        table.add_row(
+            Text(record.trial.workload.short, overflow="fold"),
+            Text(record.trial.workload.epilogues, overflow="fold"),
+            Text(str(record.trial.config), overflow="fold"),
+            result,
+            Text(f"{record.device.name} ({_KINDS[record.device.kind]})", overflow="fold"),
+            record.measured_at.strftime("%Y-%m-%d %H:%M"),
+        )
+    return table

@@ -1,0 +1,119 @@
+"""What users give for options, as a value or as text: checked, and made a value.
+
+Each check takes an option's name and what is given for it, and raises a BoltgenError that says what
+is wrong.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from boltgen.errors import BoltgenError, DeviceError
+from boltgen.intake.numerals import MOST_EXTENT, shown, whole_number
+
+DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
+_MOST_ORDINAL = 1023
+
+Check = Callable[[str, Any], Any]
+
+
+def as_it_is(_name: str, given: Any) -> Any:
+    """Whatever is given."""
+    return given
+
+
+def yes_or_no(name: str, given: Any) -> bool:
+    """True or False, and nothing else: "no" would count as true."""
+    if not isinstance(given, bool):
+        raise BoltgenError(f"{name}={shown(str(given))} is neither True nor False")
+    return given
+
+
+def optional(check: Check) -> Check:
+    """`check` for all but None, which stays None."""
+    return lambda name, given: None if given is None else check(name, given)
+
+
+def number(least: int, most: int) -> Check:
+    """A check for whole numbers."""
+
+    def check(name: str, given: Any) -> int:
+        try:
+            return whole_number(str(operator.index(given)), least, most)
+        except (TypeError, ValueError):
+            raise BoltgenError(
+                f"{name}={shown(str(given))} is no whole number in {least} to {most}"
+            ) from None
+
+    return check
+
+
+def path(_name: str, given: Any) -> Path:
+    """A path, or the text of one."""
+    return Path(given)
+
+
+def samples(_name: str, given: Any) -> tuple[Any, ...]:
+    """Arrays by name, or a file of such; one of them or several."""
+    one = isinstance(given, (Mapping, str, Path))
+    return (given,) if one else tuple(given)
+
+
+def device(_name: str, given: Any) -> str:
+    """Refuse a text that names no device, before anything is imported or built for it.
+
+    Raises:
+        DeviceError: it is not "cuda", "cuda:1", "vgpu" or "recorded:FILE".
+    """
+    kind, colon, rest = str(given).partition(":")
+    known = given in ("cuda", "vgpu") or (kind in {"cuda", "recorded"} and bool(colon and rest))
+    wrong = f"unknown device {shown(str(given))} to tune on; give {DEVICES}"
+    if not known:
+        raise DeviceError(wrong)
+    if kind == "cuda" and colon:
+        try:
+            whole_number(rest, 0, _MOST_ORDINAL)
+        except ValueError as error:
+            raise DeviceError(f"{wrong}: {error}") from None
+    return str(given)
+
+
+def shapes(_name: str, given: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, or texts like "name=1,3,224,224"; none for None."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise BoltgenError(f"shapes={shown(str(given))} is no mapping of names to shapes")
+        return dict(parse_shape(text) for text in given)
+    return {name: _extents(name, extents) for name, extents in given.items()}
+
+
+def _extents(name: str, extents: Any) -> tuple[int, ...]:
+    wrong = f"the shape {shown(str(extents))} of input {name!r}"
+    try:
+        found = tuple(map(operator.index, extents))
+    except TypeError:
+        raise BoltgenError(f"{wrong} is no sequence of whole numbers") from None
+    if any(not 0 <= extent <= MOST_EXTENT for extent in found):
+        raise BoltgenError(f"{wrong} has an extent that is not in 0 to {MOST_EXTENT}")
+    return found
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`name=1,3,224,224` as a name, which may hold an equals sign, and a shape.
+
+    Raises:
+        BoltgenError: it is not of that form.
+    """
+    name, _, extents = text.rpartition("=")
+    wrong = f"the shape {shown(text)} is not of the form name=1,3,224,224"
+    if not name:
+        raise BoltgenError(wrong)
+    try:
+        return name, tuple(whole_number(part, 0, MOST_EXTENT) for part in extents.split(","))
+    except ValueError as error:
+        raise BoltgenError(f"{wrong}: {error}") from None

@@ -1,0 +1,375 @@
+"""What a user may choose, each option once: a field with its default, its help and its check.
+
+The command line makes its options of these fields (`boltgen.cli.flags`), `boltgen.compile` and
+`boltgen.tune` take them as keyword arguments, and the table in `docs/guide.md` is written from
+them (`tests/test_options.py`). A check takes text, as the command line does, and the value that it
+means.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from boltgen.build.progress import Reporter, Silent
+from boltgen.errors import BoltgenError, InvalidProblemError, TuningError
+from boltgen.families.family import Level
+from boltgen.intake import given
+from boltgen.intake.given import Check
+from boltgen.intake.numerals import MOST_JOBS, shown
+from boltgen.ir.dtypes import DType
+from boltgen.tune.budget import Budget, budget_of
+from boltgen.tune.progress import Observer
+from boltgen.tune.strategies.exhaustive import exhaustive
+from boltgen.tune.strategies.strategy import StrategyFactory
+
+FRONTENDS = ("relax", "relay")
+# An A100: what most of those who serve FP16 models have.
+DEFAULT_ARCH = "sm_80"
+
+_MOST_SEED = 2**63 - 1
+_METADATA = "option"
+
+Kind = TypeVar("Kind", bound="KernelOptions")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field says of itself besides its name, type and default.
+
+    `check` makes the value that is kept of the field's name and the value that is given, and
+    refuses what is none. `flag` is the type of the command line's option, and None where only
+    Python has it; `metavar` is what its help calls the value. Where a compiled model does not
+    depend on an option, or is never cached with it, the option is not `is_decisive`, and no part of
+    the model's key in the cache.
+    """
+
+    help: str
+    check: Check
+    flag: Any = None
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    is_decisive: bool = True
+
+
+def option_of(each: Field[Any]) -> Option:
+    """What a field of options says of itself."""
+    found: Option = each.metadata[_METADATA]
+    return found
+
+
+def default_of(each: Field[Any]) -> Any:
+    """The default of a field as a user would write it; None for what is empty."""
+    match each.default:
+        case value if value is MISSING:
+            return None
+        case Enum(value=text):
+            return text
+        case Budget() as budget:
+            return str(budget)
+        case value:
+            return value
+
+
+def _option(said: str, check: Check, flag: Any = None, **more: Any) -> dict[str, Option]:
+    """The metadata of a field with an `Option`."""
+    return {_METADATA: Option(said, check, flag, **more)}
+
+
+def _accumulator(_name: str, asked: Any) -> DType:
+    known = {DType.F16, DType.F32}  # what tensor cores sum products of FP16 in
+    try:
+        found = DType(asked)
+    except ValueError:
+        found = None
+    if found not in known:
+        names = " or ".join(sorted(repr(dtype.value) for dtype in known))
+        raise InvalidProblemError(
+            f"products cannot be accumulated in {shown(str(asked))}; give {names}"
+        )
+    return found
+
+
+def _frontend(_name: str, asked: Any) -> str:
+    if asked not in FRONTENDS:
+        raise BoltgenError(
+            f"unknown frontend {asked!r}; the frontends are {' and '.join(FRONTENDS)}"
+        )
+    return str(asked)
+
+
+def _level(_name: str, asked: Any) -> Level:
+    try:
+        return Level(asked)
+    except ValueError:
+        names = ", ".join(level.value for level in Level)
+        raise BoltgenError(f"unknown level {asked!r}; the levels are {names}") from None
+
+
+def _budget(name: str, asked: Any) -> Budget:
+    if not isinstance(asked, (str, Budget)):
+        raise TuningError(f"{name}={shown(str(asked))} is not like 120s, 2min, 1h or 500trials")
+    return budget_of(asked)
+
+
+# `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
+ARCH = Option("The GPU's architecture.", given.as_it_is, str, metavar="SM")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOptions:
+    """Which kernels a model may have, and how they are compiled.
+
+    Raises:
+        BoltgenError: a value is none of its option's; the message names the option.
+    """
+
+    accumulate: DType = field(
+        default=DType.F32,
+        metadata=_option(
+            "What products are summed in: float32, or float16, which is faster on GeForce GPUs and "
+            "rounds at every step.",
+            _accumulator,
+            str,
+            metavar="DTYPE",
+        ),
+    )
+    fuse: bool = field(
+        default=True,
+        metadata=_option(
+            "Make one back-to-back kernel of products in sequence where that is faster.",
+            given.yes_or_no,
+            bool,
+        ),
+    )
+    pad: bool = field(
+        default=True,
+        metadata=_option(
+            "Give tensors more channels than the model says, whole vectors, where that is faster.",
+            given.yes_or_no,
+            bool,
+        ),
+    )
+    jobs: int | None = field(
+        default=None,
+        metadata=_option(
+            "Compilers that run at once; by default BOLTGEN_JOBS, or a core each.",
+            given.optional(given.number(1, MOST_JOBS)),
+            int | None,
+            metavar="N",
+            is_decisive=False,
+        ),
+    )
+    reporter: Reporter = field(
+        default_factory=Silent,
+        metadata=_option("Hears of the steps of compiling.", given.as_it_is, is_decisive=False),
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if _METADATA in each.metadata:
+                checked = option_of(each).check(each.name, getattr(self, each.name))
+                object.__setattr__(self, each.name, checked)
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The fields that a compiled model depends on."""
+        return {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if _METADATA in each.metadata and option_of(each).is_decisive
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(KernelOptions):
+    """How a model is read, and which kernels it may have."""
+
+    shapes: Mapping[str, Sequence[int]] = field(
+        default_factory=dict,
+        metadata=_option(
+            "The shape of an input whose dimensions the model leaves open: name=1,3,224,224.",
+            given.shapes,
+            list[str] | None,
+            names=("--shape",),
+            metavar="NAME=N,...",
+        ),
+    )
+    frontend: str | None = field(
+        default=None,
+        metadata=_option(
+            "TVM's IR: relax or relay; by default the one that the installed TVM has.",
+            given.optional(_frontend),
+            str | None,
+            metavar="IR",
+        ),
+    )
+
+    @property
+    def of_model(self) -> dict[str, Any]:
+        """The fields that all options have: with them others are made of these."""
+        return {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions(ModelOptions):
+    """How a model is compiled."""
+
+    tune: Budget | None = field(
+        default=None,
+        metadata=_option(
+            "Measure kernels first, for so long: 120s, 10min or 500trials; see `boltgen tune`.",
+            given.optional(_budget),
+            str | None,
+            metavar="BUDGET",
+            is_decisive=False,
+        ),
+    )
+    device: str = field(
+        default="cuda",
+        metadata=_option(
+            f"Where to measure with --tune: {given.DEVICES}.",
+            given.device,
+            str,
+            metavar="DEVICE",
+            is_decisive=False,
+        ),
+    )
+    calibrate: Sequence[Mapping[str, Any] | Path] = field(
+        default_factory=tuple,
+        metadata=_option(
+            "Arrays for the inputs, or an .npz file with them: the model is run on them, and what "
+            "leaves FP16's range stays FP32. May be given several times.",
+            given.samples,
+            list[Path] | None,
+            metavar="FILE",
+            is_decisive=False,
+        ),
+    )
+    reuse: bool = field(
+        default=True,
+        metadata=_option(
+            "Take a model that was compiled before, by the same versions of everything, from the "
+            "cache.",
+            given.yes_or_no,
+            is_decisive=False,
+        ),
+    )
+    observer: Observer | None = field(
+        default=None,
+        metadata=_option("Hears of the trials of tuning.", given.as_it_is, is_decisive=False),
+    )
+
+    @property
+    def tuning(self) -> TuneOptions | None:
+        """How the model is tuned before it is compiled; None where it is not."""
+        if self.tune is None:
+            return None
+        return TuneOptions(
+            **self.of_model, budget=self.tune, device=self.device, observer=self.observer
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions(ModelOptions):
+    """How kernels are measured for a model."""
+
+    budget: Budget = field(
+        default=Budget(seconds=120),
+        metadata=_option(
+            "How long: 120s, 10min, 1h, or a number of trials like 500trials.",
+            _budget,
+            str,
+            metavar="BUDGET",
+        ),
+    )
+    device: str = field(
+        default="cuda",
+        metadata=_option(
+            f"Where to measure: {given.DEVICES}. vgpu needs no GPU, its times are modelled; "
+            "recorded replays a table of records.",
+            given.device,
+            str,
+            metavar="DEVICE",
+        ),
+    )
+    level: Level = field(
+        default=Level.STANDARD,
+        metadata=_option(
+            "How many kernels round one tries: quick, standard or full, as of `library build`.",
+            _level,
+            str,
+            metavar="LEVEL",
+        ),
+    )
+    database: Path | None = field(
+        default=None,
+        metadata=_option(
+            "Where to remember; by default in the user's data folder.",
+            given.optional(given.path),
+            Path | None,
+            metavar="FILE",
+        ),
+    )
+    wait: bool = field(
+        default=True,
+        metadata=_option(
+            "Wait for another session on the same GPU, or give up.", given.yes_or_no, bool
+        ),
+    )
+    seed: int = field(
+        default=0,
+        metadata=_option("Decides all that is random in a strategy.", given.number(0, _MOST_SEED)),
+    )
+    strategy: StrategyFactory = field(
+        default=exhaustive,
+        metadata=_option("Proposes the configurations of a problem.", given.as_it_is),
+    )
+    observer: Observer | None = field(
+        default=None, metadata=_option("Hears of the trials.", given.as_it_is)
+    )
+
+
+def chosen(kind: type[Kind], options: Kind | None, overrides: Mapping[str, Any]) -> Kind:
+    """`options`, or the defaults of `kind`, with the `overrides` in their fields.
+
+    Raises:
+        TypeError: the options are of another kind, or there is no option of such a name.
+        BoltgenError: a value is none of its option's.
+    """
+    if not isinstance(options, (kind, type(None))):
+        raise TypeError(f"options are {kind.__name__}, not {type(options).__name__}")
+    return replace(options or kind(), **overrides)
+
+
+def takes(kind: type[KernelOptions]) -> Callable[[Function], Function]:
+    """Let a function that passes its `overrides` to `chosen` show them in its signature and help.
+
+    Its parameter `overrides` becomes the fields of `kind`.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        keywords = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default_of(each),
+                annotation=each.type,
+            )
+            for each in fields(kind)
+        ]
+        kept = [p for p in own.parameters.values() if p.name != "overrides"]
+        said = "\n".join(f"    {each.name}: {option_of(each).help}" for each in fields(kind))
+        function.__signature__ = own.replace(parameters=[*kept, *keywords])  # type: ignore[attr-defined]
+        function.__doc__ = (
+            f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments:\n{said}\n"
+        )
+        return function
+
+    return decorate

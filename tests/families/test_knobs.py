@@ -1,0 +1,106 @@
+"""Knobs: encodings come back, neighbours are one step away, the space holds what is enumerated."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltgen.arch import ARCHES, arch_named
+from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels, space_of
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.space import Knob
+from boltgen.ir.problem import Conv2d, Gemm
+
+PROBLEMS = (
+    Gemm(m=512, n=384, k=4096),
+    Gemm(batch=4, m=128, n=128, k=64),
+    Conv2d(n=8, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1)),
+    Conv2d(n=1, h=224, w=224, c=3, k=64, r=7, s=7, stride=(2, 2)),
+)
+GEMM = space_of(PROBLEMS[0], arch_named("sm_80"))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("arch", ARCHES)
+def test_the_space_holds_every_enumerated_configuration(problem, arch) -> None:
+    space = space_of(problem, arch_named(arch))
+    for config in enumerate_configs(problem, arch_named(arch)):
+        assert config in space
+        assert space.config_at(space.point_of(config)) == config
+        assert space.decode(space.encode(config)) == config
+        assert space.penalty(config) == 0.0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(PROBLEMS))
+@settings(max_examples=50, deadline=None)
+def test_random_settings(seed: int, problem) -> None:
+    space = space_of(problem, arch_named("sm_86"))
+    config = space.random(random.Random(seed))
+    assert config in space
+    assert config == space.random(random.Random(seed))
+    assert all(0.0 <= place <= 1.0 for place in space.encode(config))
+    point = space.point_of(config)
+    for neighbour in space.neighbours(config):
+        assert neighbour in space
+        moved = [name for name, value in space.point_of(neighbour).items() if value != point[name]]
+        assert len(moved) == 1
+        assert config in space.neighbours(neighbour)
+    broken = violations(problem, config, arch_named("sm_86"))
+    assert space.broken(config) == broken
+    assert (space.penalty(config) > 0) == bool(broken)
+
+
+def test_a_penalty_grows_with_the_distance_to_legality() -> None:
+    heavy = replace(GEMM.default(), stages=5)
+    deep = GEMM.config_at(GEMM.point_of(heavy) | {"threadblock_k": 64, "threadblock_m": 256})
+    deeper = GEMM.config_at(GEMM.point_of(deep) | {"threadblock_n": 256})
+    assert GEMM.penalty(heavy) == 0.0
+    assert 0.0 < GEMM.penalty(deep) < GEMM.penalty(deeper)
+
+
+def test_every_default_is_in_the_space() -> None:
+    for problem in PROBLEMS:
+        for arch in ARCHES.values():
+            space = space_of(problem, arch)
+            assert space.default() in space
+
+
+def test_legal_kernels_are_the_legal_settings_of_the_knobs() -> None:
+    arch, problem = arch_named("sm_80"), Gemm(m=2048, n=2048, k=2048)
+    space = space_of(problem, arch).pinned(swizzle=1, split_k=1)
+    names = [knob.name for knob in space.knobs]
+    settings = itertools.product(*(knob.values for knob in space.knobs))
+    configs = [space.config_at(dict(zip(names, values, strict=True))) for values in settings]
+    legal = list(legal_kernels(kernel_traits(problem), arch))
+    assert sorted(legal) == sorted(config for config in configs if not space.broken(config))
+
+
+def test_a_knob() -> None:
+    knob = Knob("split_k", (1, 2, 3, 4, 6, 8), 1)
+    assert knob.neighbours(1) == (2,)
+    assert knob.neighbours(3) == (2, 4)
+    assert knob.neighbours(8) == (6,)
+    assert [knob.encode(value) for value in (1, 2, 8)] == [0.0, pytest.approx(1 / 3), 1.0]
+    assert (knob.decode(-1.0), knob.decode(0.34), knob.decode(2.0)) == (1, 2, 8)
+    assert (knob.encode(16) > 1.0, knob.encode(5) > knob.encode(4)) == (True, True)
+    only = Knob("stages", (2,), 2)
+    assert (only.encode(2), only.decode(0.7), only.neighbours(2)) == (0.0, 2, ())
+    with pytest.raises(ValueError, match=r"knob stages: 5 is not one of"):
+        Knob("stages", (2, 3), 5)
+    with pytest.raises(ValueError, match="ascending"):
+        Knob("stages", (3, 2), 3)
+
+
+def test_knobs_are_held() -> None:
+    held = GEMM.pinned(swizzle=1, split_k=2)
+    assert held.size * 4 * 8 == GEMM.size
+    assert all(
+        (c.swizzle, c.split_k) == (1, 2) for c in (held.default(), held.random(random.Random(1)))
+    )
+    assert GEMM.default() not in held

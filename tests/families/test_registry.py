@@ -1,0 +1,227 @@
+"""The registry: what it refuses, and what every family in it gives."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.codegen.render import render
+from boltgen.errors import BoltgenError, NoLegalConfigError
+from boltgen.families.family import KernelFamily, Level
+from boltgen.families.registry import (
+    FAMILIES,
+    Registry,
+    candidates,
+    compiled,
+    kernel_spec,
+    launch,
+    order,
+    predict,
+    spaces,
+    violations,
+)
+from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
+from boltgen.ir.dtypes import DType
+from boltgen.ir.key import canonical
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments, structs
+from tests.cases import EPILOGUES
+from tests.chain_cases import conv_chain, gemm_chain
+
+SM80 = ARCHES["sm_80"]
+CONV = Conv2d(n=2, h=14, w=14, c=40, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+MOVE = LayoutTransform(
+    move=Move(source=Form(layout=ImageLayout.NCHW, dtype=DType.F32), target=NHWC_F16),
+    images=2,
+    pixels=196,
+    source_channels=3,
+    target_channels=8,
+)
+# Workloads of every family: together all that one can be asked for.
+WORKLOADS = {
+    "cutlass2": (
+        Workload.of(Gemm(m=200, n=136, k=264), EPILOGUES["residual_before"]),
+        Workload.of(Gemm(batch=4, m=200, n=136, k=264), EPILOGUES["columns"]),
+        Workload.of(CONV, EPILOGUES["bias_relu"]),
+    ),
+    "b2b": (
+        gemm_chain(200, 72, (64, 48), ("bias_relu", "residual_before")),
+        gemm_chain(200, 72, (64, 48), ("bias_relu", "identity"), batch=3),
+        conv_chain(CONV, (48, 32), ("bias_relu", "identity", "columns")),
+    ),
+    "move": (Workload.of(MOVE),),
+}
+PAIRS = [
+    pytest.param(FAMILIES.named(name), workload, id=f"{name}-{workload.short}")
+    for name, workloads in WORKLOADS.items()
+    for workload in workloads
+]
+PARTS = [name for name in vars(KernelFamily) if not name.startswith("_")]
+
+
+# --- registering ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OtherConfig:
+    family: ClassVar[str] = "other"
+
+
+def family_like(known: KernelFamily[Any], **changes: object) -> Any:
+    """An object with all parts of a family, some of them changed; None takes a part away."""
+    parts = [*PARTS, "name", "config_type", "headers"]
+    values = {part: getattr(known, part) for part in parts} | changes
+    return type("Other", (), {k: v for k, v in values.items() if v is not None})()
+
+
+KNOWN = next(iter(FAMILIES))
+
+
+def test_a_family_with_all_parts_is_registered_and_removed() -> None:
+    registry = Registry(())
+    other = family_like(KNOWN, name="other", config_type=OtherConfig)
+    registry.register(other)
+    assert list(registry) == [other]
+    assert registry.named("other") is registry.of(OtherConfig()) is other
+    assert registry.config_types == (OtherConfig,)
+    registry.remove("other")
+    assert list(registry) == []
+
+
+@pytest.mark.parametrize("part", [*PARTS, "name", "config_type", "headers"])
+def test_a_family_that_lacks_a_part_is_refused_by_the_parts_name(part: str) -> None:
+    with pytest.raises(BoltgenError, match=rf"lacks {part}: see KernelFamily"):
+        Registry([family_like(KNOWN, **{part: None})])
+
+
+def test_all_that_a_family_lacks_is_named() -> None:
+    with pytest.raises(BoltgenError, match="'cutlass2' lacks predict, view"):
+        Registry([family_like(FAMILIES.named("cutlass2"), predict=None, view=None)])
+
+
+def test_two_families_of_one_name_are_refused() -> None:
+    with pytest.raises(BoltgenError, match=f"two kernel families of the name '{KNOWN.name}'"):
+        Registry([KNOWN, KNOWN])
+
+
+def test_a_configuration_of_another_familys_name_is_refused() -> None:
+    with pytest.raises(BoltgenError, match=r"OtherConfig\.family is 'other'"):
+        Registry([family_like(KNOWN, config_type=OtherConfig)])
+    with pytest.raises(BoltgenError, match=r"int\.family is None"):
+        Registry([family_like(KNOWN, config_type=int)])
+
+
+def test_an_unknown_family_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(BoltgenError, match=r"'cutlass9'; the families are .*b2b.*cutlass2.*move"):
+        FAMILIES.named("cutlass9")
+
+
+# --- every family --------------------------------------------------------------------------------
+
+
+def test_every_module_beside_the_registry_is_a_family_in_it() -> None:
+    assert {family.name for family in FAMILIES} == WORKLOADS.keys()
+
+
+@pytest.mark.parametrize("family", list(FAMILIES), ids=lambda family: family.name)
+def test_a_family_has_the_signatures_of_the_protocol(family: KernelFamily[Any]) -> None:
+    for part in PARTS:
+        wanted = list(inspect.signature(getattr(KernelFamily, part)).parameters)[1:]
+        assert list(inspect.signature(getattr(family, part)).parameters) == wanted, part
+    assert family.headers
+
+
+@pytest.mark.parametrize(("family", "workload"), PAIRS)
+def test_a_family_computes_what_it_does_not_reject(
+    family: KernelFamily[Any], workload: Workload
+) -> None:
+    for other in FAMILIES:
+        reason = other.rejects(workload, SM80)
+        assert (reason is None) == (other is family), reason
+    (space,) = spaces(workload, SM80)
+    assert space.family == family.name
+    assert candidates(workload, SM80) == space.candidates
+    assert sorted(space.candidates) == sorted(set(space.candidates))
+    for config in space.candidates[:: max(1, len(space.candidates) // 20)]:
+        assert isinstance(config, family.config_type)
+        assert FAMILIES.of(config) is family
+        assert order(config) == (family.name, config)
+        assert str(config)
+        assert violations(workload, config, SM80) == ()
+        assert compiled(compiled(config)) == compiled(config)
+        footprint = family.footprint(workload, config)
+        assert 0 < footprint.registers <= SM80.max_registers_per_thread
+        assert 0 <= footprint.shared_memory_bytes <= SM80.shared_memory_per_cta_bytes
+        assert footprint.warps >= 1
+        predicted = predict(workload, config, SM80)
+        assert 0 < predicted.time_us < 1e6
+        assert predicted.bound
+
+
+@pytest.mark.parametrize(("family", "workload"), PAIRS)
+def test_a_kernel_has_a_text_and_its_launch_a_struct(
+    family: KernelFamily[Any], workload: Workload
+) -> None:
+    config = candidates(workload, SM80)[0]
+    spec = kernel_spec(workload, config, "sm_80")
+    assert (spec.family, spec.config) == (family.name, compiled(config))
+    canonical(spec)  # it has a key
+    symbol = kernel_symbol(spec)
+    assert family.stem(spec) in symbol
+    view = family.view(spec, symbol, workspace_symbol(symbol))
+    assert render(view) in render_kernel(spec).text
+    assert {"Problem", "Epilogue", "Arch"} <= family.describe(spec).keys()
+    assert set(family.includes(spec)) <= set(family.headers)
+    asked = launch(workload, config)
+    assert asked.struct in structs()
+    assert f"{asked.struct} const*" in render_kernel(spec).text
+    made: Any = arguments(asked.struct, asked.sizes)
+    for name, value in asked.sizes.items():
+        if "[" not in name:
+            assert getattr(made, name) == value
+    assert asked.has_layers == hasattr(made, "layers")
+
+
+@pytest.mark.parametrize(("family", "workload"), PAIRS)
+def test_a_library_holds_kernels_of_its_family_or_nothing(
+    family: KernelFamily[Any], workload: Workload
+) -> None:
+    specs = {
+        spec
+        for kind in family.library(SM80, Level.QUICK, [8]).values()
+        for group in kind
+        for spec in group
+    }
+    assert {spec.family for spec in specs} <= {family.name}
+    held = family.held(workload, SM80, Level.QUICK)
+    plain = family.ranking(workload)
+    assert bool(held) == (plain is not None)
+    if plain is not None:
+        assert {kernel_spec(plain, config, "sm_80") for config in held} <= specs
+
+
+def test_a_configuration_of_a_family_that_rejects_the_workload_is_illegal_with_its_reason() -> None:
+    chain, single = WORKLOADS["b2b"][0], WORKLOADS["cutlass2"][0]
+    (violation,) = violations(chain, candidates(single, SM80)[0], SM80)
+    assert violation.name == "family"
+    assert "2 back to back" in violation.message
+    assert "cutlass2" in violation.reason
+
+
+def test_a_workload_of_no_family_is_answered_with_the_reasons_of_all() -> None:
+    chain = gemm_chain(64, 64, (2000, 64), ("identity", "identity"))
+    with pytest.raises(NoLegalConfigError, match="sm_80") as caught:
+        spaces(chain, SM80)
+    for family in FAMILIES:
+        assert f"{family.name}: " in str(caught.value)
+
+
+def test_a_move_has_an_epilogue_in_no_family() -> None:
+    workload = Workload.of(MOVE, EPILOGUES["relu"])
+    assert all(family.rejects(workload, SM80) for family in FAMILIES)
