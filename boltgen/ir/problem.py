@@ -146,7 +146,7 @@ class Conv2d:
     @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
-        return self.gemm.flops
+        return 2 * self.n * self.p * self.q * self.k * self.r * self.s * self.c
 
     @property
     def a_bytes(self) -> int:
@@ -157,7 +157,7 @@ class Conv2d:
     @property
     def b_bytes(self) -> int:
         """Bytes of the filters."""
-        return self.gemm.b_bytes
+        return self.k * self.r * self.s * self.c * self.in_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -16,10 +16,10 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune import schema
-from boltgen.tune.database import Database
+from boltgen.tune.database import bench_key
 from boltgen.tune.outcome import DeviceIdentity, Outcome
 from boltgen.tune.records import dumps, to_line
-from tests.tune.samples import A100, CONFIG, record
+from tests.tune.samples import A100, CONFIG, TOOLS, record
 
 _DTYPES = {"in_dtype": "float16", "acc_dtype": "float32", "out_dtype": "float16"}
 _CONV = {"stride": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], **_DTYPES}
@@ -33,7 +33,7 @@ def gemm(m: int, n: int, k: int) -> dict[str, Any]:
 
 def batched(batch: int, *, b_batched: bool = True) -> dict[str, Any]:
     shared = {"a_batched": True, "b_batched": b_batched}
-    return gemm(64, 64, 64) | {"type": "Gemm", "batch": batch} | shared
+    return gemm(64, 64, 64) | {"type": "BatchedGemm", "batch": batch} | shared
 
 
 def conv(size: int, filter_size: int) -> dict[str, Any]:
@@ -75,19 +75,19 @@ EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any], Workload]] = {
     "batch of 1": (batched(1, b_batched=False), PLAIN, Workload.of(Gemm(m=64, n=64, k=64))),
     "convolution": (conv(8, 3), RELU, Workload.of(_3X3, relu())),
     "products": (
-        chain("Workload", gemm(512, 64, 64), gemm(512, 64, 64)),
+        chain("GemmChain", gemm(512, 64, 64), gemm(512, 64, 64)),
         PLAIN,
         back_to_back(*[Gemm(m=512, n=64, k=64)] * 2),
     ),
     "batched products": (
-        chain("Workload", batched(6), batched(6, b_batched=False)),
+        chain("GemmChain", batched(6), batched(6, b_batched=False)),
         PLAIN,
         back_to_back(
             Gemm(batch=6, m=64, n=64, k=64), Gemm(batch=6, m=64, n=64, k=64, b_batched=False)
         ),
     ),
     "convolutions": (
-        chain("Workload", conv(8, 3), conv(6, 1)),
+        chain("Conv2dChain", conv(8, 3), conv(6, 1)),
         PLAIN,
         back_to_back(_3X3, Conv2d(n=1, h=6, w=6, c=8, k=8, r=1, s=1)),
     ),
@@ -113,30 +113,25 @@ def config_form(config: Config) -> dict[str, Any]:
 def write_schema_3(path: Path, rows: Sequence[tuple[Any, Any, Config, Outcome, int]]) -> None:
     """A file of schema 3: for each row a problem, its epilogue, and one measurement of it.
 
-    Problems and epilogues that are texts are written as they are. Row by row a task of its own.
+    Problems and epilogues that are texts are written as they are; every row has a task of its own.
     """
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, 3)
-    device = dumps(DeviceIdentity, A100)
-    with Database(path.with_name("new.sqlite")) as database:  # for the bench's digest
-        database.add([record(20.0)])
-        bench = database._connection.execute("SELECT * FROM bench").fetchone()
-    assert device in bench
-    marks = ", ".join("?" for _ in bench)
-    connection.execute(f"INSERT INTO bench VALUES ({marks})", bench)
+    bench = (bench_key(A100, TOOLS), A100.kind.value, A100.arch, A100.name)
+    texts = (dumps(DeviceIdentity, A100), TOOLS)
+    connection.execute(
+        "INSERT INTO bench VALUES (1, ?, ?, ?, ?, ?, ?, ?, '')", (*bench, *texts, len(rows))
+    )
     connection.execute("INSERT INTO kernel VALUES (1, 'a kernel')")
     for number, (problem, epilogue, config, outcome, moment) in enumerate(rows, 1):
-        texts = (
-            each if isinstance(each, str) else json.dumps(each) for each in (problem, epilogue)
-        )
-        connection.execute("INSERT INTO task VALUES (?, ?, ?, ?)", (number, str(number), *texts))
+        task = (number, str(number), _text(problem), _text(epilogue))
+        connection.execute("INSERT INTO task VALUES (?, ?, ?, ?)", task)
         text = dumps(Config, config)
         connection.execute("INSERT OR IGNORE INTO config (json) VALUES (?)", (text,))
         connection.execute(
-            "INSERT INTO record VALUES (?, ?, (SELECT id FROM config WHERE json = ?), ?, ?, ?, 1)",
-            (number, bench[0], text, moment, dumps(Outcome, outcome), _median(outcome)),
+            "INSERT INTO record VALUES (?, 1, (SELECT id FROM config WHERE json = ?), ?, ?, ?, 1)",
+            (number, text, moment, dumps(Outcome, outcome), _median(outcome)),
         )
-    connection.execute("UPDATE bench SET records = ?", (len(rows),))
     connection.close()
 
 
