@@ -23,14 +23,16 @@ import numpy as np
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
-from boltgen.ir.chain import Chain, ChainLayer, implicit_gemm, intermediate_bytes
+from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.traits import execution_problem
+from boltgen.families.registry import kernel_spec
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Problem
+from boltgen.ir.workload import Layer, Workload, implicit_gemm, intermediate_bytes
 from boltgen.runtime.device import activate
-from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
-from boltgen.space.config import B2bConfig, Cutlass2Config, Residence
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
-from boltgen.space.legality import violations
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
 from tests.kernels.conftest import build_libraries
@@ -54,7 +56,7 @@ def layer_config(problem: Problem, tiles: Cutlass2Config, arch: Arch) -> Cutlass
     )
 
 
-def layer_case(layer: ChainLayer, config: B2bConfig, index: int, arch: str) -> KernelCase:
+def layer_case(layer: Layer, config: B2bConfig, index: int, arch: str) -> KernelCase:
     """The layer as a kernel of its own."""
     problem = execution_problem(layer.problem)
     tiles = layer_config(problem, config.of_layer(index), arch_named(arch))
@@ -83,18 +85,18 @@ class Comparison:
     layers: tuple[KernelCase, ...]
 
 
-def comparison(name: str, chain: Chain, residence: Residence, arch: str) -> Comparison:
+def comparison(name: str, chain: Workload, residence: Residence, arch: str) -> Comparison:
     """Both ways, with tiles of the same rows."""
     config = paper_config(chain, arch, residence)
     return Comparison(
-        fused=ChainCase(name=name, spec=chain_kernel_spec(chain, config, arch), chain=chain),
+        fused=ChainCase(name=name, spec=kernel_spec(chain, config, arch), chain=chain),
         layers=tuple(layer_case(layer, config, i, arch) for i, layer in enumerate(chain.layers)),
     )
 
 
 def measure(
     compared: Comparison,
-    chains: dict[ChainKernelSpec, KernelLibrary],
+    chains: dict[KernelSpec, KernelLibrary],
     kernels: dict[KernelSpec, KernelLibrary],
     cuda: Cuda,
 ) -> dict[str, Any]:

@@ -27,15 +27,9 @@ from scipy.optimize import least_squares
 
 from benchmarks.record import write as write_result
 from boltgen.errors import RecordError
-from boltgen.space.config import Cutlass2Config
+from boltgen.families.constants import NAMES, Constant, described, values_of, write
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.tune.exchange import read_records
-from boltgen.tune.model_constants import (
-    NAMES,
-    Constant,
-    described,
-    values_of,
-    write,
-)
 from boltgen.tune.model_report import (
     ModelReport,
     arch_of,

@@ -23,9 +23,10 @@ from boltgen.build.library import KERNELS_PER_UNIT, chunks, unit_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
+from boltgen.families.cutlass2.library import LIBRARY_FAMILIES, library_specs
+from boltgen.families.family import Level
+from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import settings_from
-from boltgen.space.kernel import KernelSpec
-from boltgen.space.library import LIBRARY_FAMILIES, Level, library_specs
 
 JOBS = 2
 SIZES = (1, 2, 4, 8, 16)

@@ -18,11 +18,11 @@ import numpy as np
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
+from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
 from boltgen.runtime.device import activate
-from boltgen.tune.cost_model import predict
 from boltgen.tune.padding import PaddingTimes
 from boltgen.tune.select import ModelCosts
 from tests.cases import TABLE_3, KernelCase, table_3_cases, table_3_problem

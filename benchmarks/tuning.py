@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.family import Level
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts

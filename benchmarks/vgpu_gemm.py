@@ -18,15 +18,15 @@ from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.codegen.kernel import KernelSource, render_kernel
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.runtime.device import activate
 from boltgen.settings import settings_from
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import kernel_spec
 from tests.kernels.launch import Cuda, GemmArgs, KernelLibrary
 
 CONFIG = Cutlass2Config(

@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.record import summary, write
 from benchmarks.vgpu_gemm import CONFIG
 from benchmarks.vgpu_speed import GEMM, checked_launch
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.epilogue import Epilogue
 from boltgen.runtime.device import activate
-from boltgen.space.kernel import kernel_spec
 from tests.cases import KernelCase
 from tests.kernels.launch import Cuda
 

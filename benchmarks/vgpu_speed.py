@@ -27,16 +27,16 @@ import onnx
 import boltgen
 from benchmarks.record import summary, write
 from benchmarks.vgpu_gemm import CONFIG, build_kernel
-from boltgen.codegen.kernel import render_kernel
 from boltgen.errors import VgpuError
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import LaunchRecord, Vgpu
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import kernel_spec
 from models import build
 from tests.cases import KernelCase, all_cases
 from tests.kernels.conftest import build_libraries

@@ -102,6 +102,11 @@ class Arch:
         return self.max_threads_per_sm // 32
 
     @property
+    def has_async_copies(self) -> bool:
+        """Whether it has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
+        return self.compute_capability >= (8, 0)
+
+    @property
     def compute(self) -> str:
         """The virtual architecture that nvcc calls `compute_80`."""
         return self.name.replace("sm_", "compute_")

@@ -15,13 +15,13 @@ from typing import Any
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
+from boltgen.codegen.adapter import RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
+from boltgen.families.registry import predict
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
-from boltgen.ir.chain import describe_chain
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
+from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CompileOptions, TuneOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
@@ -44,9 +44,6 @@ from boltgen.runtime.model import Array, frontend_of, import_model, partition, t
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
-from boltgen.tune.chain_model import predict_chain
-from boltgen.tune.chains import ChainDecision
-from boltgen.tune.cost_model import predict
 from boltgen.tune.select import Decision
 from boltgen.tuner import open_task_session
 
@@ -180,7 +177,10 @@ def _compile(
         entry="main",
         inputs=inputs,
         outputs=outputs,
-        regions=tuple(_region_info(launch, built) for launch in built.plan.launches),
+        regions=tuple(
+            _region_info(launch, decision, arch)
+            for launch, decision in zip(built.plan.launches, built.plan.decisions, strict=True)
+        ),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),
         phases=_phase_infos(phases),
@@ -257,8 +257,6 @@ def _write_sources(
                 source=f"{SOURCES}/{path.name}",
             )
         )
-    for move in built.plan.moves:
-        (folder / f"{move.symbol}.cu").write_text(move.text, encoding="utf-8")
     if built.plan.launches:
         (folder / "regions.cc").write_text(built.plan.adapter, encoding="utf-8")
     for number, path in enumerate(device_sources):
@@ -267,63 +265,30 @@ def _write_sources(
     return tuple(infos)
 
 
-def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
-    plan = built.plan
-    decision = plan.decisions[plan.launches.index(launch)]
-    region = launch.region
-    if isinstance(launch, AdapterLaunch):
-        problem, epilogue = describe(launch.region.problem), launch.region.epilogue.describe()
-        runs_as = describe(launch.problem)
-        swizzle, split_k = launch.swizzle, launch.split_k
-        gemms = [_gemm_info(launch.problem)]
-        tile = str(launch.spec.config.threadblock)
-    else:
-        layers = launch.region.chain.layers
-        problem = "; ".join(describe(layer.problem) for layer in layers)
-        epilogue = "; ".join(layer.epilogue.describe() for layer in layers)
-        runs_as = describe_chain(launch.chain)
-        swizzle = split_k = 1
-        gemms = [_gemm_info(layer.problem) for layer in launch.chain.layers]
-        rows, columns = launch.spec.config.threadblock_m, launch.spec.config.layers
-        tile = f"{rows}x{'+'.join(str(layer.n) for layer in columns)}"
+def _region_info(launch: RegionLaunch, decision: Decision, arch: Arch) -> RegionInfo:
+    bound = predict(decision.workload, decision.config, arch).bound
+    region, layers = launch.region, launch.region.workload.layers
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
-        problem=problem,
-        runs_as=runs_as,
-        epilogue=epilogue,
-        kernel=plan.kernel_of(launch).symbol,
+        problem="; ".join(describe(layer.problem) for layer in layers),
+        epilogue=region.workload.epilogues,
+        kernel=launch.kernel,
         config=str(decision.config),
-        split_k=split_k,
-        swizzle=swizzle,
-        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; "
-        f"{_bound(decision, plan.arch)}",
+        why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {bound}",
         moves=tuple(launch.memory.describe()),
         workspace_bytes=launch.memory.workspace_bytes,
-        gemms=tuple(gemms),
-        family=launch.spec.family.value,
-        tile=tile,
+        gemms=tuple(_gemm_info(layer.problem) for layer in layers),
+        family=decision.config.family,
+        tile=decision.config.tile,
         time_us=decision.time_us,
         origin=decision.origin,
     )
 
 
 def _gemm_info(problem: Problem) -> GemmInfo:
-    match problem:
-        case Gemm(m=m, n=n, k=k):
-            return GemmInfo(batch=1, m=m, n=n, k=k)
-        case BatchedGemm(batch=batch, m=m, n=n, k=k):
-            return GemmInfo(batch=batch, m=m, n=n, k=k)
-        case Conv2d():
-            return _gemm_info(problem.implicit_gemm)
-
-
-def _bound(decision: Decision | ChainDecision, arch: str) -> str:
-    """What the analytical model thinks that the time is made of."""
-    if isinstance(decision, ChainDecision):
-        return predict_chain(decision.chain, decision.config, arch_named(arch)).bound
-    problem, epilogue = decision.problem, decision.epilogue
-    return predict(problem, epilogue, decision.config, arch_named(arch)).bound
+    gemm = problem.gemm
+    return GemmInfo(batch=problem.batch, m=gemm.m, n=gemm.n, k=gemm.k)
 
 
 def _placement_info(placed: Placement) -> PlacementInfo:

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import BoltgenError, InvalidProblemError, TuningError
+from boltgen.families.family import Level
 from boltgen.intake import given
 from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS, shown
 from boltgen.ir.dtypes import DType
-from boltgen.space.library import Level
 from boltgen.tune.budget import Budget, budget_of
 from boltgen.tune.progress import Observer
 from boltgen.tune.strategies.exhaustive import exhaustive

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -20,26 +20,26 @@ from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import DeviceCode, adapter_unit, kernel_unit
-from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch, render_adapter
-from boltgen.codegen.adapter_chain import ChainAdapterLaunch
-from boltgen.codegen.kernel import KernelSource, render_kernel
-from boltgen.codegen.move import MoveSource, move_symbol, render_moves
+from boltgen.codegen.adapter import RegionLaunch, render_adapter
+from boltgen.codegen.adapter_memory import call_memory
 from boltgen.errors import NoLegalConfigError
-from boltgen.ir.chain import ChainLayer, Cut, Cutter, separate
-from boltgen.ir.dtypes import DType
+from boltgen.families.family import Config
+from boltgen.families.registry import candidates, kernel_spec, launch, spaces
+from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
+from boltgen.frontend.partitioning import Passes
+from boltgen.frontend.passes.carving import Rejects
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.move import LayoutTransform
 from boltgen.ir.padding import PaddingCosts
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import AnyRegion, ChainRegion, Convention, Region
+from boltgen.ir.region import Convention, Region
+from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
-from boltgen.space.b2b_kernel import chain_kernel_spec
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
-from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
+from boltgen.tune.fusion import candidate_fusions, cut_layers
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
-from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
+from boltgen.tune.select import CostSource, Decision, Task, select
 
 
 @dataclass(slots=True)
@@ -86,13 +86,15 @@ class PipelineOptions(ModelOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be compiled: one launch per region, one source per distinct kernel and move."""
+    """What is to be compiled: one launch per region, one source per distinct kernel.
+
+    `decisions` are of the regions, in their order.
+    """
 
     arch: str
-    decisions: tuple[Decision | ChainDecision, ...]
-    launches: tuple[AnyAdapterLaunch, ...]
+    decisions: tuple[Decision, ...]
+    launches: tuple[RegionLaunch, ...]
     kernels: tuple[KernelSource, ...]
-    moves: tuple[MoveSource, ...]
     adapter: str
     convention: Convention = Convention.RELAX
     planned_workspaces: bool = True
@@ -107,7 +109,7 @@ class Plan:
             return (("regions", self.adapter),)
         return tuple((launch.region.symbol, self._adapter_of(launch)) for launch in self.launches)
 
-    def _adapter_of(self, launch: AnyAdapterLaunch) -> str:
+    def _adapter_of(self, launch: RegionLaunch) -> str:
         return render_adapter([launch], self.convention, planned=self.planned_workspaces)
 
     @property
@@ -116,22 +118,12 @@ class Plan:
         sizes = {launch.region.symbol: launch.memory.workspace_bytes for launch in self.launches}
         return {symbol: size for symbol, size in sizes.items() if size and self.planned_workspaces}
 
-    def moves_of(self, launch: AnyAdapterLaunch) -> tuple[MoveSource, ...]:
-        """The moves in a call of `launch`."""
-        symbols = {move_symbol(planned.move) for planned in launch.memory.moves}
-        return tuple(move for move in self.moves if set(move.symbols) & symbols)
-
-    def kernel_of(self, launch: AnyAdapterLaunch) -> KernelSource:
-        """The kernel that `launch` runs."""
-        return next(kernel for kernel in self.kernels if kernel.spec == launch.spec)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
-    For Relay there is an archive for each of the plan's kernels, then for each of its moves: see
-    `frontend.relay.codegen`.
+    For Relay there is an archive for each of the plan's kernels.
     """
 
     plan: Plan
@@ -140,29 +132,24 @@ class BuiltRegions:
     archives: tuple[Path, ...] = ()
 
     @property
-    def adapters(self) -> tuple[Path, ...]:
-        """The adapters among the objects."""
-        return self.objects[: len(self.plan.adapters)]
+    def linked(self) -> dict[str, tuple[Path, tuple[Path, ...]]]:
+        """For Relay: by a region's symbol its adapter, and the archives of the kernels in it."""
+        names = (kernel.symbol for kernel in self.plan.kernels)
+        archives = dict(zip(names, self.archives, strict=True))
+        found = {}
+        for made, adapter in zip(self.plan.launches, self.objects, strict=False):
+            kernels = (made.kernel, *(move.kernel for move in made.memory.moves))
+            found[made.region.symbol] = adapter, tuple(archives[name] for name in kernels)
+        return found
 
 
-def tasks_of(regions: Sequence[AnyRegion], accumulate: DType) -> tuple[Task, ...]:
-    """What is to be tuned for `regions` of one product each: a task each, as it runs.
-
-    What could be one kernel is told by `Survey`.
-    """
-    return tuple(_task(region.accumulating_in(accumulate)) for region in _singles(regions))
-
-
-def _singles(regions: Sequence[AnyRegion]) -> list[Region]:
-    return [region for region in regions if isinstance(region, Region)]
-
-
-def _task(region: Region) -> Task:
-    return Task(problem=execution_problem(region.problem), epilogue=region.epilogue)
+def tasks_of(regions: Sequence[Region]) -> tuple[Task, ...]:
+    """What the model runs: a task for each region."""
+    return tuple(Task(workload=region.workload) for region in regions)
 
 
 def plan_regions(
-    regions: Sequence[AnyRegion],
+    regions: Sequence[Region],
     arch: str,
     convention: Convention = Convention.RELAX,
     costs: CostSource | None = None,
@@ -174,48 +161,56 @@ def plan_regions(
     `costs` are the analytical model's by default.
 
     Raises:
-        NoLegalConfigError: no configuration is legal for a region's problem.
+        NoLegalConfigError: no configuration is legal for a region's workload.
         UnknownArchError: `arch` is not in the table.
     """
-    row = arch_named(arch)
-    chosen = iter(select([_task(region) for region in _singles(regions)], row, costs))
-    decisions: list[Decision | ChainDecision] = []
-    launches: list[AnyAdapterLaunch] = []
-    for region in regions:
-        if isinstance(region, ChainRegion):
-            measurements = costs.measurements if costs else ()
-            decisions.append(fused := decide_chain(region.chain, row, measurements))
-            launches.append(_chain_launch(region, fused, arch))
-        else:
-            decisions.append(single := next(chosen))
-            launches.append(_launch(region, single, arch))
-    specs = dict.fromkeys(launch.spec for launch in launches)
-    moves = dict.fromkeys(planned.move for launch in launches for planned in launch.memory.moves)
+    decisions = select(tasks_of(regions), arch_named(arch), costs)
+    specs: dict[KernelSpec, None] = {}
+
+    def symbol_of(workload: Workload, config: Config) -> str:
+        spec = kernel_spec(workload, config, arch)
+        specs[spec] = None
+        return kernel_symbol(spec)
+
+    def move_symbol(transform: LayoutTransform) -> str:
+        workload = Workload.of(transform)
+        (config,) = candidates(workload, arch_named(arch))
+        return symbol_of(workload, config)
+
+    launches = []
+    for region, decision in zip(regions, decisions, strict=True):
+        args = launch(decision.workload, decision.config)
+        launches.append(
+            RegionLaunch(
+                region=region,
+                kernel=symbol_of(decision.workload, decision.config),
+                launch=args,
+                memory=call_memory(region, args.workspace_bytes, move_symbol),
+            )
+        )
     return Plan(
         arch=arch,
-        decisions=tuple(decisions),
+        decisions=decisions,
         launches=tuple(launches),
         kernels=tuple(render_kernel(spec) for spec in specs),
-        moves=tuple(render_moves([move], arch) for move in moves),
         adapter=render_adapter(launches, convention, planned=planned_workspaces),
         convention=convention,
         planned_workspaces=planned_workspaces,
     )
 
 
-def _launch(region: Region, decision: Decision, arch: str) -> AdapterLaunch:
-    return AdapterLaunch(
-        region=region,
-        problem=decision.problem,
-        spec=kernel_spec(decision.problem, region.epilogue, decision.config, arch),
-        swizzle=decision.config.swizzle,
-        split_k=decision.config.split_k,
+def passes_for(arch: str, options: PipelineOptions) -> Passes:
+    """The passes of a model for `arch`: with as many products in a kernel as is faster.
+
+    Raises:
+        UnknownArchError: `arch` is not in the table.
+    """
+    return Passes(
+        cut=cutter(arch, options),
+        padding=padding_costs(arch, options),
+        rejects=rejecter(arch),
+        accumulate=options.accumulate,
     )
-
-
-def _chain_launch(region: ChainRegion, decision: ChainDecision, arch: str) -> ChainAdapterLaunch:
-    spec = chain_kernel_spec(decision.chain, decision.config, arch)
-    return ChainAdapterLaunch(region=region, chain=decision.chain, spec=spec)
 
 
 def cutter(arch: str, options: PipelineOptions) -> Cutter:
@@ -232,26 +227,24 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
         return separate
     measurements = _measurements(row, options)
 
-    def cut(layers: tuple[ChainLayer, ...]) -> Cut:
+    def cut(layers: tuple[Layer, ...]) -> Cut:
         with measurements() as known:
-            return cut_chain(layers, row, options.accumulate, known)
+            return cut_layers(layers, row, known)
 
     return cut
 
 
-def rejecter(arch: str, options: PipelineOptions) -> Callable[[Problem], str | None]:
-    """What tells a frontend why no kernel computes a problem on `arch`: None where one does.
+def rejecter(arch: str) -> Rejects:
+    """What tells a frontend why no kernel computes a workload on `arch`: None where one does.
 
     Raises:
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
 
-    def rejects(problem: Problem) -> str | None:
+    def rejects(workload: Workload) -> str | None:
         try:
-            enumerate_configs(
-                execution_problem(replace(problem, acc_dtype=options.accumulate)), row
-            )
+            spaces(workload, row)
         except NoLegalConfigError as error:
             return str(error)
         return None
@@ -263,20 +256,20 @@ class Survey:
     """A cutter that cuts everything, and remembers the sequences that it was asked about."""
 
     def __init__(self) -> None:
-        self.sequences: list[tuple[ChainLayer, ...]] = []
+        self.sequences: list[tuple[Layer, ...]] = []
 
-    def __call__(self, layers: tuple[ChainLayer, ...]) -> Cut:
+    def __call__(self, layers: tuple[Layer, ...]) -> Cut:
         """A kernel for each layer."""
         self.sequences.append(layers)
         return separate(layers)
 
-    def tasks(self, arch: str, accumulate: DType) -> tuple[ChainTask, ...]:
+    def tasks(self, arch: str) -> tuple[Task, ...]:
         """A task for each part of a sequence that is worth timing as one kernel."""
         row = arch_named(arch)
         return tuple(
-            ChainTask(chain=chain)
+            Task(workload=workload, is_alternative=True)
             for layers in self.sequences
-            for chain in candidate_chains(layers, row, accumulate)
+            for workload in candidate_fusions(layers, row)
         )
 
 
@@ -291,7 +284,7 @@ def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
     row = arch_named(arch)
     if not options.pad:
         return None
-    return PaddingTimes(row, options.accumulate, _measurements(row, options))
+    return PaddingTimes(row, _measurements(row, options))
 
 
 def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:
@@ -301,7 +294,7 @@ def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:
 
 
 def build_regions(
-    regions: Sequence[AnyRegion],
+    regions: Sequence[Region],
     arch: str,
     options: PipelineOptions | None = None,
     convention: Convention = Convention.RELAX,
@@ -309,7 +302,7 @@ def build_regions(
     """Plan and compile the regions; nothing is compiled where there are none.
 
     Raises:
-        NoLegalConfigError: no configuration is legal for a region's problem.
+        NoLegalConfigError: no configuration is legal for a region's workload.
         CompileError: a kernel does not compile.
         ToolchainError: a compiler is missing.
         CacheError: the cache folder cannot be used.
@@ -318,11 +311,10 @@ def build_regions(
     if not regions:
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
     with chosen.phases.phase("choose kernels and generate sources"):
-        summed = [region.accumulating_in(chosen.accumulate) for region in regions]
         tools = chosen.toolchain or find_toolchain(chosen.settings)
         with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
             plan = plan_regions(
-                summed, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
+                regions, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
             )
     with chosen.phases.phase("compile kernels"):
         return build_plan(plan, replace(chosen, toolchain=tools))
@@ -335,7 +327,6 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
     units = [
         *(adapter_unit(name, text, tools) for name, text in plan.adapters),
         *(kernel_unit(kernel, tools, options.device_code) for kernel in plan.kernels),
-        *(kernel_unit(move, tools, options.device_code) for move in plan.moves),
     ]
     outcomes = compile_all(
         units,

@@ -21,7 +21,7 @@ from boltgen.settings import settings_from
 require_relax()
 provide_cuda_runtime(settings_from())
 
-from boltgen.frontend.relax import steps  # noqa: E402
+from boltgen.runtime import relax_model  # noqa: E402
 from boltgen.runtime.link import export_library  # noqa: E402
 from boltgen.runtime.relax_hooks import install_cuda_compiler, install_linker  # noqa: E402
 from boltgen.runtime.schedules import pipeline  # noqa: E402
@@ -53,4 +53,4 @@ def partition(
             compiled.
     """
     given = PipelineOptions.of(chosen(KernelOptions, options, overrides))
-    return steps.partition(module, arch=arch, normalise=normalise, options=given)
+    return relax_model.partition(module, arch=arch, normalise=normalise, options=given)

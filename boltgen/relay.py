@@ -17,8 +17,9 @@ from boltgen.settings import settings_from
 require_relay()
 provide_cuda_runtime(settings_from())
 
-from boltgen.frontend.relay import codegen, steps  # noqa: E402
+from boltgen.frontend.relay import codegen  # noqa: E402
 from boltgen.frontend.relay.bind import Parameters  # noqa: E402
+from boltgen.runtime import relay_model  # noqa: E402
 from boltgen.runtime.relay_link import (  # noqa: E402
     export_library,
     install_cuda_compiler,
@@ -58,7 +59,7 @@ def partition(
             compiled.
     """
     given = PipelineOptions.of(chosen(KernelOptions, options, overrides))
-    return steps.partition(
+    return relay_model.partition(
         module,
         params,
         arch=arch,

@@ -21,7 +21,7 @@ from boltgen.stored import database_path, lock_folder
 from boltgen.tune.database import Database
 from boltgen.tune.outcome import Bench
 from boltgen.tune.recorded import RecordedBench
-from boltgen.tune.select import AnyTask
+from boltgen.tune.select import Task
 from boltgen.tune.session import Session, SessionOptions, SessionReport
 
 
@@ -79,7 +79,7 @@ def open_session(
 
 @contextmanager
 def open_task_session(
-    tasks: Sequence[AnyTask], arch: str, tuning: TuneOptions, options: PipelineOptions
+    tasks: Sequence[Task], arch: str, tuning: TuneOptions, options: PipelineOptions
 ) -> Iterator[Session]:
     """A session for the tasks of a model; its bench and database close with it."""
     path = tuning.database or database_path(options.settings)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.kernel import ConvIterator, KernelSpec, kernel_spec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 F16, F32 = DType.F16, DType.F32
 
@@ -187,7 +189,7 @@ def problem_for(operation: str, align_in: int, align_out: int, dtypes: str) -> P
         case "gemm_column":
             return Gemm(m=150, n=n, k=k, b_layout=Layout.COLUMN, **types)
         case "batched":
-            return BatchedGemm(batch=3, m=70, n=n, k=k, b_layout=Layout.COLUMN, **types)
+            return Gemm(batch=3, m=70, n=n, k=k, b_layout=Layout.COLUMN, **types)
         case "conv":
             padding = (1, 1, 1, 1)
             return Conv2d(n=2, h=9, w=11, c=c, k=n, r=3, s=3, padding=padding, **types)
@@ -324,7 +326,7 @@ def split_k_cases() -> list[KernelCase]:
 
 def batch_stride_cases() -> list[KernelCase]:
     """Operands that all products of a batch share: a batch stride of 0."""
-    problem = BatchedGemm(batch=3, m=70, n=136, k=72, b_layout=Layout.ROW)
+    problem = Gemm(batch=3, m=70, n=136, k=72, b_layout=Layout.ROW)
     return [
         _case(
             f"batch-{'a' * a}{'b' * b}{'e' * e}",

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.b2b_kernel import ChainKernelSpec, chain_kernel_spec
-from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
 from tests.cases import DTYPES, EPILOGUES
 
 _SM80 = Shape(16, 8, 16)
@@ -27,8 +29,8 @@ class ChainCase:
     """
 
     name: str
-    spec: ChainKernelSpec
-    chain: Chain
+    spec: KernelSpec
+    chain: Workload
     batched_operands: bool = False
 
 
@@ -88,7 +90,7 @@ def gemm_chain(
     dtypes: str = "f32_f16",
     batch: int = 0,
     **batching: bool,
-) -> GemmChain:
+) -> Workload:
     """A chain of `len(columns)` products; `batch` 0 for plain ones."""
     layers = []
     for index, (n, epilogue) in enumerate(zip(columns, epilogues, strict=True)):
@@ -101,16 +103,16 @@ def gemm_chain(
         depth = columns[index - 1] if index else k
         if batch:
             shared = dict(batching, a_batched=True) if index else batching
-            problem: Any = BatchedGemm(batch=batch, m=m, n=n, k=depth, **types, **shared)
+            problem: Any = Gemm(batch=batch, m=m, n=n, k=depth, **types, **shared)
         else:
             problem = Gemm(m=m, n=n, k=depth, **types)
-        layers.append(ChainLayer(problem=problem, epilogue=EPILOGUES[epilogue]))
-    return GemmChain(layers=tuple(layers))
+        layers.append(Layer(problem=problem, epilogue=EPILOGUES[epilogue]))
+    return Workload(layers=tuple(layers))
 
 
 def conv_chain(
     first: Conv2d, columns: tuple[int, ...], epilogues: tuple[str, ...], dtypes: str = "f32_f16"
-) -> Conv2dChain:
+) -> Workload:
     """`first`, then 1x1 convolutions with those channels."""
     acc_dtype, out_dtype = DTYPES[dtypes]
     problems = [first]
@@ -130,10 +132,10 @@ def conv_chain(
             )
         )
     layers = (
-        ChainLayer(problem=problem, epilogue=EPILOGUES[epilogue])
+        Layer(problem=problem, epilogue=EPILOGUES[epilogue])
         for problem, epilogue in zip(problems, epilogues, strict=True)
     )
-    return Conv2dChain(layers=tuple(layers))
+    return Workload(layers=tuple(layers))
 
 
 _BIAS_RELU = ("bias_relu", "bias_relu")
@@ -152,9 +154,9 @@ _PAPER_CONVS = (
 )
 
 
-def paper_chains(most_rows: int | None = None, batch: int = 32) -> dict[str, Chain]:
+def paper_chains(most_rows: int | None = None, batch: int = 32) -> dict[str, Workload]:
     """The chains of Bolt's tables 1 and 2, by name; `most_rows` cuts M and the batch."""
-    chains: dict[str, Chain] = {}
+    chains: dict[str, Workload] = {}
     for m, n0, k0, n1 in _PAPER_GEMMS:
         rows = min(m, most_rows or m)
         chains[f"gemm-{m}x{n0}x{k0}x{n1}"] = gemm_chain(rows, k0, (n0, n1), ("relu", "relu"))
@@ -168,13 +170,13 @@ def paper_chains(most_rows: int | None = None, batch: int = 32) -> dict[str, Cha
 
 
 def chain_case(
-    name: str, config: str, chain: Chain, *, batched_operands: bool = False
+    name: str, config: str, chain: Workload, *, batched_operands: bool = False
 ) -> ChainCase:
     """A chain in a named config."""
     arch, tiles = B2B_CONFIGS[config]
     return ChainCase(
         name=f"{config}-{name}",
-        spec=chain_kernel_spec(chain, tiles, arch),
+        spec=kernel_spec(chain, tiles, arch),
         chain=chain,
         batched_operands=batched_operands,
     )
@@ -273,23 +275,23 @@ def paper_cases(*, whole: bool = False) -> list[ChainCase]:
                 cases.append(
                     ChainCase(
                         name=f"paper-{arch}-{residence.value}-{name}",
-                        spec=chain_kernel_spec(chain, config, arch),
+                        spec=kernel_spec(chain, config, arch),
                         chain=chain,
                     )
                 )
     return cases
 
 
-def paper_config(chain: Chain, arch: str, residence: Residence) -> B2bConfig:
+def paper_config(chain: Workload, arch: str, residence: Residence) -> B2bConfig:
     """The enumerated config that is nearest to 128 rows and four warps."""
-    configs = enumerate_chain_configs(chain, arch_named(arch))
+    configs = enumerate_configs(chain, arch_named(arch))
     return min(
         (config for config in configs if config.residence is residence),
         key=lambda config: (abs(config.threadblock_m - 128), abs(config.warps - 4)),
     )
 
 
-def golden_chain_specs() -> dict[str, ChainKernelSpec]:
+def golden_chain_specs() -> dict[str, KernelSpec]:
     """Back-to-back kernels whose text is recorded in `tests/golden`, by file name."""
     conv = conv_chain(_CONV, (48,), ("bias_relu", "residual_before"))
     three = gemm_chain(150, 72, (30, 56, 64), ("per_channel", "residual_before", "bias_gelu_erf"))

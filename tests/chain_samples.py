@@ -1,6 +1,6 @@
 """Chains and back-to-back configs at random: what legality calls legal must be right.
 
-A sample is drawn without regard to what is sensible, and kept if `chain_violations` has nothing
+A sample is drawn without regard to what is sensible, and kept if `violations` has nothing
 against it. A generator's state decides it, so the kernels of a seed are compiled once.
 """
 
@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from boltgen.arch import arch_named
-from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, GemmChain
+from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.b2b.legality import violations
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.b2b_kernel import chain_kernel_spec
-from boltgen.space.b2b_legality import chain_violations
-from boltgen.space.config import B2bConfig, LayerTile, Residence, Shape
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Layer, Workload
 from tests.cases import EPILOGUES
 from tests.chain_cases import ChainCase
 
@@ -33,12 +34,12 @@ def sampled_cases(rng: random.Random, archs: tuple[str, ...], count: int) -> lis
         arch = rng.choice(archs)
         config = _config(rng, arch)
         chain = _chain(rng, config)
-        if chain_violations(chain, config, arch_named(arch)):
+        if violations(chain, config, arch_named(arch)):
             continue
         cases.append(
             ChainCase(
                 name=f"{len(cases)}-{arch}-{config}",
-                spec=chain_kernel_spec(chain, config, arch),
+                spec=kernel_spec(chain, config, arch),
                 chain=chain,
                 batched_operands=rng.random() < 0.5,
             )
@@ -74,7 +75,7 @@ def _config(rng: random.Random, arch: str) -> B2bConfig:
     )
 
 
-def _chain(rng: random.Random, config: B2bConfig) -> Chain:
+def _chain(rng: random.Random, config: B2bConfig) -> Workload:
     """Layers that mostly fit the config's columns."""
     fitting = [[n for n in _COUNTS if n <= tile.n] + [tile.n] for tile in config.layers]
     columns = [rng.choice(counts) for counts in fitting]
@@ -84,13 +85,13 @@ def _chain(rng: random.Random, config: B2bConfig) -> Chain:
         problems.append(_next(rng, problems[-1], n))
     final = rng.choice((DType.F16, DType.F16, DType.F32))
     layers = tuple(
-        ChainLayer(
+        Layer(
             problem=replace(problem, out_dtype=final) if i + 1 == len(problems) else problem,
             epilogue=EPILOGUES[rng.choice(list(EPILOGUES))],
         )
         for i, problem in enumerate(problems)
     )
-    return (Conv2dChain if isinstance(first, Conv2d) else GemmChain)(layers=layers)
+    return (Workload if isinstance(first, Conv2d) else Workload)(layers=layers)
 
 
 def _first(rng: random.Random, n: int) -> Problem:
@@ -115,7 +116,7 @@ def _first(rng: random.Random, n: int) -> Problem:
     m, k = rng.randint(1, 300), rng.choice(_COUNTS)
     if kind == "batched":
         shared = {"a_batched": rng.random() < 0.7, "b_batched": rng.random() < 0.5}
-        return BatchedGemm(batch=rng.randint(2, 3), m=m, n=n, k=k, **types, **shared)
+        return Gemm(batch=rng.randint(2, 3), m=m, n=n, k=k, **types, **shared)
     return Gemm(m=m, n=n, k=k, **types)
 
 
@@ -125,9 +126,9 @@ def _next(rng: random.Random, before: Problem, n: int) -> Problem:
         size = {"n": before.n, "h": before.p, "w": before.q}
         return Conv2d(**size, c=before.k, k=n, r=1, s=1, **types)
     types["b_layout"] = rng.choice(list(Layout))
-    if isinstance(before, BatchedGemm):
+    if isinstance(before, Gemm):
         types["b_batched"] = rng.random() < 0.5
-        return BatchedGemm(batch=before.batch, m=before.m, n=n, k=before.n, **types)
+        return Gemm(batch=before.batch, m=before.m, n=n, k=before.n, **types)
     return Gemm(m=before.m, n=n, k=before.n, **types)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import ARCHES
-from boltgen.ir.chain import describe_chain
 from boltgen.ir.reference import Agreement
+from boltgen.ir.workload import describe_chain
 from boltgen.runtime.device import activate
 from tests.chain_cases import ChainCase, paper_cases
 from tests.chain_samples import each_chunk, sampled_cases

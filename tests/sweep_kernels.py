@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import arch_named
+from boltgen.families.cutlass2.candidates import kernel_configs
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.registry import kernel_spec
+from boltgen.families.space import SWIZZLES
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import Agreement, compare, error_bound, run
 from boltgen.runtime.device import activate
-from boltgen.space.enumerate import kernel_configs
-from boltgen.space.kernel import kernel_spec
-from boltgen.space.knobs import SWIZZLES
-from boltgen.space.legality import kernel_traits
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from boltgen.errors import CompileError
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.reference import Agreement
-from boltgen.space.b2b_kernel import AnyKernelSpec
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary
 
 AnyCase = TypeVar("AnyCase", KernelCase, ChainCase)
-Libraries = Mapping[AnyKernelSpec, KernelLibrary]
+Libraries = Mapping[KernelSpec, KernelLibrary]
 
 
 def findings(

@@ -112,7 +112,7 @@ def test_resnet18_runs_in_boltgen_kernels(vgpu: Vgpu, tmp_path: Path) -> None:
 
 def test_products_may_be_summed_in_fp16(vgpu: Vgpu) -> None:
     artifact = boltgen.compile(MODEL_PATH, arch="sm_80", accumulate="float16")
-    assert all("acc_dtype=float16" in region.runs_as for region in artifact.metadata.regions)
+    assert all("acc_dtype=float16" in region.problem for region in artifact.metadata.regions)
     heldout = load_heldout()
     batch = next(heldout.batches())
     logits = artifact.run({"input": batch}, device="vgpu")["logits"]

@@ -17,6 +17,7 @@ import boltgen
 from boltgen import tuner
 from boltgen.cli import app
 from boltgen.errors import BoltgenError, DeviceError, InvalidProblemError, TuningError
+from boltgen.families.family import Level
 from boltgen.ir.dtypes import DType
 from boltgen.options import (
     ARCH,
@@ -29,7 +30,6 @@ from boltgen.options import (
     option_of,
 )
 from boltgen.pipeline import PipelineOptions
-from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
 
 KINDS: dict[str, type[ModelOptions]] = {"compile": CompileOptions, "tune": TuneOptions}

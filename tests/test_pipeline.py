@@ -11,11 +11,13 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
-from boltgen.ir.chain import ChainLayer, separate
+from boltgen.families.registry import candidates
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import Region
+from boltgen.ir.region import LayerRoles, Region, Stored
+from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.pipeline import (
     Phases,
     PipelineOptions,
@@ -26,7 +28,6 @@ from boltgen.pipeline import (
     rejecter,
 )
 from boltgen.settings import settings_from
-from boltgen.space.enumerate import enumerate_configs
 from boltgen.tune.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 
@@ -41,11 +42,10 @@ def region(index: int, problem: Problem, epilogue: Epilogue | None = None) -> Re
     return Region(
         symbol=f"boltgen_{index}_matmul",
         label="matmul",
-        problem=problem,
-        epilogue=epilogue or Epilogue(),
+        workload=Workload.of(problem, epilogue),
         parameter_count=2,
         a=0,
-        b=1,
+        layers=(LayerRoles(b=1),),
     )
 
 
@@ -69,11 +69,45 @@ def test_a_plan_has_a_launch_per_region_and_a_source_per_distinct_kernel() -> No
     plan = plan_regions(regions, "sm_80")
     assert [launch.region for launch in plan.launches] == regions
     assert len(plan.decisions) == 3
-    assert len(plan.kernels) == 2
-    assert plan.kernel_of(plan.launches[0]) is plan.kernel_of(plan.launches[1])
+    symbols = [kernel.symbol for kernel in plan.kernels]
+    assert len(set(symbols)) == len(symbols) == 2
+    assert [launch.kernel for launch in plan.launches] == [symbols[0], *symbols]
     for launch in plan.launches:
-        assert plan.kernel_of(launch).symbol in plan.adapter
+        assert launch.kernel in plan.adapter
         assert launch.region.symbol in plan.adapter
+
+
+def test_the_kernels_of_moves_are_planned_with_those_of_products() -> None:
+    conv = Conv2d(n=1, h=8, w=8, c=8, k=8, r=3, s=3)
+    stored = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+    image = replace(
+        region(0, conv),
+        a_stored=Stored(form=stored, shape=(1, 3, 8, 8)),
+        d_stored=Stored(form=NHWC_F16, shape=(1, 6, 6, 5)),
+    )
+    plan = plan_regions([image, region(1, conv)], "sm_80")
+    first, second = plan.launches
+    assert first.kernel == second.kernel
+    moves = [move.kernel for move in first.memory.moves]
+    assert len(set(moves)) == 2
+    assert second.memory.moves == ()
+    assert {kernel.symbol for kernel in plan.kernels} == {first.kernel, *moves}
+
+
+def test_layers_back_to_back_are_planned_as_any_other_workload() -> None:
+    layer = Layer(problem=Gemm(m=4096, n=64, k=64), epilogue=relu())
+    fused = Region(
+        symbol="boltgen_0_both",
+        label="matmul + relu + matmul + relu",
+        workload=Workload(layers=(layer, layer)),
+        parameter_count=3,
+        a=0,
+        layers=(LayerRoles(b=1), LayerRoles(b=2)),
+    )
+    plan = plan_regions([fused, region(1, GEMM)], "sm_80")
+    assert [decision.config.family for decision in plan.decisions] == ["b2b", "cutlass2"]
+    assert [launch.kernel for launch in plan.launches] == [k.symbol for k in plan.kernels]
+    assert plan.launches[0].launch.has_layers
 
 
 class LikesSwizzles:
@@ -81,10 +115,9 @@ class LikesSwizzles:
 
     measurements = ()
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
-        assert isinstance(problem, Gemm)
-        liked = 4 if problem.n == 1024 else 1
-        configs = enumerate_configs(problem, arch_named("sm_80"))
+    def costs(self, workload: Workload) -> Costs:
+        liked = 4 if workload.single.problem.gemm.n == 1024 else 1
+        configs = candidates(workload, arch_named("sm_80"))
         return Costs(
             by_config={c: 10.0 + abs(c.swizzle - liked) + c.split_k for c in configs},
             origin="made up",
@@ -95,7 +128,7 @@ def test_a_swizzle_is_an_argument_of_the_call_and_no_kernel_of_its_own() -> None
     regions = [region(n, Gemm(m=2048, n=n, k=256)) for n in (1024, 512)]
     plan = plan_regions(regions, "sm_80", costs=LikesSwizzles())
     assert [decision.config.swizzle for decision in plan.decisions] == [4, 1]
-    assert [launch.swizzle for launch in plan.launches] == [4, 1]
+    assert [launch.launch.sizes["swizzle"] for launch in plan.launches] == [4, 1]
     assert len(plan.kernels) == 1
     assert re.findall(r"args\.swizzle = (\d);", plan.adapter) == ["4", "1"]
 
@@ -148,7 +181,7 @@ def test_phases_add_up() -> None:
 
 
 def test_without_a_compiler_the_model_says_what_becomes_one_kernel(tmp_path: Path) -> None:
-    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(2))
+    layers = tuple(Layer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(2))
     settings = settings_from({"BOLTGEN_DATA_DIR": str(tmp_path), "PATH": "/absent"})
     options = PipelineOptions(settings=settings)
     cut = cutter("sm_80", options)(layers)
@@ -158,16 +191,16 @@ def test_without_a_compiler_the_model_says_what_becomes_one_kernel(tmp_path: Pat
 
 
 def test_a_survey_cuts_everything_and_remembers_what_could_be_one_kernel() -> None:
-    layers = tuple(ChainLayer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(3))
+    layers = tuple(Layer(problem=Gemm(m=32768, n=64, k=64), epilogue=relu()) for _ in range(3))
     survey = Survey()
     assert survey(layers) == separate(layers)
-    tasks = survey.tasks("sm_80", DType.F16)
-    assert [len(task.chain.layers) for task in tasks] == [2, 3, 2]
-    assert {each.problem.acc_dtype for task in tasks for each in task.chain.layers} == {DType.F16}
+    tasks = survey.tasks("sm_80")
+    assert [task.workload.layers for task in tasks] == [layers[:2], layers, layers[1:]]
+    assert all(task.is_alternative for task in tasks)
 
 
 def test_what_no_configuration_computes_is_rejected_with_the_rule() -> None:
-    rejects = rejecter("sm_80", PipelineOptions())
-    assert rejects(Gemm(m=128, n=128, k=128)) is None
-    reason = rejects(Conv2d(n=512, h=224, w=224, c=128, k=3, r=3, s=3))
+    rejects = rejecter("sm_80")
+    assert rejects(Workload.of(Gemm(m=128, n=128, k=128))) is None
+    reason = rejects(Workload.of(Conv2d(n=512, h=224, w=224, c=128, k=3, r=3, s=3)))
     assert reason is not None and "6576668672 exceeds 2147483647" in reason

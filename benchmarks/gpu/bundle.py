@@ -55,8 +55,8 @@ from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
+from boltgen.families.family import Level
 from boltgen.settings import Settings, settings_from
-from boltgen.space.library import Level
 
 MOST_BYTES = 60 << 20
 _KERNELS = "kernels"

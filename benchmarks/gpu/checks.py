@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from benchmarks.gpu.items import Check, Sanitized, Suspicion
 from benchmarks.gpu.results import DONE, open_slice, packed
 from benchmarks.gpu.rig import Rig, UnusableError
-from boltgen.ir.chain import ChainLayer, layers_of
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
-from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape, run
+from boltgen.ir.workload import Layer, layers_of
 from boltgen.measure.operands import Tensor, input_tensors
 from boltgen.measure.worker import Prepared
 from boltgen.tune.outcome import Failure, Fault
@@ -76,7 +76,7 @@ def run_check(rig: Rig, item: Check) -> dict[str, Any]:
 
 def _limit(problem: Problem) -> float:
     """How far a right output may be from FP32's, relative to its norm."""
-    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
+    k = problem.gemm.k if isinstance(problem, Conv2d) else problem.k
     sums = _HALF_ULP * k**0.5 if problem.acc_dtype is DType.F16 else _SUMS
     return _OUTPUT_ULP + sums
 
@@ -129,7 +129,7 @@ class _Placed:
     tensor: Tensor
 
 
-def _fresh_error(rig: Rig, layers: Sequence[ChainLayer], prepared: Prepared) -> float:
+def _fresh_error(rig: Rig, layers: Sequence[Layer], prepared: Prepared) -> float:
     """The relative error on operands that were never seen before."""
     placed = _tensors(layers, prepared.arguments[0])
     seed = int.from_bytes(os.urandom(4), "little")
@@ -154,7 +154,7 @@ def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -
     return float(np.linalg.norm(output - expected) / max(np.linalg.norm(expected), _LEAST_NORM))
 
 
-def _tensors(layers: Sequence[ChainLayer], args: Any) -> list[list[_Placed]]:
+def _tensors(layers: Sequence[Layer], args: Any) -> list[list[_Placed]]:
     """Of each layer A (the first one's only), B and the epilogue's operands."""
     each = args.layers if len(layers) > 1 else (args,)
     found = []
@@ -170,7 +170,7 @@ def _tensors(layers: Sequence[ChainLayer], args: Any) -> list[list[_Placed]]:
 
 
 def _expected(
-    rig: Rig, layers: Sequence[ChainLayer], placed: Sequence[Sequence[_Placed]]
+    rig: Rig, layers: Sequence[Layer], placed: Sequence[Sequence[_Placed]]
 ) -> NDArray[np.float64]:
     """The output by PyTorch in FP32, or by the oracle; layers hand each other FP16."""
     before: list[Any] = []
@@ -190,7 +190,7 @@ def _expected(
 
 def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
     output = output_shape(problem)
-    span = output[1:] if isinstance(problem, BatchedGemm) else output
+    span = output[1:] if isinstance(problem, Gemm) else output
     if load.kind is LoadKind.TENSOR:
         return output
     return span[-1:] if load.kind is LoadKind.ROW else (int(np.prod(span[:-1])),)

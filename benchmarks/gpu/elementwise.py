@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from boltgen.codegen.move import MoveSource
+from boltgen.families.move import MoveSource
 from boltgen.ir.epilogue import UnaryOp
 
 _TEXT = """\

@@ -13,11 +13,11 @@ from benchmarks.gpu.elementwise import ElementwiseArgs
 from benchmarks.gpu.items import BackToBack, Copy, Fusion
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import compare, operand_copies
-from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import ImageLayout, reference_move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import output_shape
+from boltgen.ir.workload import AnyProblem
 from boltgen.measure.abi import MoveArgs
 from boltgen.measure.native import CudaError
 from boltgen.measure.worker import Prepared

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from boltgen.ir.chain import AnyProblem
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Problem
-from boltgen.space.config import AnyConfig
+from boltgen.ir.workload import AnyProblem
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.select import Task
 

@@ -20,11 +20,9 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_unit
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.library import render_library
-from boltgen.codegen.move import MoveSource
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import KernelSpec
+from boltgen.families.move import MoveSource
+from boltgen.families.source import kernel_symbol, render_library
+from boltgen.ir.kernel import KernelSpec
 from boltgen.tune.select import SAME_CONFIG
 
 # As many as keep sixteen cores busy, where parsing CUTLASS is still shared.
@@ -38,7 +36,7 @@ class BundleError(Exception):
 
 
 def compile_kernels(
-    specs: Iterable[AnyKernelSpec],
+    specs: Iterable[KernelSpec],
     tools: Toolchain,
     cache: Cache,
     *,
@@ -89,7 +87,7 @@ def _compile_plain(
 
 
 def _compile_others(
-    specs: Sequence[AnyKernelSpec],
+    specs: Sequence[KernelSpec],
     tools: Toolchain,
     cache: Cache,
     *,

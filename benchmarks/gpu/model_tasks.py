@@ -15,7 +15,6 @@ from pathlib import Path
 import models
 from benchmarks.gpu import shapes
 from benchmarks.gpu.kept_json import kept_json
-from boltgen.ir.chain import execution_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
 from boltgen.pipeline import PipelineOptions, tasks_of

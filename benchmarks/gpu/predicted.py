@@ -22,14 +22,14 @@ from benchmarks.gpu.page import TUNING
 from benchmarks.gpu.predicted_tuning import predicted_tuning
 from benchmarks.gpu.races import least_bytes
 from boltgen.arch import Arch
-from boltgen.ir.chain import execution_chain
+from boltgen.families.b2b.model import best_chain_config
+from boltgen.families.constants import model_constants
+from boltgen.families.cutlass2.traits import execution_problem
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import output_shape
-from boltgen.space.kernel import execution_problem
-from boltgen.tune.chain_model import best_chain_config
-from boltgen.tune.model_constants import model_constants
+from boltgen.ir.workload import execution_chain
 from boltgen.tune.padding import PaddingTimes
 from boltgen.tune.select import AnyTask, ChainTask, ModelCosts, distinct
 from tests.chain_cases import paper_chains

@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.gpu.races import least_bytes
 from benchmarks.gpu.timing import operand_copies
 from boltgen.arch import Arch
-from boltgen.ir.chain import Conv2dChain, GemmChain
 from boltgen.ir.dtypes import DType
+from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy
 from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples
 from boltgen.tune.budget import Budget
@@ -105,7 +105,7 @@ class PredictedBench:
         calm = Policy()
         noisy = replace(calm, least_samples=calm.most_samples)
         for trial in trials:
-            if isinstance(trial.problem, GemmChain | Conv2dChain):
+            if isinstance(trial.problem, Workload | Workload):
                 raise TypeError(f"{trial} is no product's")
             once_us = predicted_us(trial, self.arch)
             copies = operand_copies(least_bytes(trial.problem))

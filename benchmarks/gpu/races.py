@@ -12,7 +12,7 @@ from benchmarks.gpu.results import packed
 from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.timing import compare
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import BatchedGemm, Problem
+from boltgen.ir.problem import Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.tune.outcome import Failure, Trial
 from boltgen.tune.records import Record, kernel_key, to_line
@@ -33,7 +33,7 @@ def run_race(rig: Rig, item: Race) -> dict[str, Any]:
         ours = rig.in_turn([*moves, product], once.median_us)
         theirs, errors = rig.beside(
             rig.vendor.replays(problem, ours.launches)
-            if rig.vendor and not isinstance(problem, BatchedGemm)
+            if rig.vendor and not isinstance(problem, Gemm)
             else {}
         )
         timed = rig.timed({"boltgen": ours, **theirs})

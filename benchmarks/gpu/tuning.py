@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.gpu.items import SOURCE, Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.ir.chain import AnyProblem
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.workload import AnyProblem
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tune.budget import Budget

@@ -36,21 +36,24 @@ from benchmarks.gpu.wanted_checks import (
 )
 from benchmarks.gpu.wanted_models import models, tunings
 from boltgen.arch import Arch
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.move import MoveSource, move_symbol, render_moves
-from boltgen.ir.chain import Chain, execution_chain
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b.model import predict
+from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs, legal_kernels
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.legality import extent_violations
+from boltgen.families.cutlass2.library import level_configs
+from boltgen.families.cutlass2.model import predict
+from boltgen.families.cutlass2.traits import KernelTraits, execution_problem, kernel_traits
+from boltgen.families.family import Level
+from boltgen.families.move import MoveSource, move_symbol, render_moves
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
-from boltgen.space.config import Cutlass2Config, Residence
-from boltgen.space.enumerate import enumerate_configs, kernel_configs, legal_kernels
-from boltgen.space.kernel import KernelSpec, execution_problem, kernel_spec
-from boltgen.space.legality import KernelTraits, extent_violations, kernel_traits
-from boltgen.space.library import Level, level_configs
-from boltgen.tune.chain_model import predict_chain
-from boltgen.tune.cost_model import predict
+from boltgen.ir.workload import Workload, execution_chain
 from boltgen.tune.select import Task
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
@@ -78,7 +81,7 @@ class Wanted:
     likeliest: int = _LIKELIEST
     likeliest_plain: int = _LIKELIEST_PLAIN
     most_beyond: int | None = None
-    specs: dict[str, AnyKernelSpec] = field(default_factory=dict)
+    specs: dict[str, KernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
     models: dict[str, ModelShape] = field(default_factory=dict)
     logs: Mapping[str, TunedLog] = field(default_factory=dict)
@@ -155,11 +158,11 @@ class Wanted:
         for config in itertools.islice(found, most):
             self.want(kernel_spec(problem, epilogue, config, self.arch.name))
 
-    def chain(self, chain: Chain) -> Product:
+    def chain(self, chain: Workload) -> Product:
         """A chain as one kernel, in its likeliest configurations of each residence."""
         times = {
-            config: predict_chain(chain, config, self.arch).time_us
-            for config in enumerate_chain_configs(chain, self.arch)
+            config: predict(chain, config, self.arch).time_us
+            for config in enumerate_configs(chain, self.arch)
         }
         ranked = sorted(times, key=lambda config: times[config])
         kept = [
@@ -173,14 +176,14 @@ class Wanted:
             choices=tuple(
                 Choice(
                     config=config,
-                    kernel=self.want(chain_kernel_spec(chain, config, self.arch.name)),
+                    kernel=self.want(kernel_spec(chain, config, self.arch.name)),
                     predicted_us=times[config],
                 )
                 for config in kept
             ),
         )
 
-    def want(self, spec: AnyKernelSpec) -> str:
+    def want(self, spec: KernelSpec) -> str:
         """The symbol of a kernel that is to be in the bundle."""
         symbol = _symbol(spec)
         self.specs[symbol] = spec
@@ -210,7 +213,7 @@ class Wanted:
 
 
 @lru_cache(maxsize=65536)
-def _symbol(spec: AnyKernelSpec) -> str:
+def _symbol(spec: KernelSpec) -> str:
     return kernel_symbol(spec)
 
 
@@ -282,7 +285,7 @@ def fusions(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[I
         )
 
 
-def back_to_back(wanted: Wanted, chains: Mapping[str, Chain]) -> Iterator[Item]:
+def back_to_back(wanted: Wanted, chains: Mapping[str, Workload]) -> Iterator[Item]:
     """Section b2b: each chain as one kernel, and as one for each layer."""
     for name, chain in chains.items():
         runs = execution_chain(chain)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
 from boltgen.arch import Arch
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.config import Cutlass2Config, Shape
+from boltgen.ir.kernel import KernelSpec
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
 
@@ -106,7 +106,7 @@ def chain_cases_for(arch: Arch) -> list[ChainCase]:
     return list(unique.values())
 
 
-def _runs_on(spec: AnyKernelSpec, arch: Arch) -> bool:
+def _runs_on(spec: KernelSpec, arch: Arch) -> bool:
     """Cases are of the first arch of a generation, but for those that try a later one."""
     same_generation = spec.config.instruction == Shape(*arch.mma_shapes[0])
     return same_generation and spec.arch in (arch.name, *_FIRST_ARCHES)

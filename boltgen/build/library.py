@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT
@@ -28,15 +27,15 @@ from boltgen.build.unit import (
     TranslationUnit,
     device_flags,
     library_unit,
+    with_headers,
 )
-from boltgen.codegen.kernel import headers_of, headers_of_family, kernel_body, kernel_symbol
-from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
+from boltgen.families.registry import FAMILIES
+from boltgen.families.source import headers_of, kernel_body, kernel_symbol, render_library
 from boltgen.intake.files import read_regular
 from boltgen.intake.json_text import MOST_BYTES, parse_json
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import Family
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +48,6 @@ _CODE = DeviceCode.SASS_AND_PTX
 # Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
 # unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
 KERNELS_PER_UNIT = 8
-
-
-_Spec = TypeVar("_Spec", bound=AnyKernelSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +101,7 @@ class LibraryBuild:
 
 
 @lru_cache(maxsize=65536)
-def kernel_key(spec: AnyKernelSpec, tools: Toolchain) -> str:
+def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
     """The identity of a kernel's device code: text, headers, flags, compilers.
 
     The same kernel has the same key in every unit.
@@ -123,31 +119,37 @@ def _headers_digest(includes: str, folder: Path) -> str:
     return included_digest(includes, folder)
 
 
-def toolchain_text(tools: Toolchain, families: Iterable[Family] = Family) -> str:
-    """What kernels of `families` are made with, as records and units name it: compilers, CUTLASS,
-    boltgen's headers.
-    """
-    includes = _includes(header for family in families for header in headers_of_family(family))
-    return f"{tools.device_identity}; headers {_headers_digest(includes, tools.templates)}"
+def toolchain_text(tools: Toolchain) -> str:
+    """What kernels are made with, as records name it: compilers, CUTLASS, boltgen's headers."""
+    headers = (header for family in FAMILIES for header in family.headers)
+    included = _headers_digest(_includes(headers), tools.templates)
+    return f"{tools.device_identity}; headers {included}"
+
+
+def is_current(unit: StoredUnit, tools: Toolchain) -> bool:
+    """Whether these tools would make a unit's kernels again as they are."""
+    sources = [path.read_text(encoding="utf-8") for path in unit.folder.glob("*.cu")]
+    made = {with_headers(tools.device_identity, text, tools) for text in sources}
+    return made == {unit.about.toolchain}
 
 
 def _includes(names: Iterable[str]) -> str:
     return "\n".join(f'#include "{name}"' for name in sorted(set(names)))
 
 
-def unit_of(specs: Sequence[AnyKernelSpec], tools: Toolchain) -> TranslationUnit:
+def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
     """The translation unit that holds the kernels of `specs`, all of one arch."""
     (arch,) = {spec.arch for spec in specs}
     kernels = tuple(
         LibraryKernel(
             key=kernel_key(spec, tools),
             symbol=kernel_symbol(spec),
-            family=spec.family.value,
+            family=spec.family,
             config=str(spec.config),
         )
         for spec in specs
     )
-    name = f"{arch}_{specs[0].family.value}_{specs[0].config}_and_{len(specs) - 1}_more"
+    name = f"{arch}_{specs[0].family}_{specs[0].config}_and_{len(specs) - 1}_more"
     unit = library_unit(name, render_library(specs), arch, _CODE, "", tools)
     about = About(
         version=_ABOUT_VERSION,
@@ -161,7 +163,7 @@ def unit_of(specs: Sequence[AnyKernelSpec], tools: Toolchain) -> TranslationUnit
     )
 
 
-def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_Spec]]:
+def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:
     """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
@@ -169,7 +171,7 @@ def chunks(specs: Sequence[_Spec], most: int = KERNELS_PER_UNIT) -> list[list[_S
 
 
 def build_library(
-    groups: Iterable[Sequence[AnyKernelSpec]],
+    groups: Iterable[Sequence[KernelSpec]],
     tools: Toolchain,
     cache: Cache,
     *,

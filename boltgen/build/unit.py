@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boltgen.build.headers import included_digest
-from boltgen.codegen.kernel import KernelSource
-from boltgen.codegen.move import MoveSource
+from boltgen.families.source import KernelSource
 from boltgen.ir.key import digest
 
 if TYPE_CHECKING:
@@ -129,11 +128,11 @@ def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
 
 
 def kernel_unit(
-    source: KernelSource | MoveSource,
+    source: KernelSource,
     tools: Toolchain,
     code: DeviceCode = DeviceCode.SASS_AND_PTX,
 ) -> TranslationUnit:
-    """A rendered kernel, or moves, to an object file."""
+    """A rendered kernel to an object file."""
     return TranslationUnit(
         kind="kernel",
         name=source.symbol,
@@ -149,7 +148,7 @@ def kernel_unit(
         ),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=("-ccbin", str(tools.cxx.path)),
-        identity=_with_headers(tools.cuda_identity, source.text, tools),
+        identity=with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
     )
 
@@ -176,7 +175,7 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
             # The runtime stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),
         ),
-        identity=_with_headers(tools.device_identity, text, tools),
+        identity=with_headers(tools.device_identity, text, tools),
         environment=tools.environment,
         about=about,
     )
@@ -198,12 +197,12 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
             *((tools.tvm_ffi.include,) if tools.tvm_ffi else ()),
             tools.nvcc.include,
         ),
-        identity=_with_headers(tools.host_identity, text, tools),
+        identity=with_headers(tools.host_identity, text, tools),
         environment=tools.environment,
     )
 
 
-def _with_headers(identity: str, text: str, tools: Toolchain) -> str:
+def with_headers(identity: str, text: str, tools: Toolchain) -> str:
     """`identity` with the contents of those of boltgen's headers that `text` includes."""
     return f"{identity}; headers {included_digest(text, tools.templates)}"
 

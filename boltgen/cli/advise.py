@@ -8,13 +8,13 @@ from boltgen.arch import arch_named
 from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
-from boltgen.ir.region import Region
+from boltgen.ir.workload import Layer
 from boltgen.options import ModelOptions
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.coverage import Coverage, coverage
 from boltgen.runtime.model import import_model, partition
 from boltgen.stored import own_compilers, stored_measurements
-from boltgen.tune.advice import Advice, Layer, advise
+from boltgen.tune.advice import Advice, NamedLayer, advise
 
 
 @with_options(ModelOptions, only=frozenset({"shapes", "frontend"}))
@@ -63,16 +63,10 @@ def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice
     pipeline = PipelineOptions(**{**options.of_model, "fuse": False})
     partitioned = import_model(model, pipeline)
     partition(partitioned, row.name, pipeline)
-    layers: dict[tuple[object, object], Layer] = {}
+    layers: dict[Layer, NamedLayer] = {}
     for region in partitioned.regions:
-        if not isinstance(region, Region):
-            raise AssertionError("without fusion every region is one layer")
-        layer = Layer(
-            name=f"{region.symbol}: {region.label}",
-            problem=region.problem,
-            epilogue=region.epilogue,
-        )
-        layers.setdefault((region.problem, region.epilogue), layer)
+        named = NamedLayer(name=f"{region.symbol}: {region.label}", layer=region.workload.single)
+        layers.setdefault(named.layer, named)
     tools = own_compilers(pipeline.settings)
     with stored_measurements(row, tools, pipeline.settings) as measurements:
         changes = advise(tuple(layers.values()), row, measurements)

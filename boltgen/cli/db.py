@@ -49,9 +49,7 @@ OfToolchain = Annotated[
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option(
-        "--operation", metavar="KIND", help="Gemm, BatchedGemm, Conv2d, GemmChain or Conv2dChain."
-    ),
+    typer.Option("--operation", metavar="KIND", help="Gemm, Gemm, Conv2d, Workload or Workload."),
 ]
 Before = Annotated[
     datetime | None,

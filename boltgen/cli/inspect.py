@@ -166,13 +166,11 @@ def _details(metadata: Metadata) -> Iterator[str]:
     said = {placed.region: placed for placed in metadata.placements}
     for region in metadata.regions:
         placed = said.get(region.symbol)
-        is_one = len(region.gemms) < 2  # of a chain it is the problem and the epilogue once more
         yield ""
         yield f"{region.symbol}: {region.label}"
         facts = [
             ("shape", "x".join(map(str, placed.shape)) if placed else ""),
             ("problem", region.problem),
-            ("runs as", region.runs_as if region.runs_as != region.problem and is_one else ""),
             ("epilogue", region.epilogue),
             ("kernel", region.kernel),
             ("why", region.why),

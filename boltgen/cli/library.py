@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -11,34 +12,33 @@ from rich.text import Text
 
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
-from boltgen.build.library import StoredUnit, build_library, stored_units, toolchain_text
+from boltgen.build.library import StoredUnit, build_library, is_current, stored_units
 from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.console import err, errors_for_people, out
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.errors import LibraryError
+from boltgen.families.family import Level
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import settings_from
-from boltgen.space.kernel import Family
-from boltgen.space.library import ALIGNMENTS, LIBRARY_FAMILIES, Level, library_specs
 
 library_app = typer.Typer(
     help="Kernels compiled once, for tuning to choose from.", no_args_is_help=True
 )
 
 
-def parse_families(text: str) -> list[Family]:
-    """`gemm,conv2d` as families.
+def parse_kinds(text: str, known: Collection[str]) -> list[str]:
+    """`gemm,conv2d` as kinds of kernels.
 
     Raises:
         LibraryError: one is not known.
     """
-    known = {family.value: family for family in LIBRARY_FAMILIES}
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
+    if not names or not set(names) <= set(known):
         raise LibraryError(f"--ops {text!r}: give some of {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)]
+    return list(dict.fromkeys(names))
 
 
 def parse_alignments(text: str) -> list[int]:
@@ -58,8 +58,8 @@ def parse_alignments(text: str) -> list[int]:
 def build_command(  # noqa: PLR0917 (typer's options are arguments)
     arch: Arch = DEFAULT_ARCH,
     ops: Annotated[
-        str, typer.Option(metavar="OPS", help="Families of kernels, with commas between.")
-    ] = ("gemm,conv2d"),
+        str, typer.Option(metavar="OPS", help="Kinds of kernels, with commas between.")
+    ] = "gemm,conv2d",
     level: Annotated[
         Level,
         typer.Option(
@@ -69,7 +69,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
     ] = Level.STANDARD,
     alignments: Annotated[
         str, typer.Option(metavar="N,...", help="Elements per vector access: 8, 4, 2, 1.")
-    ] = ",".join(map(str, ALIGNMENTS)),
+    ] = "8",
     jobs: Jobs = None,
     debug: Debug = False,
 ) -> None:
@@ -85,9 +85,13 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
       boltgen library build --arch sm_86 --ops gemm --level full --jobs 16
     """
     with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
-        families, vectors = parse_families(ops), parse_alignments(alignments)
+        vectors = parse_alignments(alignments)
         settings = settings_from()
-        groups = library_specs(arch_named(arch), families, level, vectors)
+        row = arch_named(arch)
+        by_kind: dict[str, list[tuple[KernelSpec, ...]]] = {}
+        for family in FAMILIES:
+            by_kind |= family.library(row, level, vectors)
+        groups = [group for kind in parse_kinds(ops, by_kind) for group in by_kind[kind]]
         done = build_library(
             groups,
             find_toolchain(settings),
@@ -113,7 +117,6 @@ def list_command(debug: Debug = False) -> None:
         units = stored_units(Cache(settings.cache_dir))
         tools = find_toolchain(settings)
     table = Table("arch", "family", "kernels", "units", "MB", "made with", "")
-    ours = {family.value: toolchain_text(tools, [family]) for family in LIBRARY_FAMILIES}
     groups: dict[tuple[str, str, str], list[StoredUnit]] = {}
     for unit in units:
         families = ", ".join(unit.about.families)
@@ -126,7 +129,7 @@ def list_command(debug: Debug = False) -> None:
             str(len(members)),
             f"{sum(unit.size_bytes for unit in members) / 1e6:.1f}",
             Text(toolchain),
-            "in use" if toolchain == ours.get(families) else "of another toolchain: kept, not used",
+            "in use" if is_current(members[0], tools) else "of another toolchain: kept, not used",
         )
     out.print(table)
 

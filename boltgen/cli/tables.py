@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RangeInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
 from boltgen.tune.records import Record
-from boltgen.tune.select import AnyTask, Task
+from boltgen.tune.select import Task
 from boltgen.tune.session import SessionReport
 
 # Ranges that are shown though FP16 holds them.
@@ -73,7 +70,7 @@ def advice(given: Sequence[Advice]) -> Table:
     for each in given:
         table.add_row(
             Text(each.layer.name, overflow="fold"),
-            Text(_short(each.layer.problem), overflow="fold"),
+            Text(each.layer.layer.problem.short, overflow="fold"),
             each.change.value,
             each.what,
             f"{each.before_us:.1f}",
@@ -99,8 +96,8 @@ def tuned(session: SessionReport) -> Table:
         best = result.best
         why = result.failures[0].reason if result.failures else "not reached within the budget"
         table.add_row(
-            Text(_short(result.task.problem), overflow="fold"),
-            Text(_epilogues(result.task.problem, result.task.epilogue), overflow="fold"),
+            Text(result.task.workload.short, overflow="fold"),
+            Text(result.task.workload.epilogues, overflow="fold"),
             _runs(result.task),
             Text(str(best.config) if best else f"none: {why}", overflow="fold"),
             f"{best.timing.median_us:.1f}" if best else "",
@@ -110,29 +107,9 @@ def tuned(session: SessionReport) -> Table:
     return table
 
 
-def _runs(task: AnyTask) -> str:
+def _runs(task: Task) -> str:
     """How often the model runs a task."""
-    is_alternative = isinstance(task, Task) and task.is_alternative
-    return "if padded so" if is_alternative else str(task.occurrences)
-
-
-def _short(problem: AnyProblem) -> str:
-    """Enough of a problem for people to know it by."""
-    match problem:
-        case Gemm(m=m, n=n, k=k):
-            return f"gemm {m}x{n}x{k}"
-        case BatchedGemm(batch=batch, m=m, n=n, k=k):
-            return f"{batch} x gemm {m}x{n}x{k}"
-        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, stride=stride):
-            stride_text = "" if stride == (1, 1) else f", stride {stride[0]}x{stride[1]}"
-            return f"conv {n}x{h}x{w}x{c} to {k}, {r}x{s}{stride_text}"
-        case GemmChain(layers=layers) | Conv2dChain(layers=layers):
-            return "one kernel: " + "; ".join(_short(layer.problem) for layer in layers)
-
-
-def _epilogues(problem: AnyProblem, epilogue: Epilogue) -> str:
-    """What is done to the product, or to each of a chain's."""
-    return "; ".join(layer.epilogue.describe() for layer in layers_of(problem, epilogue))
+    return "if chosen" if task.is_alternative else str(task.occurrences)
 
 
 def tuning_summary(session: SessionReport) -> str:
@@ -177,8 +154,8 @@ def records(found: Iterable[Record]) -> Table:
         outcome = record.outcome
         result = f"{outcome.median_us:.2f}" if isinstance(outcome, Timing) else outcome.fault.value
         table.add_row(
-            Text(_short(record.trial.problem), overflow="fold"),
-            Text(_epilogues(record.trial.problem, record.trial.epilogue), overflow="fold"),
+            Text(record.trial.workload.short, overflow="fold"),
+            Text(record.trial.workload.epilogues, overflow="fold"),
             Text(str(record.trial.config), overflow="fold"),
             result,
             Text(f"{record.device.name} ({_KINDS[record.device.kind]})", overflow="fold"),

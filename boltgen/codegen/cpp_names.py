@@ -1,11 +1,9 @@
-"""The C++ spelling of the values of `ir` and `space`."""
+"""The C++ spelling of the values of `ir`."""
 
 from __future__ import annotations
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import LoadKind
-from boltgen.space.config import Residence, Shape
-from boltgen.space.kernel import ConvIterator
 
 ELEMENT = {DType.F16: "cutlass::half_t", DType.F32: "float"}
 
@@ -19,29 +17,6 @@ OPERAND = {
     LoadKind.ROW: "boltgen::Row",
     LoadKind.COLUMN: "boltgen::Column",
 }
-
-ITERATOR_ALGORITHM = {
-    ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
-    ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
-    ConvIterator.FIXED_CHANNELS: "cutlass::conv::IteratorAlgorithm::kFixedChannels",
-}
-
-# Of CUTLASS's own mainloop, `Mainloop`, that of a kernel.
-MAINLOOP = {
-    ConvIterator.ANALYTIC: "Mainloop",
-    ConvIterator.OPTIMIZED: "Mainloop",
-    ConvIterator.FIXED_CHANNELS: "boltgen::FixedChannels<Mainloop>",
-}
-
-RESIDENCE = {
-    Residence.REGISTERS: "boltgen::Residence::kRegisters",
-    Residence.SHARED_MEMORY: "boltgen::Residence::kSharedMemory",
-}
-
-
-def gemm_shape(shape: Shape) -> str:
-    """`cutlass::gemm::GemmShape<128, 128, 32>`."""
-    return f"cutlass::gemm::GemmShape<{shape.m}, {shape.n}, {shape.k}>"
 
 
 def arch_tag(arch: str) -> str:

@@ -28,4 +28,6 @@ def environment() -> jinja2.Environment:
 def render(view: View) -> str:
     """The view's template, filled with the view's fields."""
     values: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
+    if "\n" in view.TEMPLATE:
+        return environment().from_string(view.TEMPLATE).render(values)
     return environment().get_template(view.TEMPLATE).render(values)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol
 
-from boltgen.codegen.epilogue import EpilogueCode
+
+class View(Protocol):
+    """A frozen dataclass whose fields are the variables of the template `TEMPLATE`.
+
+    That is a file's name in `templates`; or, of a family that is no part of boltgen, its text.
+    """
+
+    TEMPLATE: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,107 +28,6 @@ class UnitView:
     banner: tuple[str, ...]
     headers: tuple[str, ...]
     kernels: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmView:
-    """One matrix-product kernel."""
-
-    TEMPLATE: ClassVar[str] = "gemm.cu.j2"
-
-    symbol: str
-    workspace_symbol: str
-    epilogue: EpilogueCode
-    element_in: str
-    element_accumulator: str
-    element_d: str
-    layout_b: str
-    alignment_a: int
-    alignment_b: int
-    alignment_d: int
-    threadblock: str
-    warp: str
-    instruction: str
-    stages: int
-    arch_tag: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conv2dView:
-    """One convolution kernel; `mainloop` is made of the template's `Mainloop`."""
-
-    TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
-
-    symbol: str
-    workspace_symbol: str
-    epilogue: EpilogueCode
-    element_in: str
-    element_accumulator: str
-    element_d: str
-    alignment_a: int
-    alignment_b: int
-    alignment_d: int
-    threadblock: str
-    warp: str
-    instruction: str
-    stages: int
-    arch_tag: str
-    iterator_algorithm: str
-    mainloop: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainLayerView:
-    """A layer of a back-to-back kernel: `name` is its namespace, `type_name` its type."""
-
-    name: str
-    type_name: str
-    epilogue: EpilogueCode
-    threadblock: str
-    warp: str
-    stages: int
-    layout_b: str
-    alignment_b: int
-    alignment_d: int
-    element_accumulator: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainView:
-    """One back-to-back kernel; `layers` are `first` and `inner`.
-
-    `iterator_algorithm` is None where the first layer is a matrix product.
-    """
-
-    TEMPLATE: ClassVar[str] = "b2b.cu.j2"
-
-    symbol: str
-    workspace_symbol: str
-    layers: tuple[ChainLayerView, ...]
-    first: ChainLayerView
-    inner: tuple[ChainLayerView, ...]
-    layer_types: str
-    element_in: str
-    element_d: str
-    alignment_a: int
-    instruction: str
-    arch_tag: str
-    has_async_copies: str
-    residence: str
-    args_type: str
-    run_function: str
-    iterator_algorithm: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveView:
-    """One move: the header's class and its element types."""
-
-    TEMPLATE: ClassVar[str] = "move.cu.j2"
-
-    symbol: str
-    kind: str
-    types: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +72,3 @@ class AdapterView:
     header: str
     kernels: tuple[KernelDeclaration, ...]
     regions: tuple[AdapterRegion, ...]
-
-
-View: TypeAlias = UnitView | GemmView | Conv2dView | ChainView | MoveView | AdapterView

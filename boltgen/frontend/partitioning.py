@@ -12,9 +12,10 @@ from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.placement import placements
-from boltgen.ir.chain import Cutter, separate
+from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
-from boltgen.ir.region import AnyRegion, Placement
+from boltgen.ir.region import Placement, Region
+from boltgen.ir.workload import Cutter, separate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Passes:
 
     `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
     are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all, `rejects` why no kernel computes a problem. The expressions
+    tensors are padded, if at all, `rejects` why no kernel computes a workload; products are summed
+    in `accumulate`. The expressions
     `large` of the function `main`, as it is imported, were seen to leave FP16's range.
     """
 
@@ -32,6 +34,7 @@ class Passes:
     cut: Cutter = separate
     padding: PaddingCosts | None = None
     rejects: Rejects = computes_all
+    accumulate: DType = DType.F32
     large: frozenset[int] = frozenset()
 
 
@@ -55,7 +58,7 @@ class Partitioned:
     write: Callable[[Partitioned, Mapping[str, int]], Any]
 
     @property
-    def regions(self) -> tuple[AnyRegion, ...]:
+    def regions(self) -> tuple[Region, ...]:
         """The regions, in the order in which they were carved out."""
         return tuple(carved.region for carved in self.carved.values())
 
@@ -93,9 +96,12 @@ def partition_graphs(
         large = passes.large if name == "main" else frozenset()
         normal = _normalised(graph, passes, large, grouped_nhwc=grouped_nhwc)
         notes.update(dict.fromkeys(normal.notes))
-        plan = plan_padding(normal.graph, passes.padding) if passes.padding else ()
+        costs, summed = passes.padding, passes.accumulate
+        plan = plan_padding(normal.graph, costs, summed) if costs else ()
         padding += [choice.describe(normal.graph) for choice in plan]
-        made[name], found = carve(padded(normal.graph, plan), symbols, passes.cut, passes.rejects)
+        made[name], found = carve(
+            padded(normal.graph, plan), symbols, passes.cut, passes.rejects, summed
+        )
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
     return Partitioned(

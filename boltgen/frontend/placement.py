@@ -18,7 +18,7 @@ from boltgen.frontend.graph import (
     Graph,
 )
 from boltgen.frontend.passes.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
-from boltgen.ir.region import AnyRegion, ChainRegion, Placement, Rejected
+from boltgen.ir.region import Placement, Region, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
@@ -34,7 +34,7 @@ _OTHER_PRODUCTS = {
 }
 
 
-def placements(graph: Graph, regions: Mapping[str, AnyRegion]) -> Iterator[Placement]:
+def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placement]:
     """Where each operator runs, in the graph's order."""
     for index, expr in enumerate(graph.exprs):
         if expr.op in {INPUT, CONSTANT, PART}:
@@ -47,7 +47,7 @@ def placements(graph: Graph, regions: Mapping[str, AnyRegion]) -> Iterator[Place
                 shape=shape,
                 region=region.symbol,
                 reason=region.note,
-                flops=_region_flops(region),
+                flops=region.workload.flops,
             )
         else:
             yield _stays(graph, index, shape)
@@ -80,12 +80,6 @@ def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
     return Placement(
         operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
     )
-
-
-def _region_flops(region: AnyRegion) -> int:
-    if isinstance(region, ChainRegion):
-        return sum(layer.problem.flops for layer in region.chain.layers)
-    return region.problem.flops
 
 
 def _flops(graph: Graph, expr: Expr) -> int:

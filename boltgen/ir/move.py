@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.problem import Array, Gemm
 
 
 class ImageLayout(Enum):
@@ -36,7 +38,7 @@ NHWC_F16 = Form(layout=ImageLayout.NHWC, dtype=DType.F16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """From one form to another; the number of channels is a launch argument.
+    """From one form to another; sizes are launch arguments.
 
     One side is NHWC in FP16, which is what kernels compute in: a value passes through FP16.
 
@@ -56,6 +58,143 @@ class Move:
 
     def __str__(self) -> str:
         return f"{self.source}_to_{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutTransform:
+    """A move of `images` of `pixels` each; channels that the source has not are zero.
+
+    It is no product: its `gemm` is an error.
+    """
+
+    move: Move
+    images: int
+    pixels: int
+    source_channels: int
+    target_channels: int
+
+    @property
+    def in_dtype(self) -> DType:
+        """Of the source."""
+        return self.move.source.dtype
+
+    @property
+    def acc_dtype(self) -> DType:
+        """As the source: nothing is summed."""
+        return self.move.source.dtype
+
+    @property
+    def out_dtype(self) -> DType:
+        """Of the target."""
+        return self.move.target.dtype
+
+    @property
+    def gemm(self) -> Gemm:
+        """It has none."""
+        raise InvalidProblemError(f"{self.move} is no matrix product")
+
+    @property
+    def short(self) -> str:
+        """`nchw_f32_to_nhwc_f16 of 1x3x50176`."""
+        return f"{self.move} of {'x'.join(map(str, self.a_shape))}"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> LayoutTransform:
+        """Itself."""
+        return self
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(images, pixels, channels), or (images, channels, pixels)."""
+        return self._shape(self.move.source, self.source_channels)
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty."""
+        return (0,)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """As `a_shape`, of the target."""
+        return self._shape(self.move.target, self.target_channels)
+
+    def _shape(self, form: Form, channels: int) -> tuple[int, ...]:
+        if form.layout is ImageLayout.NCHW:
+            return self.images, channels, self.pixels
+        return self.images, self.pixels, channels
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of the source per vector access."""
+        return alignment_elements(self.in_dtype, self.a_shape[-1])
+
+    @property
+    def alignment_b(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of the target per vector access."""
+        return alignment_elements(self.out_dtype, self.d_shape[-1])
+
+    @property
+    def flops(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of the source."""
+        return prod(self.a_shape) * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def bytes_moved(self) -> int:
+        """What it reads and writes."""
+        return self.a_bytes + prod(self.d_shape) * self.out_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_move_args`."""
+        return {
+            "n": self.images,
+            "pixels": self.pixels,
+            "source_c": self.source_channels,
+            "target_c": self.target_channels,
+        }
+
+    def resized(self, channels: int, filters: int) -> LayoutTransform:
+        """The same of other channels."""
+        return replace(self, source_channels=channels, target_channels=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Nothing: there is no B."""
+        del channels, filters
+        return (0,)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """What becomes of the source, exactly."""
+        del b
+        source = a.reshape(self.images, -1, 1, a.shape[-1])
+        if self.move.source.layout is ImageLayout.NCHW:
+            source = a.reshape(self.images, self.source_channels, self.pixels, 1)
+        moved = reference_move(self.move, source, self.target_channels)
+        return moved.reshape(self.d_shape).astype(np.float64)
 
 
 def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[Any]:

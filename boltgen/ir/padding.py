@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
-
-Launch: TypeAlias = tuple[Problem, Epilogue]
+from boltgen.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +25,7 @@ class PaddingCosts(Protocol):
         """Where the times of moves are from, in words."""
         ...
 
-    def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The best kernel's time for each: times that compare, since all have one origin."""
         ...
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InputError
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
     Accumulator,
     Binary,
@@ -38,7 +38,7 @@ from boltgen.ir.interval import (
     round_unbounded,
     unary_image,
 )
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Problem
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -55,32 +55,6 @@ _HALF_SUBNORMAL_ULP = 2.0**-24
 _MOST_SLICES = 32
 
 
-def output_shape(problem: Problem) -> tuple[int, ...]:
-    """Shape of D: (M, N), (batch, M, N) or (N, P, Q, K)."""
-    match problem:
-        case Gemm(m=m, n=n):
-            return (m, n)
-        case BatchedGemm(batch=batch, m=m, n=n):
-            return (batch, m, n)
-        case Conv2d():
-            return (problem.n, problem.p, problem.q, problem.k)
-
-
-def input_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of A and B as they are stored; a column-major B is (N, K)."""
-    match problem:
-        case Gemm(m=m, n=n, k=k):
-            return (m, k), ((k, n) if problem.b_layout is Layout.ROW else (n, k))
-        case BatchedGemm(batch=batch):
-            a, b = input_shapes(problem.gemm)
-            return (
-                (batch, *a) if problem.a_batched else a,
-                (batch, *b) if problem.b_batched else b,
-            )
-        case Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s):
-            return (n, h, w, c), (k, r, s, c)
-
-
 def run(
     problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
 ) -> Array:
@@ -90,21 +64,21 @@ def run(
         problem: what to compute.
         epilogue: what to do to the product. Its constants are rounded to FP32, in which kernels
             hold them; its casts round. NaN propagates through every function.
-        a: float16, shaped as `input_shapes` says.
-        b: float16, shaped as `input_shapes` says.
+        a: float16, shaped as the problem's `a_shape` says.
+        b: float16, shaped as its `b_shape` says.
         operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
             shape, or without the batch. ROW: (N,). COLUMN: (M,). The last two may have a batch
             in front.
 
     Returns:
-        float64, of `output_shape(problem)`.
+        float64, of the problem's `d_shape`.
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.
     """
-    arrays = _checked(problem, epilogue, a, b, operands)
+    a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
-        return _evaluate(problem, epilogue, _product(problem, _wide(a), _wide(b)), arrays)
+        return _evaluate(problem, epilogue, problem.product(a_wide, b_wide), arrays)
 
 
 def error_bound(
@@ -119,7 +93,7 @@ def error_bound(
     accumulator's type.
 
     Returns:
-        float64, of `output_shape(problem)`. Infinite where anything is right: an intermediate
+        float64, of the problem's `d_shape`. Infinite where anything is right: an intermediate
         may overflow FP32, or may leave the domain of a function.
 
     Raises:
@@ -164,14 +138,16 @@ def enclosure(
     `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
     where that may be anything. Without it A is exact.
     """
-    arrays = _checked(problem, epilogue, a, b, operands)
+    a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
-        product = _product(problem, _wide(a), _wide(b))
-        size = np.abs(_wide(a)) + (0.0 if a_error is None else a_error)
-        magnitude = _product(problem, size, np.abs(_wide(b)))
+        product = problem.product(a_wide, b_wide)
+        if a_error is not None:
+            a_error = a_error.reshape(a_wide.shape)
+        size = np.abs(a_wide) + (0.0 if a_error is None else a_error)
+        magnitude = problem.product(size, np.abs(b_wide))
         accumulated = around(product, _accumulation_error(problem, magnitude))
         if a_error is not None:
-            carried = _product(problem, a_error, np.abs(_wide(b)))
+            carried = problem.product(a_error, np.abs(b_wide))
             anything = ~np.isfinite(carried)
             accumulated = Interval(
                 np.where(anything, -np.inf, accumulated.low - carried),
@@ -254,61 +230,57 @@ def _wide(array: AnyArray) -> Array:
     return np.asarray(array, dtype=np.float64)
 
 
-def _product(problem: Problem, a: Array, b: Array) -> Array:
-    """The product in FP64 of operands as they are stored."""
-    match problem:
-        case Gemm() | BatchedGemm():
-            stored = b if problem.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
-            return np.asarray(np.matmul(a, stored), dtype=np.float64)
-        case Conv2d():
-            return _convolution(problem, a, b)
-
-
-def _convolution(problem: Conv2d, a: Array, b: Array) -> Array:
-    top, left, bottom, right = problem.padding
-    padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
-    result = np.zeros(output_shape(problem))
-    for r in range(problem.r):
-        for s in range(problem.s):
-            y, x = r * problem.dilation[0], s * problem.dilation[1]
-            rows = slice(y, y + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
-            columns = slice(x, x + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
-            result += padded[:, rows, columns, :] @ b[:, r, s, :].T
-    return result
-
-
 def _checked(
     problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
-) -> list[Array]:
-    """The operands in FP64, shaped to broadcast against the output."""
-    shapes = input_shapes(problem)
-    for name, array, shape in (("a", a, shapes[0]), ("b", b, shapes[1])):
-        _check(name, array, (shape,), problem.in_dtype)
+) -> tuple[Array, Array, list[Array]]:
+    """A, B and the operands in FP64, the last shaped to broadcast against the output."""
+    a_wide = _shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
+    b_wide = _shaped("b", b, (problem.b_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     if len(operands) != len(epilogue.loads):
         raise InputError(
             f"{len(operands)} operands for the {len(epilogue.loads)} loads of {epilogue.describe()}"
         )
-    output = output_shape(problem)
-    batch = output[:1] if isinstance(problem, BatchedGemm) else ()
+    output = problem.d_shape
+    batch = output[:1] if problem.batch > 1 else ()
     m, n = math.prod(output[len(batch) : -1]), output[-1]
     wide = []
     for index, (load, array) in enumerate(zip(epilogue.loads, operands, strict=True)):
         plain = {LoadKind.TENSOR: output[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
         span = plain[load.kind]
-        _check(f"operand {index}", array, (span, (*batch, *span)), load.dtype)
-        ahead = array.shape[: array.ndim - len(span)]
+        given = _shaped(
+            f"operand {index}",
+            array,
+            ((*batch, *span), span),
+            load.dtype,
+            is_matrix=load.kind is LoadKind.TENSOR,
+        )
+        ahead = given.shape[: given.ndim - len(span)]
         body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(output) - len(batch) - 1) + (n,)}
         column = (*output[len(batch) : -1], 1)
-        wide.append(_wide(array).reshape(*ahead, *body.get(load.kind, column)))
-    return wide
+        wide.append(given.reshape(*ahead, *body.get(load.kind, column)))
+    return a_wide, b_wide, wide
 
 
-def _check(name: str, array: AnyArray, shapes: tuple[tuple[int, ...], ...], dtype: DType) -> None:
-    if array.shape not in shapes or array.dtype != np.dtype(dtype.value):
-        wanted = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
-        raise InputError(
-            f"{name} is {array.dtype} {array.shape}; the problem takes {dtype.value} {wanted}"
-        )
+def _shaped(
+    name: str,
+    array: AnyArray,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: DType,
+    *,
+    is_matrix: bool,
+) -> Array:
+    """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions."""
+    if array.dtype == np.dtype(dtype.value):
+        for shape in shapes:
+            is_same = array.shape == shape
+            if is_same or (
+                is_matrix and array.size == math.prod(shape) and array.shape[-1:] == shape[-1:]
+            ):
+                return _wide(array).reshape(shape)
+    wanted = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
+    raise InputError(
+        f"{name} is {array.dtype} {array.shape}; the problem takes {dtype.value} {wanted}"
+    )
 
 
 def _evaluate(
@@ -332,7 +304,7 @@ def _evaluate(
             case Cast(x=x, dtype=dtype):
                 value = _rounded(nodes[x], dtype)
         nodes.append(value)
-    return np.array(np.broadcast_to(nodes[-1], output_shape(problem)), dtype=np.float64)
+    return np.array(np.broadcast_to(nodes[-1], problem.d_shape), dtype=np.float64)
 
 
 def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> Interval:
@@ -378,7 +350,7 @@ class Rounding:
 
 def accumulation_rounding(problem: Problem) -> Rounding:
     """The rounding of the problem's sums; see `error_bound`."""
-    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
+    k = problem.gemm.k
     blocks = -(-k // _BLOCK)
     additions = {DType.F32: blocks * (_BLOCK + 1), DType.F16: blocks}[problem.acc_dtype]
     additions += _MOST_SLICES

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import Chain, chain_of
-from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.move import Form
-from boltgen.ir.problem import Problem
+from boltgen.ir.move import Form, ImageLayout
+from boltgen.ir.workload import Workload
 
 
 class Convention(Enum):
@@ -26,7 +23,7 @@ class Operand:
     """Where an epilogue's load comes from.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
-    per product of a BatchedGemm.
+    per product of a batch.
     """
 
     parameter: int
@@ -37,44 +34,28 @@ class Operand:
 class Stored:
     """How TVM has a tensor that the kernel wants in NHWC and FP16, or with more or less channels.
 
-    A matrix is stored as one image of NHWC, its columns the channels.
+    `shape` is TVM's; a matrix is stored as one image of NHWC, its columns the channels.
     """
 
     form: Form
-    channels: int
+    shape: tuple[int, ...]
 
+    @property
+    def channels(self) -> int:
+        """The channels that TVM's tensor has."""
+        return self.shape[1 if self.form.layout is ImageLayout.NCHW else -1]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """One external function: a problem, its epilogue, and the roles of its parameters.
-
-    One parameter may have several roles (a residual that is also the activation), so roles are
-    indices, not an order. `symbol` is the external function's name, `label` its operators for
-    people ("conv2d + add + relu"). `note` says why it is not one kernel with a neighbour, where
-    there is something to say. `a_stored` and `d_stored` say how TVM has A and D where that is not
-    how the kernel takes them: the region's call then moves them.
-    """
-
-    symbol: str
-    label: str
-    problem: Problem
-    epilogue: Epilogue
-    parameter_count: int
-    a: int
-    b: int
-    operands: tuple[Operand, ...] = ()
-    note: str = ""
-    a_stored: Stored | None = None
-    d_stored: Stored | None = None
-
-    def accumulating_in(self, dtype: DType) -> Region:
-        """The same region, its products summed in `dtype`."""
-        return replace(self, problem=replace(self.problem, acc_dtype=dtype))
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Images and pixels of each; a matrix, or a batch of them, is one image."""
+        if self.form.layout is ImageLayout.NCHW:
+            return self.shape[0], prod(self.shape[2:])
+        return 1, prod(self.shape[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRoles:
-    """The parameters of a region that a layer of its chain reads."""
+    """The parameters of a region that a layer reads besides its A."""
 
     b: int
     operands: tuple[Operand, ...] = ()
@@ -86,19 +67,23 @@ class LayerRoles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRegion:
-    """One external function that computes a chain; `a` is the first layer's.
+class Region:
+    """One external function: a workload, and the roles of its parameters.
 
-    `note` says why it is one kernel, and why not with a further neighbour; `a_stored` and
-    `d_stored` are those of `Region`.
+    One parameter may have several roles (a residual that is also the activation), so roles are
+    indices, not an order. `symbol` is the external function's name, `label` its operators for
+    people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
+    why not with a neighbour, where there is something to say. `a_stored` and `d_stored` say how TVM
+    has A and D where that is not how the kernel takes them: the region's call then transforms them.
 
     Raises:
-        InvalidProblemError: there are not as many roles as layers.
+        InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
+            as the roles name.
     """
 
     symbol: str
     label: str
-    chain: Chain
+    workload: Workload
     parameter_count: int
     a: int
     layers: tuple[LayerRoles, ...]
@@ -107,22 +92,23 @@ class ChainRegion:
     d_stored: Stored | None = None
 
     def __post_init__(self) -> None:
-        if len(self.layers) != len(self.chain.layers):
+        if len(self.layers) != len(self.workload.layers):
             raise InvalidProblemError(
-                f"{self.symbol}: roles of {len(self.layers)} layers for a chain of "
-                f"{len(self.chain.layers)}"
+                f"{self.symbol}: roles of {len(self.layers)} layers for a workload of "
+                f"{len(self.workload.layers)}"
             )
-
-    def accumulating_in(self, dtype: DType) -> ChainRegion:
-        """The same region, its products summed in `dtype`."""
-        layers = (
-            replace(layer, problem=replace(layer.problem, acc_dtype=dtype))
-            for layer in self.chain.layers
-        )
-        return replace(self, chain=chain_of(tuple(layers)))
-
-
-AnyRegion: TypeAlias = Region | ChainRegion
+        for index, (roles, layer) in enumerate(zip(self.layers, self.workload.layers, strict=True)):
+            if len(roles.operands) != len(layer.epilogue.loads):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
+                    f"{len(layer.epilogue.loads)} loads of {layer.epilogue.describe()}"
+                )
+        used = (self.a, *(index for roles in self.layers for index in roles.parameters))
+        if not all(0 <= index < self.parameter_count for index in used):
+            raise InvalidProblemError(
+                f"{self.symbol}: roles {used} are not all among its {self.parameter_count} "
+                "parameters"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,115 +1,74 @@
-"""The structs of `templates/include/boltgen/abi.h`, and the arguments of a packed problem."""
+"""The structs of `templates/include/boltgen/abi.h`, read from it, and a launch's arguments in one.
+
+The header is the one owner of their layout.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.errors import BoltgenError
+from boltgen.paths import resource_dir
 
-MAX_OPERANDS = 7
-
-
-class Operand(ctypes.Structure):
-    """`boltgen_operand`."""
-
-    _fields_ = (
-        ("pointer", ctypes.c_void_p),
-        ("ld", ctypes.c_int64),
-        ("batch_stride", ctypes.c_int64),
-    )
-
-
-_TAIL = (
-    ("operands", Operand * MAX_OPERANDS),
-    ("split_k", ctypes.c_int32),
-    ("swizzle", ctypes.c_int32),
-    ("workspace", ctypes.c_void_p),
-    ("workspace_bytes", ctypes.c_size_t),
-    ("stream", ctypes.c_void_p),
-)
+_TYPES: dict[str, Any] = {
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "size_t": ctypes.c_size_t,
+    "char": ctypes.c_char,
+    "void*": ctypes.c_void_p,
+    "void const*": ctypes.c_void_p,
+}
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_CONSTANT = re.compile(r"#define (BOLTGEN_\w+) (\d+)")
+_STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.DOTALL)
+_FIELD = re.compile(r"([\w ]+?\*?) (\w+)(?:\[(\w+)\])?;")
+_PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 
-class GemmArgs(ctypes.Structure):
-    """`boltgen_gemm_args`."""
+@cache
+def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
+    """The structs of the header by name, in its order.
 
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("m", "n", "k", "batch")),
-        *((name, ctypes.c_void_p) for name in "abd"),
-        *((name, ctypes.c_int64) for name in ("lda", "ldb", "ldd")),
-        *((f"batch_stride_{name}", ctypes.c_int64) for name in "abd"),
-        *_TAIL,
-    )
-
-
-class Conv2dArgs(ctypes.Structure):
-    """`boltgen_conv2d_args`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in "nhwckrspq"),
-        *((name, ctypes.c_int32) for name in ("pad_h", "pad_w", "stride_h", "stride_w")),
-        *((name, ctypes.c_int32) for name in ("dilation_h", "dilation_w")),
-        *((name, ctypes.c_void_p) for name in "abd"),
-        *_TAIL,
-    )
-
-
-class MoveArgs(ctypes.Structure):
-    """`boltgen_move_args`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("n", "pixels", "source_c", "target_c")),
-        *((name, ctypes.c_void_p) for name in ("source", "target", "stream")),
-    )
-
-
-class Status(ctypes.Structure):
-    """`boltgen_status`."""
-
-    _fields_ = (("code", ctypes.c_int32), ("message", ctypes.c_char * 256))
-
-
-Args: TypeAlias = GemmArgs | Conv2dArgs
-
-
-def packed_arguments(
-    problem: Problem, a: int, b: int, d: int, operands: Sequence[Operand], **more: Any
-) -> Args:
-    """The arguments of a launch whose tensors lie without gaps at these device addresses.
-
-    `more` are further fields: split_k, swizzle, workspace, workspace_bytes, stream.
+    Raises:
+        BoltgenError: a field is of a type that is not known here.
     """
-    args: Args
-    match problem:
-        case Gemm() | BatchedGemm():
-            args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
-            args.lda, args.ldd = problem.k, problem.n
-            args.ldb = problem.n if problem.b_layout is Layout.ROW else problem.k
-            if isinstance(problem, BatchedGemm):
-                args.batch = problem.batch
-                args.batch_stride_a = problem.m * problem.k if problem.a_batched else 0
-                args.batch_stride_b = problem.k * problem.n if problem.b_batched else 0
-                args.batch_stride_d = problem.m * problem.n
-        case Conv2d():
-            args = Conv2dArgs(**conv2d_extents(problem))
-    args.a, args.b, args.d = a, b, d
-    for index, operand in enumerate(operands):
-        args.operands[index] = operand
-    for name, value in more.items():
-        setattr(args, name, value)
-    return args
+    path = header or resource_dir("templates") / "include" / "boltgen" / "abi.h"
+    text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+    constants = {name: int(value) for name, value in _CONSTANT.findall(text)}
+    found: dict[str, type[ctypes.Structure]] = {}
+    for name, body in _STRUCT.findall(text):
+        fields = []
+        for kind, field, count in _FIELD.findall(body):
+            known = _TYPES.get(kind.strip()) or found.get(kind.strip())
+            if known is None:
+                raise BoltgenError(f"{path}: {name}.{field} is a {kind.strip()}, which is unknown")
+            length = constants.get(count) or (int(count) if count else 0)
+            fields.append((field, known * length if length else known))
+        found[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return found
 
 
-def conv2d_extents(problem: Conv2d) -> dict[str, int]:
-    """The extents of a convolution by the names that C structs give them."""
-    return {
-        **{name: getattr(problem, name) for name in "nhwckrspq"},
-        "pad_h": problem.padding[0],
-        "pad_w": problem.padding[1],
-        "stride_h": problem.stride[0],
-        "stride_w": problem.stride[1],
-        "dilation_h": problem.dilation[0],
-        "dilation_w": problem.dilation[1],
-    }
+def arguments(struct: str, values: Mapping[str, int]) -> ctypes.Structure:
+    """A struct whose fields, like "m" or "layers[1].operands[0].ld", are set to these values.
+
+    Raises:
+        BoltgenError: the header has no such struct or field.
+    """
+    if struct not in structs():
+        raise BoltgenError(f"abi.h has no struct {struct!r}; it has {', '.join(structs())}")
+    made = structs()[struct]()
+    for path, value in values.items():
+        target: Any = made
+        *parents, last = path.split(".")
+        for name in parents:
+            place = _PLACE.fullmatch(name)
+            target = getattr(target, place[1])[int(place[2])] if place else getattr(target, name)
+        if not hasattr(target, last):
+            raise BoltgenError(f"{struct} of abi.h has no field {path!r}")
+        setattr(target, last, value)
+    return made

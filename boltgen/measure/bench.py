@@ -19,13 +19,14 @@ from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
-from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import DeviceError, UnknownArchError
+from boltgen.families.registry import FAMILIES
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
-from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
@@ -74,13 +75,14 @@ class WorkerBench:
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Each trial with its outcome, as they finish: while one is timed others are compiled."""
         queue = _Queue(trials, self.arch)
-        made = self.maker.on_shelf(queue.specs)
+        shared = {trial.spec(self.arch) for trial in trials if _is_shared(trial)}
+        made = self.maker.on_shelf(shared)
         for spec, path in made.items():
             queue.kernel_made(spec, path)
         missing = [spec for spec in queue.specs if spec not in made]
         children = Children()
         with ThreadPoolExecutor(max_workers=self.jobs) as pool:
-            compiling = self.maker.start(missing, pool, children)
+            compiling = self.maker.start(missing, shared, pool, children)
             try:
                 while True:
                     _take_finished(compiling, queue, block=not queue.has_ready)
@@ -98,11 +100,18 @@ class WorkerBench:
         if isinstance(kernel, Failure):
             return kernel
         request = Request.of(trial, str(kernel), kernel_symbol(trial.spec(self.arch)))
-        return self.worker.measure(request, self.timeout_s + trial.problem.flops / self.flops_per_s)
+        return self.worker.measure(
+            request, self.timeout_s + trial.workload.flops / self.flops_per_s
+        )
+
+
+def _is_shared(trial: Trial) -> bool:
+    """Whether a library may hold the kernel: it is one that ranks others."""
+    return FAMILIES.of(trial.config).ranking(trial.workload) == trial.workload
 
 
 def _take_finished(
-    compiling: set[Future[dict[AnyKernelSpec, Made]]], queue: _Queue, *, block: bool
+    compiling: set[Future[dict[KernelSpec, Made]]], queue: _Queue, *, block: bool
 ) -> None:
     done, _ = wait(compiling, timeout=None if block else 0, return_when=FIRST_COMPLETED)
     for future in done:
@@ -115,14 +124,14 @@ class _Queue:
     """Trials that wait for their kernels, and those that can be measured."""
 
     def __init__(self, trials: Sequence[Trial], arch: str) -> None:
-        self._waiting: dict[AnyKernelSpec, list[Trial]] = {}
+        self._waiting: dict[KernelSpec, list[Trial]] = {}
         self._ready: list[tuple[Trial, Made]] = []
         self._last: Trial | None = None
         for trial in trials:
             self._waiting.setdefault(trial.spec(arch), []).append(trial)
         self.specs = list(self._waiting)
 
-    def kernel_made(self, spec: AnyKernelSpec, made: Made) -> None:
+    def kernel_made(self, spec: KernelSpec, made: Made) -> None:
         """Its trials are ready."""
         self._ready += [(trial, made) for trial in self._waiting.pop(spec)]
 
@@ -132,13 +141,11 @@ class _Queue:
         return bool(self._ready)
 
     def next(self) -> tuple[Trial, Made]:
-        """A trial that is ready: one of the last one's problem, whose operands are in place."""
+        """A trial that is ready: one of the last one's workload, whose operands are in place."""
         index = 0
         if self._last is not None:
-            same = (self._last.problem, self._last.epilogue)
-            index = next(
-                (i for i, (t, _) in enumerate(self._ready) if (t.problem, t.epilogue) == same), 0
-            )
+            same = self._last.workload
+            index = next((i for i, (t, _) in enumerate(self._ready) if t.workload == same), 0)
         found = self._ready.pop(index)
         self._last = found[0]
         return found

@@ -7,11 +7,11 @@ to a unit, and stays for next time. One with an epilogue of its own is compiled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
@@ -20,9 +20,8 @@ from boltgen.build.library import Shelf, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit
-from boltgen.codegen.kernel import render_kernel
-from boltgen.space.b2b_kernel import AnyKernelSpec
-from boltgen.space.kernel import KernelSpec
+from boltgen.families.source import render_kernel
+from boltgen.ir.kernel import KernelSpec
 from boltgen.tune.outcome import Failure, Fault
 
 # The shared library that holds a kernel, or why there is none.
@@ -36,27 +35,31 @@ class KernelMaker:
     tools: Toolchain
     cache: Cache
 
-    def on_shelf(self, specs: Sequence[AnyKernelSpec]) -> dict[AnyKernelSpec, Path]:
-        """Those of the kernels that a library holds: none with an epilogue of its own."""
+    def on_shelf(self, shared: Collection[KernelSpec]) -> dict[KernelSpec, Path]:
+        """Those of the kernels that a library holds, of those that one may hold."""
         shelf = Shelf(self.cache)
-        plain = (spec for spec in specs if _is_plain(spec))
-        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in plain}
+        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in shared}
         return {spec: path for spec, path in found.items() if path}
 
     def start(
-        self, specs: Sequence[AnyKernelSpec], pool: ThreadPoolExecutor, children: Children
-    ) -> set[Future[dict[AnyKernelSpec, Made]]]:
-        """Begin to compile kernels; each future tells of some of them."""
-        return {pool.submit(self._make, part, children) for part in _together(specs)}
+        self,
+        specs: Sequence[KernelSpec],
+        shared: Collection[KernelSpec],
+        pool: ThreadPoolExecutor,
+        children: Children,
+    ) -> set[Future[dict[KernelSpec, Made]]]:
+        """Begin to compile kernels, `shared` ones as a library would hold them.
 
-    def _make(
-        self, specs: Sequence[AnyKernelSpec], children: Children
-    ) -> dict[AnyKernelSpec, Made]:
+        Each future tells of some of them.
+        """
+        return {
+            pool.submit(self._make if part[0] in shared else self._make_alone, part, children)
+            for part in _together(specs, shared)
+        }
+
+    def _make(self, specs: Sequence[KernelSpec], children: Children) -> dict[KernelSpec, Made]:
         first = specs[0]
-        plain = [spec for spec in specs if _is_plain(spec)]
-        if not plain:
-            return {first: self._make_alone(first, children)}
-        outcome = compile_unit(unit_of(plain, self.tools), self.cache, children)
+        outcome = compile_unit(unit_of(specs, self.tools), self.cache, children)
         if isinstance(outcome, CompiledObject):
             return dict.fromkeys(specs, outcome.path)
         if len(specs) == 1:
@@ -64,17 +67,15 @@ class KernelMaker:
         # One by one, so that a bad kernel costs only itself.
         return {spec: made for one in specs for spec, made in self._make([one], children).items()}
 
-    def _make_alone(self, spec: AnyKernelSpec, children: Children) -> Made:
+    def _make_alone(
+        self, specs: Sequence[KernelSpec], children: Children
+    ) -> dict[KernelSpec, Made]:
+        (spec,) = specs
         unit = kernel_unit(render_kernel(spec), self.tools)
         outcome = compile_unit(unit, self.cache, children)
         if isinstance(outcome, CompileFailure):
-            return _failure(outcome)
-        return linked(outcome, self.cache, self.tools)
-
-
-def _is_plain(spec: AnyKernelSpec) -> TypeGuard[KernelSpec]:
-    """Whether a library may hold it."""
-    return isinstance(spec, KernelSpec) and spec.epilogue.is_identity
+            return {spec: _failure(outcome)}
+        return {spec: linked(outcome, self.cache, self.tools)}
 
 
 def _failure(failed: CompileFailure) -> Failure:
@@ -82,16 +83,16 @@ def _failure(failed: CompileFailure) -> Failure:
     return Failure(fault=Fault.COMPILE, reason=failed.message, log=log[:4000])
 
 
-def _together(specs: Sequence[AnyKernelSpec]) -> Iterator[tuple[AnyKernelSpec, ...]]:
-    """Kernels of a library by what they have in common but their configuration; others alone.
+def _together(
+    specs: Sequence[KernelSpec], shared: Collection[KernelSpec]
+) -> Iterator[tuple[KernelSpec, ...]]:
+    """Kernels that a library may hold by what they have in common but their configuration.
 
-    What is wanted first comes first.
+    Others alone. What is wanted first comes first.
     """
-    plain = [spec for spec in specs if _is_plain(spec)]
-    groups: dict[AnyKernelSpec, list[AnyKernelSpec]] = {}
+    groups: dict[KernelSpec, list[KernelSpec]] = {}
     for spec in specs:
-        family = replace(spec, config=plain[0].config) if _is_plain(spec) else spec
-        groups.setdefault(family, []).append(spec)
+        groups.setdefault(replace(spec, config=None) if spec in shared else spec, []).append(spec)
     parts = [tuple(part) for group in groups.values() for part in chunks(group)]
     place = {spec: index for index, spec in enumerate(specs)}
     yield from sorted(parts, key=lambda part: place[part[0]])

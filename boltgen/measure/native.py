@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from boltgen.ir.dtypes import DType
-from boltgen.measure.chain_abi import AnyArgs
 from boltgen.measure.epilogue_nodes import DTYPES, Node
 
 
@@ -292,7 +291,7 @@ class Profiler:
     def plan(
         self,
         kernel: int,
-        arguments: Sequence[AnyArgs | ctypes.c_int64],
+        arguments: Sequence[ctypes.Structure | ctypes.c_int64],
         *,
         in_graph: bool,
         scratch: tuple[int, int],

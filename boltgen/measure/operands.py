@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
 
-from boltgen.ir.chain import AnyProblem, ChainLayer, Conv2dChain, GemmChain, layers_of
+from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.ir.reference import accumulation_rounding, input_shapes, output_shape
-from boltgen.measure.abi import Operand, conv2d_extents, packed_arguments
-from boltgen.measure.chain_abi import AnyArgs, packed_chain_arguments
+from boltgen.ir.kernel import Launch
+from boltgen.ir.problem import Conv2d, Gemm, Problem, describe
+from boltgen.ir.reference import accumulation_rounding
+from boltgen.ir.workload import Layer, Workload
+from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import Conv2dExtents, GemmExtents, Profiler, Rounding, Verdict
 
@@ -44,6 +46,15 @@ class Tensor:
         return self.count * self.dtype.size_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An epilogue's operand on the device: its address and strides, in elements."""
+
+    pointer: int
+    ld: int = 0
+    batch_stride: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
     """Addresses of a layer's B and of its epilogue's operands."""
@@ -66,17 +77,15 @@ def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
-    a_shape, b_shape = input_shapes(problem)
-    k = problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k
     # The sum of k products then is as large as one of A's elements.
-    b_most = 2 * _MOST * k**-0.5
-    output = output_shape(problem)
-    rows = prod(output[:-1]) // (output[0] if isinstance(problem, BatchedGemm) else 1)
+    b_most = 2 * _MOST * problem.gemm.k**-0.5
+    output = problem.d_shape
+    rows = prod(output[:-1]) // problem.batch
     counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
     positive = _positive_nodes(epilogue)
     return (
-        Tensor(dtype=problem.in_dtype, count=prod(a_shape)),
-        Tensor(dtype=problem.in_dtype, count=prod(b_shape), low=-b_most, high=b_most),
+        Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
+        Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-b_most, high=b_most),
         *(
             Tensor(
                 dtype=load.dtype,
@@ -107,7 +116,7 @@ class Operands:
 
     `sets` are at most `most_sets` copies; more than one take at most `most_sets_bytes` together,
     and half of the budget, which leaves room for workspaces. `low` and `high` are the addresses of
-    the envelope's ends. The reference of a chain is that of its layers, one after the other.
+    the envelope's ends. The reference of several layers is theirs, one after the other.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
@@ -117,20 +126,19 @@ class Operands:
     def __init__(
         self,
         profiler: Profiler,
-        problem: AnyProblem,
-        epilogue: Epilogue,
+        workload: Workload,
         *,
         budget_bytes: int,
         most_sets: int,
         most_sets_bytes: int,
     ) -> None:
-        self.problem, self.epilogue = problem, epilogue
+        self.workload = workload
         self._profiler = profiler
         self._budget_bytes = budget_bytes
         self._size_bytes = 0
         self._workspace, self._workspace_bytes = 0, 0
         self._allocated: list[int] = []
-        self._layers = layers_of(problem, epilogue)
+        self._layers = workload.layers
         # A, then every layer's B and operands: the A of a later layer is no input.
         tensors = [input_tensors(layer.problem, layer.epilogue) for layer in self._layers]
         self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
@@ -154,22 +162,16 @@ class Operands:
             self.close()
             raise
 
-    def arguments(self, one: TensorSet, *, stream: int, swizzle: int, split_k: int) -> AnyArgs:
+    def arguments(self, one: TensorSet, launch: Launch, *, stream: int) -> ctypes.Structure:
         """The arguments of a launch on one of the `sets`."""
-        if isinstance(self.problem, (GemmChain, Conv2dChain)):
-            layers = [(layer.b, layer.operands) for layer in one.layers]
-            return packed_chain_arguments(self.problem, one.a, one.d, layers, stream=stream)
-        (layer,) = one.layers
-        return packed_arguments(
-            self.problem,
-            one.a,
-            layer.b,
-            one.d,
-            layer.operands,
-            split_k=split_k,
-            swizzle=swizzle,
-            stream=stream,
-        )
+        values = {**launch.sizes, "a": one.a, "d": one.d, "stream": stream}
+        for index, layer in enumerate(one.layers):
+            where = launch.of_layer(index)
+            values[f"{where}b"] = layer.b
+            for number, operand in enumerate(layer.operands):
+                for name, value in asdict(operand).items():
+                    values[f"{where}operands[{number}].{name}"] = value
+        return arguments(launch.struct, values)
 
     def _allocate(self, size_bytes: int) -> int:
         address = self._profiler.allocate(size_bytes)
@@ -198,7 +200,7 @@ class Operands:
         yield one.a
         for layer in one.layers:
             yield layer.b
-            yield from (int(operand.pointer or 0) for operand in layer.operands)
+            yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
         first, *copies = self.sets
@@ -220,7 +222,7 @@ class Operands:
         a = (first.a, 0)
         try:
             for layer, tensors in zip(self._layers[:-1], first.layers, strict=False):
-                count = prod(output_shape(layer.problem))
+                count = prod(layer.problem.d_shape)
                 for dtype in (DType.F32, DType.F32, DType.F16, DType.F32):
                     between.append(self._profiler.allocate(count * dtype.size_bytes))
                 low, high, middle, error = between[-4:]
@@ -233,12 +235,12 @@ class Operands:
                 self._profiler.release(address)
 
     def _enclose_layer(
-        self, layer: ChainLayer, tensors: LayerSet, a: tuple[int, int], ends: tuple[int, int]
+        self, layer: Layer, tensors: LayerSet, a: tuple[int, int], ends: tuple[int, int]
     ) -> None:
         """Write the `ends` of a layer's output; `a` is where A is, and how far off it may be."""
         nodes = epilogue_nodes(
             layer.epilogue,
-            [int(operand.pointer or 0) for operand in tensors.operands],
+            [operand.pointer for operand in tensors.operands],
             [operand.batch_stride for operand in tensors.operands],
         )
         self._profiler.enclose(
@@ -292,29 +294,36 @@ class Operands:
 
 
 def _output(problem: Problem) -> Tensor:
-    return Tensor(dtype=problem.out_dtype, count=prod(output_shape(problem)))
+    return Tensor(dtype=problem.out_dtype, count=prod(problem.d_shape))
 
 
 def _operand(problem: Problem, load: Load, address: int) -> Operand:
     """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
-    is_tensor, output = load.kind is LoadKind.TENSOR, output_shape(problem)
-    sliced = is_tensor and isinstance(problem, BatchedGemm)
-    return Operand(address, output[-1] if is_tensor else 0, prod(output[1:]) if sliced else 0)
+    if load.kind is not LoadKind.TENSOR:
+        return Operand(address)
+    output = problem.d_shape
+    return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
 
 
 def extents_of(problem: Problem) -> GemmExtents | Conv2dExtents:
-    """The sizes of `problem` as the reference takes them."""
+    """The sizes of `problem` as the device's reference takes them.
+
+    Raises:
+        InvalidProblemError: the device's reference does not know the kind of problem.
+    """
     match problem:
         case Conv2d():
-            return Conv2dExtents(**conv2d_extents(problem))
-        case Gemm() | BatchedGemm():
-            batched = problem if isinstance(problem, BatchedGemm) else None
+            return Conv2dExtents(**problem.sizes)
+        case Gemm():
+            is_batch = problem.batch > 1
             return GemmExtents(
-                batch=batched.batch if batched else 1,
+                batch=problem.batch,
                 m=problem.m,
                 n=problem.n,
                 k=problem.k,
                 b_is_column=problem.b_layout is Layout.COLUMN,
-                a_batched=batched.a_batched if batched else False,
-                b_batched=batched.b_batched if batched else False,
+                a_batched=is_batch and problem.a_batched,
+                b_batched=is_batch and problem.b_batched,
             )
+        case _:
+            raise InvalidProblemError(f"there is no reference on devices for {describe(problem)}")

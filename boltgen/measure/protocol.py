@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.families.registry import launch
 from boltgen.intake.json_text import JsonError, parse_json
-from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.kernel import Launch
+from boltgen.ir.workload import Workload
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Trial
 
-VERSION = 3
+VERSION = 4
 # A line is longer only where a library prints into the conversation.
 MOST_LINE_BYTES = 1 << 20
 
@@ -85,30 +86,22 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A candidate: the kernel `symbol` in the shared library `library`, and what to compute.
+    """A candidate: the kernel `symbol` in the shared library `library`, what it computes, and how.
 
-    Of a chain the epilogue is the identity: its layers have theirs.
+    A worker need not know the kernel's family.
     """
 
     library: str
     symbol: str
-    problem: AnyProblem
-    epilogue: Epilogue
-    swizzle: int = 1
-    split_k: int = 1
+    workload: Workload
+    launch: Launch
     number: int = 0
 
     @classmethod
     def of(cls, trial: Trial, library: str, symbol: str) -> Request:
         """What asks for `trial`'s launch, of that kernel."""
-        return cls(
-            library=library,
-            symbol=symbol,
-            problem=trial.problem,
-            epilogue=trial.epilogue,
-            swizzle=trial.swizzle,
-            split_k=trial.split_k,
-        )
+        asked = launch(trial.workload, trial.config)
+        return cls(library=library, symbol=symbol, workload=trial.workload, launch=asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,11 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from boltgen.codegen.kernel import workspace_symbol
 from boltgen.errors import RecordError
-from boltgen.ir.chain import AnyProblem, describe_any
-from boltgen.ir.epilogue import Epilogue
-from boltgen.measure.chain_abi import AnyArgs
+from boltgen.families.source import workspace_symbol
+from boltgen.ir.workload import Workload
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
 from boltgen.measure.operands import BudgetError, Operands
 from boltgen.measure.protocol import (
@@ -68,7 +66,7 @@ class Prepared:
     """A candidate's launches, one for each copy of its operands, ready to be enqueued."""
 
     kernel: ctypes._NamedFuncPointer
-    arguments: list[AnyArgs]
+    arguments: list[Any]
     operands: Operands
 
     @property
@@ -114,11 +112,10 @@ class Workplace:
             query = library[workspace_symbol(request.symbol)]
         except (OSError, AttributeError) as error:
             raise _FailedError(Fault.LAUNCH, f"the kernel cannot be loaded: {error}") from error
-        operands = self._operands_for(request.problem, request.epilogue)
+        operands = self._operands_for(request.workload)
         stream = self.profiler.device.stream
         arguments = [
-            operands.arguments(one, stream=stream, swizzle=request.swizzle, split_k=request.split_k)
-            for one in operands.sets
+            operands.arguments(one, request.launch, stream=stream) for one in operands.sets
         ]
         query.restype = ctypes.c_size_t
         workspace_bytes = int(query(ctypes.byref(arguments[0])))
@@ -168,16 +165,15 @@ class Workplace:
         if held:
             held.close()
 
-    def _operands_for(self, problem: AnyProblem, epilogue: Epilogue) -> Operands:
-        """Those of the last candidate where they are the same: candidates come by problem."""
+    def _operands_for(self, workload: Workload) -> Operands:
+        """Those of the last candidate where they are the same: candidates come by workload."""
         held = self._operands
-        if held and (held.problem, held.epilogue) == (problem, epilogue):
+        if held and held.workload == workload:
             return held
         self.forget_operands()
         self._operands = Operands(
             self.profiler,
-            problem,
-            epilogue,
+            workload,
             budget_bytes=self.budget_bytes,
             most_sets=1 if self.setup.policy.modelled else self.setup.policy.most_sets,
             most_sets_bytes=MOST_SETS_BYTES,
@@ -191,7 +187,7 @@ def _accept(verdict: Verdict, operands: Operands) -> None:
     fault = Fault.NOT_FINITE if verdict.not_finite else Fault.WRONG_RESULT
     raise _FailedError(
         fault,
-        f"{verdict.wrong} elements of {describe_any(operands.problem)} are wrong, of which "
+        f"{verdict.wrong} elements of {operands.workload.describe()} are wrong, of which "
         f"{verdict.not_finite} are NaN; the first is number {verdict.first_wrong}: "
         f"{verdict.got:.8g}, where a right kernel gives {verdict.low:.8g} to {verdict.high:.8g}",
     )

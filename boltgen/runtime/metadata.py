@@ -47,7 +47,7 @@ class GemmInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo:
-    """A region of the model and the kernel that computes it; `runs_as` is what is launched.
+    """A region of the model and the kernel that computes it.
 
     `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
     product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from.
@@ -56,12 +56,9 @@ class RegionInfo:
     symbol: str
     label: str
     problem: str
-    runs_as: str
     epilogue: str
     kernel: str
     config: str
-    split_k: int
-    swizzle: int = 1
     why: str
     moves: tuple[str, ...] = ()
     workspace_bytes: int = 0

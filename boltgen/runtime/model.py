@@ -23,21 +23,13 @@ from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.intake.files import require_regular
-from boltgen.ir.chain import separate
-from boltgen.ir.region import AnyRegion, Convention
+from boltgen.ir.region import Convention, Region
+from boltgen.ir.workload import separate
 from boltgen.options import ModelOptions
-from boltgen.pipeline import (
-    BuiltRegions,
-    PipelineOptions,
-    Survey,
-    cutter,
-    padding_costs,
-    rejecter,
-    tasks_of,
-)
+from boltgen.pipeline import BuiltRegions, PipelineOptions, Survey, passes_for, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.tune.padding import PaddingSurvey
-from boltgen.tune.select import AnyTask
+from boltgen.tune.select import Task
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -100,7 +92,7 @@ class Model(ABC):
         return (*self._import_notes, *self.partitioned.notes)
 
     @property
-    def regions(self) -> tuple[AnyRegion, ...]:
+    def regions(self) -> tuple[Region, ...]:
         """The regions that were carved out."""
         return self.partitioned.regions
 
@@ -172,16 +164,10 @@ def _require_file(path: Path) -> None:
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
     with options.phases.phase("normalise and partition"):
-        imported.annotate(
-            Passes(
-                cut=cutter(arch, options),
-                padding=padding_costs(arch, options),
-                rejects=rejecter(arch, options),
-            )
-        )
+        imported.annotate(passes_for(arch, options))
 
 
-def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[AnyTask, ...]:
+def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
     """What is to be tuned for a model: its products, as they are and padded otherwise, and what
     could be one kernel of them.
 
@@ -192,10 +178,9 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     """
     survey = Survey()
     with options.phases.phase("normalise and partition"):
+        passes = passes_for(arch, options)
+        padding = PaddingSurvey(passes.padding) if passes.padding else None
         cut = survey if options.fuse else separate
-        costs = padding_costs(arch, options)
-        padding = PaddingSurvey(costs) if costs else None
-        imported.annotate(Passes(cut=cut, padding=padding, rejects=rejecter(arch, options)))
-        products = tasks_of(imported.regions, options.accumulate)
-        alternatives = padding.tasks(options.accumulate) if padding else ()
-        return (*products, *alternatives, *survey.tasks(arch, options.accumulate))
+        imported.annotate(replace(passes, cut=cut, padding=padding))
+        alternatives = padding.tasks if padding else ()
+        return (*tasks_of(imported.regions), *alternatives, *survey.tasks(arch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
@@ -12,9 +13,10 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend import relax
+from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.ir.region import Convention
-from boltgen.pipeline import BuiltRegions, PipelineOptions
+from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions, passes_for
 from boltgen.runtime import link, model
 
 
@@ -45,10 +47,46 @@ class Model(model.Model):
         options: PipelineOptions,
     ) -> list[Path]:
         del options
-        workspaces = built.plan.workspaces
-        module = relax.attach(self.partitioned, built.objects, built.symbols, workspaces)
+        module = _attached(self.partitioned, built)
         self._executable, sources = link.build_library(module, arch, tools, cache)
         return sources
 
     def export(self, output: Path, tools: Toolchain) -> Path:  # noqa: D102 (inherited)
         return link.export_library(self._executable, output, tools)
+
+
+def partition(
+    module: tvm.IRModule,
+    *,
+    arch: str = "sm_80",
+    normalise: bool = True,
+    options: PipelineOptions | None = None,
+) -> tvm.IRModule:
+    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+
+    The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
+    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
+    kernels are compiled. A module that was partitioned before may be so again: what has kernels
+    keeps them.
+
+    Raises:
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    chosen = options or PipelineOptions()
+    passes = replace(passes_for(arch, chosen), normalise=normalise)
+    return compile_regions(relax.annotate(module, passes), arch=arch, options=chosen)
+
+
+def compile_regions(
+    partitioned: Partitioned, *, arch: str, options: PipelineOptions | None = None
+) -> tvm.IRModule:
+    """A partitioned module with its regions' kernels built for `arch` and attached.
+
+    Raises:
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    return _attached(partitioned, build_regions(partitioned.regions, arch, options))
+
+
+def _attached(partitioned: Partitioned, built: BuiltRegions) -> tvm.IRModule:
+    return relax.attach(partitioned, built.objects, built.symbols, built.plan.workspaces)

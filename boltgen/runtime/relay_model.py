@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
@@ -13,11 +14,14 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend.onnx import fix_shape
+from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.frontend.relay import steps
+from boltgen.frontend.relay.bind import Parameters
+from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
-from boltgen.pipeline import BuiltRegions, PipelineOptions
+from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions, passes_for
 from boltgen.runtime import model, relay_link
 
 
@@ -63,9 +67,53 @@ class Model(model.Model):
         options: PipelineOptions,
     ) -> list[Path]:
         del options
-        module = steps.attach(self.partitioned, built)
+        module = _attached(self.partitioned, built)
         self._executable, sources = relay_link.build_library(module, arch, tools, cache)
         return sources
 
     def export(self, output: Path, tools: Toolchain) -> Path:  # noqa: D102 (inherited)
         return relay_link.export_library(self._executable, output, tools)
+
+
+def partition(
+    module: tvm.IRModule,
+    params: Parameters | None = None,
+    *,
+    arch: str = "sm_80",
+    normalise: bool = True,
+    allow_nonfinite: bool = False,
+    options: PipelineOptions | None = None,
+) -> tvm.IRModule:
+    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+
+    The result builds with plain `relay.build` for target cuda, for every executor, in this process
+    or another one on this machine. `params` become constants. `normalise` first makes the model
+    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
+    kernels are compiled. A module that was partitioned before may be so again: what has kernels
+    keeps them.
+
+    Raises:
+        ModelImportError: the module or its parameters cannot be used; the message says why.
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    chosen = options or PipelineOptions()
+    passes = replace(passes_for(arch, chosen), normalise=normalise, allow_nonfinite=allow_nonfinite)
+    return compile_regions(steps.annotate(module, params, passes), arch=arch, options=chosen)
+
+
+def compile_regions(
+    partitioned: Partitioned, *, arch: str, options: PipelineOptions | None = None
+) -> tvm.IRModule:
+    """A partitioned module whose regions' kernels are built for `arch`; `relay.build` finds them.
+
+    Raises:
+        BoltgenError: a kernel cannot be chosen or compiled.
+    """
+    # Not left to the hook: there kernels would be built one after the other.
+    built = build_regions(partitioned.regions, arch, options, Convention.RELAY)
+    return _attached(partitioned, built)
+
+
+def _attached(partitioned: Partitioned, built: BuiltRegions) -> tvm.IRModule:
+    linked = {symbol: Linked(*parts) for symbol, parts in built.linked.items()}
+    return steps.attach(partitioned, linked, built.plan.workspaces)

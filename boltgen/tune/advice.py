@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from boltgen.arch import Arch
-from boltgen.ir.chain import ChainLayer
-from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary, UnaryOp
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.tune.chains import measured_us, predicted_us
-from boltgen.tune.select import MODEL_ORIGIN, Measurements
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tune.fusion import measured_us, predicted_us
+from boltgen.tune.select import Measurements, ModelCosts
 
 # What Bolt's section 4.3 tries in the place of ReLU; none is seen to cost more than 8 % there.
 _ACTIVATIONS = (UnaryOp.HARDSWISH, UnaryOp.GELU_ERF, UnaryOp.SILU, UnaryOp.SOFTPLUS)
@@ -39,19 +40,18 @@ class Change(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class NamedLayer:
     """A layer of a model, under the name that people know it by."""
 
     name: str
-    problem: Problem
-    epilogue: Epilogue
+    layer: Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """A change of `layer`, in words, and its time before and after that, both of one `origin`."""
 
-    layer: Layer
+    layer: NamedLayer
     change: Change
     what: str
     before_us: float
@@ -65,7 +65,7 @@ class Advice:
 
 
 def advise(
-    layers: Sequence[Layer], arch: Arch, measurements: Sequence[Measurements] = ()
+    layers: Sequence[NamedLayer], arch: Arch, measurements: Sequence[Measurements] = ()
 ) -> tuple[Advice, ...]:
     """All changes that are nearly free, layer by layer.
 
@@ -77,8 +77,8 @@ def advise(
     """
     found: list[Advice] = []
     for layer in layers:
-        before = (ChainLayer(problem=layer.problem, epilogue=layer.epilogue),)
-        for change, what, after in _variants(layer):
+        before = Workload(layers=(layer.layer,))
+        for change, what, after in _variants(layer.layer):
             times = _compared(before, after, arch, measurements)
             if times is not None:
                 before_us, after_us, origin = times
@@ -96,54 +96,48 @@ def advise(
 
 
 def _compared(
-    before: tuple[ChainLayer, ...],
-    after: tuple[ChainLayer, ...],
-    arch: Arch,
-    measurements: Sequence[Measurements],
+    before: Workload, after: Workload, arch: Arch, measurements: Sequence[Measurements]
 ) -> tuple[float, float, str] | None:
-    """Times of one origin, and which; None where what comes after is no kernel."""
+    """Times of one origin, and which; None where no kernel computes what comes after."""
     for known in measurements:
         before_us, after_us = measured_us(known, before), measured_us(known, after)
         if before_us is not None and after_us is not None:
             return before_us, after_us, known.origin
-    predicted, changed = predicted_us(before, arch), predicted_us(after, arch)
-    if isinstance(predicted, float) and isinstance(changed, float):
-        return predicted, changed, MODEL_ORIGIN
-    return None
+    before_us = predicted_us(before, arch)
+    try:
+        return before_us, predicted_us(after, arch), ModelCosts(arch).origin
+    except NoLegalConfigError:
+        return None
 
 
 def _most(change: Change) -> float:
     return NEARLY_FREE_LAYER if change is Change.POINTWISE else NEARLY_FREE
 
 
-def _variants(layer: Layer) -> Iterator[tuple[Change, str, tuple[ChainLayer, ...]]]:
+def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
     """Each change of a layer, in words, and what is then computed in its place."""
-    aligned = _aligned(layer.problem)
-    if aligned != layer.problem:
+    problem = layer.problem
+    extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
+    aligned = {name: _up(extent) for name, extent in extents.items()}
+    if aligned != extents:
         what = ", ".join(
-            f"{name} {getattr(layer.problem, name)} to {getattr(aligned, name)}"
-            for name in ("c", "k", "n")
-            if getattr(layer.problem, name, None) != getattr(aligned, name, None)
+            f"{extents[name]} {name} to {wide}"
+            for name, wide in aligned.items()
+            if wide != extents[name]
         )
-        yield Change.CHANNELS, what, (ChainLayer(problem=aligned, epilogue=layer.epilogue),)
+        yield Change.CHANNELS, what, Workload.of(problem.resized(**aligned), layer.epilogue)
     for op, epilogue in _activations(layer.epilogue):
-        changed = ChainLayer(problem=layer.problem, epilogue=epilogue)
-        yield Change.ACTIVATION, op.value, (changed,)
-    if isinstance(layer.problem, Conv2d) and not layer.problem.is_pointwise:
-        what = f"{layer.problem.k} to {layer.problem.k} channels, in the same kernel"
-        yield Change.POINTWISE, what, _with_pointwise(layer.problem, layer.epilogue)
+        yield Change.ACTIVATION, op.value, Workload.of(problem, epilogue)
+    if not problem.canonical.is_matrix:
+        filters = extents["filters"]
+        what = f"{filters} to {filters} channels, in the same kernel"
+        yield Change.POINTWISE, what, _with_pointwise(layer)
 
 
-def _aligned(problem: Problem) -> Problem:
-    """The problem with channels, or rows of weights, of whole vectors."""
+def _up(extent: int) -> int:
+    """The next multiple of a whole vector."""
     vector = VECTOR_BYTES // DType.F16.size_bytes
-
-    def up(extent: int) -> int:
-        return -(-extent // vector) * vector
-
-    if isinstance(problem, Conv2d):
-        return replace(problem, c=up(problem.c), k=up(problem.k))
-    return replace(problem, n=up(problem.n), k=up(problem.k))
+    return -(-extent // vector) * vector
 
 
 def _activations(epilogue: Epilogue) -> Iterator[tuple[UnaryOp, Epilogue]]:
@@ -156,21 +150,13 @@ def _activations(epilogue: Epilogue) -> Iterator[tuple[UnaryOp, Epilogue]]:
             yield op, Epilogue((*epilogue.nodes[:-1], Unary(op, last.x)))
 
 
-def _with_pointwise(problem: Conv2d, epilogue: Epilogue) -> tuple[ChainLayer, ...]:
+def _with_pointwise(layer: Layer) -> Workload:
     """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
     builder = EpilogueBuilder()
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
-    behind = Conv2d(
-        n=problem.n,
-        h=problem.p,
-        w=problem.q,
-        c=problem.k,
-        k=problem.k,
-        r=1,
-        s=1,
-        acc_dtype=problem.acc_dtype,
-    )
-    return (
-        ChainLayer(problem=replace(problem, out_dtype=DType.F16), epilogue=epilogue),
-        ChainLayer(problem=behind, epilogue=builder.build()),
-    )
+    gemm = replace(layer.problem.gemm, out_dtype=DType.F16)
+    # Its filters are stored as those of a 1x1 convolution.
+    behind = replace(gemm, k=gemm.n, b_layout=Layout.COLUMN)
+    rounded: Any = layer.problem
+    first = replace(layer, problem=replace(rounded, out_dtype=DType.F16))
+    return Workload(layers=(first, Layer(problem=behind, epilogue=builder.build())))

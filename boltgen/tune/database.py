@@ -14,10 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
-from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.families.family import Config
 from boltgen.ir.key import digest
-from boltgen.space.config import AnyConfig
+from boltgen.ir.workload import Workload
 from boltgen.tune.connection import database_errors, open_file
 from boltgen.tune.json_form import decode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
@@ -55,7 +54,7 @@ class Source:
 class Best:
     """The configuration with the least median time, and its time."""
 
-    config: AnyConfig
+    config: Config
     timing: Timing
 
 
@@ -84,7 +83,7 @@ class Database:
         self.set_aside = opened.set_aside
         self._connection = opened.connection
         self._numbers: dict[tuple[str, object], int] = {}
-        self._configs: dict[int, AnyConfig] = {}
+        self._configs: dict[int, Config] = {}
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""
@@ -116,33 +115,31 @@ class Database:
         return sum(written.values())
 
     def outcomes(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
-    ) -> dict[AnyConfig, Outcome]:
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
+    ) -> dict[Config, Outcome]:
         """The newest outcome of every configuration that was tried."""
         return {
             self._config(config): self._read(Outcome, outcome)
-            for config, _, outcome in self._newest(problem, epilogue, device, toolchain)
+            for config, _, outcome in self._newest(workload, device, toolchain)
         }
 
     def times_us(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
-    ) -> dict[AnyConfig, float]:
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
+    ) -> dict[Config, float]:
         """The newest median time of every configuration whose newest outcome is one."""
         return {
             self._config(config): median_us
-            for config, median_us, _ in self._newest(problem, epilogue, device, toolchain)
+            for config, median_us, _ in self._newest(workload, device, toolchain)
             if median_us is not None
         }
 
-    def best(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
-    ) -> Best | None:
+    def best(self, workload: Workload, device: DeviceIdentity, toolchain: str) -> Best | None:
         """The configuration with the least newest median; None where there is no time."""
-        rows = self._newest(problem, epilogue, device, toolchain)
+        rows = self._newest(workload, device, toolchain)
         timed = [(median_us, config, outcome) for config, median_us, outcome in rows if median_us]
         if not timed:
             return None
-        _, config, outcome = min(timed)
+        _, config, outcome = min(timed, key=lambda each: each[:2])
         return Best(config=self._config(config), timing=self._read(Outcome, outcome))
 
     def sources(self, arch: str | None = None, toolchain: str | None = None) -> tuple[Source, ...]:
@@ -181,15 +178,15 @@ class Database:
         return digest(tuple(stamp for (stamp,) in rows))
 
     def records(self, query: Query | None = None, *, best: bool = False) -> Iterator[Record]:
-        """All records that `query` asks for, those of one problem and bench together.
+        """All records that `query` asks for, those of one workload and bench together.
 
-        With `best`, of each problem, epilogue and bench only the fastest of the newest.
+        With `best`, of each workload and bench only the fastest of the newest.
         """
         chosen = query or Query()
         relation = f"{_BEST} AS record" if best else "record"
         with database_errors(self.path):
             rows = self._connection.execute(
-                "SELECT problem, epilogue, config, device, toolchain, kernel.digest, "
+                "SELECT workload, config, device, toolchain, kernel.digest, "
                 f"measured_at_us, outcome FROM {relation} {_JOINED} WHERE {chosen.on_record} "
                 "ORDER BY record.task, record.bench, record.config, measured_at_us",
                 chosen.values,
@@ -198,12 +195,11 @@ class Database:
                 yield self._record(row)
 
     def _record(self, row: tuple[Any, ...]) -> Record:
-        problem, epilogue, config, device, toolchain, kernel, moment, outcome = row
+        workload, config, device, toolchain, kernel, moment, outcome = row
         try:
             return Record(
                 trial=Trial(
-                    problem=self._read(AnyProblem, problem),
-                    epilogue=self._read(Epilogue, epilogue),
+                    workload=self._read(Workload, workload),
                     config=self._config(config),
                 ),
                 kernel=decode(str, kernel, "kernel"),
@@ -251,16 +247,12 @@ class Database:
         trial = record.trial
         task = self._number(
             "task",
-            ("digest", "problem", "epilogue"),
-            (trial.problem, trial.epilogue),
-            lambda: (
-                task_key(trial.problem, trial.epilogue),
-                dumps(AnyProblem, trial.problem),
-                dumps(Epilogue, trial.epilogue),
-            ),
+            ("digest", "workload"),
+            trial.workload,
+            lambda: (task_key(trial.workload), dumps(Workload, trial.workload)),
         )
         config = self._number(
-            "config", ("json",), trial.config, lambda: (dumps(AnyConfig, trial.config),)
+            "config", ("json",), trial.config, lambda: (dumps(Config, trial.config),)
         )
         kernel = self._number("kernel", ("digest",), record.kernel, lambda: (record.kernel,))
         median_us = record.outcome.median_us if isinstance(record.outcome, Timing) else None
@@ -322,7 +314,7 @@ class Database:
                 )
 
     def _newest(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
     ) -> list[tuple[int, float | None, str]]:
         """(config's number, median or None, outcome) of the newest record of each config."""
         with database_errors(self.path):
@@ -330,20 +322,20 @@ class Database:
                 "SELECT config, median_us, outcome, max(measured_at_us) FROM record WHERE "
                 "task = (SELECT id FROM task WHERE digest = ?) AND "
                 "bench = (SELECT id FROM bench WHERE digest = ?) GROUP BY config",
-                (task_key(problem, epilogue), bench_key(device, toolchain)),
+                (task_key(workload), bench_key(device, toolchain)),
             ).fetchall()
         try:
             return [(row[0], decode(float | None, row[1], "median_us"), row[2]) for row in rows]
         except RecordError as error:
             raise self._unknown(error) from error
 
-    def _config(self, number: int) -> AnyConfig:
+    def _config(self, number: int) -> Config:
         if number not in self._configs:
             with database_errors(self.path):
                 (text,) = self._connection.execute(
                     "SELECT json FROM config WHERE id = ?", (number,)
                 ).fetchone()
-            self._configs[number] = self._read(AnyConfig, text)
+            self._configs[number] = self._read(Config, text)
         return self._configs[number]
 
     def _read(self, kind: Any, text: Any) -> Any:

@@ -1,112 +1,153 @@
 """Which configurations a session tries: the field of round one, and the finalists of round two.
 
 Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here they only rank the
-field: what is chosen was timed as it ships, with its epilogue, swizzle and split of K.
+field: what is chosen was timed as it ships, with its epilogue, swizzle and split of K. A family
+whose kernels depend too much on what is fused to them has no round one: those of its kernels are
+timed that the cost model likes best.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from boltgen.arch import Arch
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
-from boltgen.space.config import Cutlass2Config
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.legality import Violation, kernel_traits, violations
-from boltgen.space.library import Level, level_configs
-from boltgen.tune.cost_model import predict
+from boltgen.cost.model import CostModel
+from boltgen.families.family import Config, Level
+from boltgen.families.registry import FAMILIES, compiled, order, spaces
+from boltgen.ir.workload import Workload
 
 # Kernels of each task that reach round two, and launches of them that are timed there. Choices:
 # the best fused kernel is rarely beyond the third best plain one, and each is seconds of compiling.
 FINALISTS = 3
 FINAL_TRIALS = 12
+# Kernels that round one cannot rank: one more, since only the model speaks for them.
+UNRANKED_FINALISTS = 4
 
 
-class Launches:
-    """The legal configurations of one problem by their kernels, and what the model says of them.
+class Field:
+    """The legal configurations of one workload by their kernels, and what the model says of them.
 
-    Of the kernels those that a library of `level` holds; all where it holds none that fits.
+    Of a family's kernels those that a library of `level` holds; all where it holds none that fits.
+
+    Raises:
+        NoLegalConfigError: there is none.
     """
 
-    def __init__(self, problem: Problem, arch: Arch, level: Level) -> None:
-        self._problem = problem
+    def __init__(self, workload: Workload, arch: Arch, level: Level, model: CostModel) -> None:
+        self.workload = workload
+        self.spaces = spaces(workload, arch)
         self._arch = arch
-        by_kernel: dict[Cutlass2Config, list[Cutlass2Config]] = defaultdict(list)
-        for config in enumerate_configs(problem, arch):
-            by_kernel[config.kernel].append(config)
-        held = set(level_configs(kernel_traits(problem), arch, level)) & by_kernel.keys()
-        self._by_kernel = {kernel: by_kernel[kernel] for kernel in sorted(held or by_kernel)}
+        self._model = model
+        self._by_kernel: dict[Config, list[Config]] = {}
+        self._predicted_us: dict[tuple[Workload, Config], float] = {}
+        for space in self.spaces:
+            by_kernel: dict[Config, list[Config]] = defaultdict(list)
+            for config in space.candidates:
+                by_kernel[compiled(config)].append(config)
+            held = FAMILIES.named(space.family).held(workload, arch, level) & by_kernel.keys()
+            self._by_kernel |= {each: by_kernel[each] for each in sorted(held or by_kernel)}
 
-    def predicted_us(self, config: Cutlass2Config, epilogue: Epilogue) -> float:
-        """The analytical model's time."""
-        return predict(self._problem, epilogue, config, self._arch).time_us
+    def predicted_us(self, workload: Workload, configs: Sequence[Config]) -> list[float]:
+        """The cost model's times of `workload`, the field's or its like with another epilogue."""
+        new = [config for config in configs if (workload, config) not in self._predicted_us]
+        times_us = self._model.predict_us(workload, new, self._arch) if new else ()
+        self._predicted_us.update(
+            ((workload, config), time_us) for config, time_us in zip(new, times_us, strict=True)
+        )
+        return [self._predicted_us[workload, config] for config in configs]
 
-    def violations(self, config: Cutlass2Config) -> tuple[Violation, ...]:
-        """The rules that a configuration breaks."""
-        return violations(self._problem, config, self._arch)
+    @property
+    def best_us(self) -> float:
+        """The least predicted time of the workload itself."""
+        launches = [config for each in self._by_kernel.values() for config in each]
+        return min(self.predicted_us(self.workload, launches))
 
-    def field(self) -> tuple[Cutlass2Config, ...]:
-        """Every kernel unswizzled, with one slice of K and with as many as the model likes best.
+    @property
+    def ranking(self) -> Workload | None:
+        """The workload of round one; None where no family has one."""
+        found = (FAMILIES.named(space.family).ranking(self.workload) for space in self.spaces)
+        return next((ranking for ranking in found if ranking is not None), None)
 
-        Slices and swizzles are arguments of the launch: they cost a measurement, but no compiler.
-        Swizzles are left to round two, which has fewer kernels. The predicted fastest come first.
+    def opening(self) -> tuple[Config, ...]:
+        """What round one times: every kernel that it can rank.
+
+        Each once as it is compiled, and once with the arguments of launch that the model likes
+        best. Arguments cost a measurement, but no compiler. The predicted fastest come first.
         """
-        plain = Epilogue()
-        predicted: dict[Cutlass2Config, float] = {}
-        for launches in self._by_kernel.values():
-            unswizzled = [config for config in launches if config.swizzle == 1]
-            times = {config: self.predicted_us(config, plain) for config in unswizzled}
-            likeliest = min(times, key=lambda config: (times[config], config))
-            whole = [config for config in unswizzled if config.split_k == 1]
-            predicted |= {config: times[config] for config in {likeliest, *whole}}
-        return tuple(sorted(predicted, key=lambda config: (predicted[config], config)))
+        ranking = self.ranking
+        if ranking is None:
+            return ()
+        chosen: list[Config] = []
+        for kernel, launches in self._by_kernel.items():
+            if self._is_ranked(kernel):
+                times_us = self.predicted_us(ranking, launches)
+                likeliest = min(zip(times_us, map(order, launches), launches, strict=True))[2]
+                chosen += dict.fromkeys((kernel, likeliest) if kernel in launches else (likeliest,))
+        return self._sorted(ranking, chosen)
 
-    def finalists(
-        self, epilogue: Epilogue, field_us: Mapping[Cutlass2Config, float]
-    ) -> tuple[Cutlass2Config, ...]:
-        """What round two times: launches of the kernels that were fastest in the field.
+    def finalists(self, ranked_us: Mapping[Config, float]) -> tuple[Config, ...]:
+        """What round two times: launches of the kernels that were fastest in round one.
 
-        `field_us` are times with the plain epilogue. Where fewer than `FINALISTS` kernels have one
-        the analytical model names the others. A launch is expected to take its kernel's time in
-        the field, times what the model says of the difference; the likeliest come first, one of
-        each kernel before the second of any.
+        `ranked_us` are the times of the ranking workload. Where fewer than `FINALISTS` kernels have
+        one the model names the others. A launch is expected to take its kernel's time in round
+        one, times what the model says of the difference; the likeliest come first, one of each
+        kernel before the second of any.
         """
-        kernel_us, measured = self._kernel_times(field_us)
-        chosen = sorted(measured, key=lambda kernel: (kernel_us[kernel], kernel))[:FINALISTS]
-        if len(chosen) < FINALISTS:
-            others = sorted(
-                self._by_kernel.keys() - set(chosen),
-                key=lambda kernel: (self.predicted_us(kernel, epilogue), kernel),
-            )
-            chosen += others[: FINALISTS - len(chosen)]
+        kernel_us, measured = self._kernel_times(ranked_us)
+        chosen = sorted(measured, key=lambda kernel: (kernel_us[kernel], order(kernel)))[:FINALISTS]
+        ranked = [each for each in self._by_kernel if self._is_ranked(each)]
+        others = self._likeliest(kernel for kernel in ranked if kernel not in chosen)
+        chosen += others[: FINALISTS - len(chosen)]
+        unranked = (each for each in self._by_kernel if not self._is_ranked(each))
+        chosen += self._likeliest(unranked)[:UNRANKED_FINALISTS]
         expected = []
         for kernel in chosen:
-            base = measured.get(kernel)
-            scale = kernel_us[kernel] / self.predicted_us(base, Epilogue()) if base else 1.0
+            scale = 1.0
+            if kernel in measured and self.ranking is not None:
+                (base_us,) = self.predicted_us(self.ranking, [measured[kernel]])
+                scale = kernel_us[kernel] / base_us
             launches = self._by_kernel[kernel]
-            timed = sorted((scale * self.predicted_us(each, epilogue), each) for each in launches)
-            expected.append(timed)
+            times_us = self.predicted_us(self.workload, launches)
+            timed = [(scale * us, config) for us, config in zip(times_us, launches, strict=True)]
+            expected.append(sorted(timed, key=_by_time))
         return _interleaved(expected)[:FINAL_TRIALS]
 
+    def _is_ranked(self, kernel: Config) -> bool:
+        return FAMILIES.of(kernel).ranking(self.workload) is not None
+
+    def _likeliest(self, kernels: Iterable[Config]) -> list[Config]:
+        """Kernels by the best predicted time of their launches."""
+        best = {
+            kernel: min(self.predicted_us(self.workload, self._by_kernel[kernel]))
+            for kernel in kernels
+        }
+        return sorted(best, key=lambda kernel: (best[kernel], order(kernel)))
+
+    def _sorted(self, workload: Workload, configs: Sequence[Config]) -> tuple[Config, ...]:
+        times_us = self.predicted_us(workload, configs)
+        timed = sorted(zip(times_us, configs, strict=True), key=_by_time)
+        return tuple(config for _, config in timed)
+
     def _kernel_times(
-        self, field_us: Mapping[Cutlass2Config, float]
-    ) -> tuple[dict[Cutlass2Config, float], dict[Cutlass2Config, Cutlass2Config]]:
-        """The best time of each kernel in the field, and the launch that had it."""
-        best: dict[Cutlass2Config, float] = {}
-        launch: dict[Cutlass2Config, Cutlass2Config] = {}
-        for config, time_us in sorted(field_us.items()):
-            kernel = config.kernel
+        self, ranked_us: Mapping[Config, float]
+    ) -> tuple[dict[Config, float], dict[Config, Config]]:
+        """The best time of each kernel in round one, and the launch that had it."""
+        best: dict[Config, float] = {}
+        launch: dict[Config, Config] = {}
+        for config, time_us in sorted(ranked_us.items(), key=lambda each: order(each[0])):
+            kernel = compiled(config)
             if kernel in self._by_kernel and time_us < best.get(kernel, float("inf")):
                 best[kernel], launch[kernel] = time_us, config
         return best, launch
 
 
-def _interleaved(
-    expected: Sequence[Sequence[tuple[float, Cutlass2Config]]],
-) -> tuple[Cutlass2Config, ...]:
+def _by_time(each: tuple[float, Config]) -> tuple[float, object]:
+    return each[0], order(each[1])
+
+
+def _interleaved(expected: Sequence[Sequence[tuple[float, Config]]]) -> tuple[Config, ...]:
     """The first of each list, then the rest, each by its expected time."""
-    first = sorted(launches[0] for launches in expected)
-    rest = sorted(each for launches in expected for each in launches[1:])
+    first = sorted((launches[0] for launches in expected), key=_by_time)
+    rest = sorted((each for launches in expected for each in launches[1:]), key=_by_time)
     return tuple(config for _, config in (*first, *rest))

@@ -1,7 +1,8 @@
 """Frozen values as JSON and back, strictly: no field unknown, none missing, none of another type.
 
 The form follows from the type hints. A dataclass is an object of its fields; where a value may be
-one of several dataclasses the object also has "type", the class's name. An enum is its value, a
+one of several dataclasses, a problem or a family's configuration among them, the object also has
+"type", the class's name. An enum is its value, a
 tuple a list, a mapping of texts an object, a time its ISO 8601 text, and an infinite float "inf" or
 "-inf", which JSON has not.
 """
@@ -18,6 +19,9 @@ from functools import lru_cache
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from boltgen.errors import InvalidProblemError, RecordError
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.problem import PROBLEM_KINDS, Problem
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 _TYPE = "type"
@@ -46,6 +50,13 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
     return RecordError(f"{field or 'the value'}: expected {expected}, found {shown}")
 
 
+# Protocols, and the classes that there are of each now: families can be registered at any time.
+_OPEN: dict[Any, Callable[[], tuple[type[Any], ...]]] = {
+    Problem: lambda: PROBLEM_KINDS,
+    Config: lambda: FAMILIES.config_types,
+}
+
+
 @lru_cache(maxsize=256)
 def _coders(kind: Any) -> tuple[Encoder, Decoder]:
     origin, arguments = get_origin(kind), get_args(kind)
@@ -57,6 +68,8 @@ def _coders(kind: Any) -> tuple[Encoder, Decoder]:
         return _tuple(arguments)
     if origin is Mapping:
         return _mapping(arguments)
+    if kind in _OPEN:
+        return _open(_OPEN[kind])
     if isinstance(kind, type):
         if kind in _SIMPLE:
             return _SIMPLE[kind]
@@ -189,6 +202,23 @@ def _tagged(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
         return by_name[name][2]({k: v for k, v in json.items() if k != _TYPE}, field)
 
     return encoded, decoded
+
+
+def _open(kinds: Callable[[], tuple[type[Any], ...]]) -> tuple[Encoder, Decoder]:
+    """One of the classes that there are of a protocol when a value is written or read."""
+
+    def encoded(value: Any) -> Json:
+        return _closed(kinds())[0](value)
+
+    def decoded(json: Json, field: str) -> Any:
+        return _closed(kinds())[1](json, field)
+
+    return encoded, decoded
+
+
+@lru_cache(maxsize=16)
+def _closed(kinds: tuple[type[Any], ...]) -> tuple[Encoder, Decoder]:
+    return _tagged(kinds)
 
 
 def _object(kind: type[Any]) -> tuple[Encoder, Decoder]:

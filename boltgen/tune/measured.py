@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from boltgen.arch import Arch
-from boltgen.errors import DatabaseError
-from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.errors import DatabaseError, NoLegalConfigError
+from boltgen.families.family import Config
+from boltgen.families.registry import violations
 from boltgen.ir.key import digest
-from boltgen.ir.problem import Problem
-from boltgen.space.b2b_legality import chain_violations
-from boltgen.space.config import AnyConfig, B2bConfig, Cutlass2Config
-from boltgen.space.legality import violations
+from boltgen.ir.workload import Workload
 from boltgen.tune.database import Database, Source
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome
 from boltgen.tune.select import Costs, CostSource
@@ -44,35 +41,28 @@ class DeviceRecords:
     # Warnings that were given: a database that cannot be read is asked for every task.
     told: set[str] = field(default_factory=set, compare=False, repr=False)
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[AnyConfig, Outcome]:
-        """The newest outcomes of a problem's launches that are legal; none where none is known."""
-        return self._legal(problem, epilogue, self.database.outcomes)
+    def outcomes(self, workload: Workload) -> dict[Config, Outcome]:
+        """The newest outcomes of a workload's launches that are legal; none where none is known."""
+        return self._legal(workload, self.database.outcomes)
 
-    def times_us(self, problem: AnyProblem, epilogue: Epilogue) -> dict[AnyConfig, float]:
+    def times_us(self, workload: Workload) -> dict[Config, float]:
         """The median times among them."""
-        return self._legal(problem, epilogue, self.database.times_us)
+        return self._legal(workload, self.database.times_us)
 
     def _legal(
         self,
-        problem: AnyProblem,
-        epilogue: Epilogue,
-        ask: Callable[[AnyProblem, Epilogue, DeviceIdentity, str], dict[AnyConfig, _Known]],
-    ) -> dict[AnyConfig, _Known]:
+        workload: Workload,
+        ask: Callable[[Workload, DeviceIdentity, str], dict[Config, _Known]],
+    ) -> dict[Config, _Known]:
         try:
-            found = ask(problem, epilogue, self.source.device, self.source.toolchain)
+            found = ask(workload, self.source.device, self.source.toolchain)
         except DatabaseError as error:
             if str(error) not in self.told:
                 self.told.add(str(error))
                 _log.warning("measurements are not used: %s", error)
             return {}
         # What was legal when it was measured may have been found not to be.
-        return {c: known for c, known in found.items() if _is_legal(problem, c, self.arch)}
-
-
-def _is_legal(problem: AnyProblem, config: AnyConfig, arch: Arch) -> bool:
-    if isinstance(problem, (GemmChain, Conv2dChain)):
-        return isinstance(config, B2bConfig) and not chain_violations(problem, config, arch)
-    return isinstance(config, Cutlass2Config) and not violations(problem, config, arch)
+        return {c: known for c, known in found.items() if not violations(workload, c, self.arch)}
 
 
 class MeasuredCosts:
@@ -117,17 +107,25 @@ class MeasuredCosts:
         databases = (known.database for known in self.measurements)
         return digest(tuple(each.stamp(self._arch.name, self._toolchain) for each in databases))
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
-        """The newest times of the first device that has any for this task."""
+    def costs(self, workload: Workload) -> Costs:
+        """The newest times of the first device that has any for this workload.
+
+        Where there is none, the fallback's, without what failed when it was measured.
+        """
+        failed: set[Config] = set()
         for known in self.measurements:
-            times = {
-                config: time_us
-                for config, time_us in known.times_us(problem, epilogue).items()
-                if isinstance(config, Cutlass2Config)
-            }
+            times = known.times_us(workload)
             if times:
                 return Costs(by_config=times, origin=known.origin)
-        return self._fallback.costs(problem, epilogue)
+            failed.update(known.outcomes(workload))
+        costs = self._fallback.costs(workload)
+        left = {config: cost for config, cost in costs.by_config.items() if config not in failed}
+        if not left:
+            raise NoLegalConfigError(
+                f"all legal configurations for {workload.describe()} on {self._arch.name} failed "
+                "when they were measured"
+            )
+        return Costs(by_config=left, origin=costs.origin)
 
 
 def _sources(database: Database, arch: Arch, toolchain: str) -> tuple[Source, ...]:

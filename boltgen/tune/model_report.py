@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boltgen.arch import Arch, arch_named
-from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain
-from boltgen.ir.epilogue import Epilogue
-from boltgen.space.config import B2bConfig, Cutlass2Config
-from boltgen.tune.chain_model import predict_chain
-from boltgen.tune.cost_model import predict
-from boltgen.tune.model_constants import ModelConstants
+from boltgen.families.constants import ModelConstants
+from boltgen.families.registry import predict
+from boltgen.ir.workload import Workload
 from boltgen.tune.outcome import DeviceIdentity, Timing, Trial
 from boltgen.tune.records import Record
 
@@ -38,8 +35,7 @@ class Ranking:
     `rank_correlation` is Spearman's; `found_at` is the model's rank of the fastest, 1 for its pick.
     """
 
-    problem: AnyProblem
-    epilogue: Epilogue
+    workload: Workload
     device: DeviceIdentity
     configurations: int
     rank_correlation: float
@@ -94,12 +90,7 @@ def model_cost(constants: ModelConstants | None = None) -> CostUs:
 
 def predicted_us(trial: Trial, arch: Arch, constants: ModelConstants | None = None) -> float:
     """The analytical model's time of a launch."""
-    if isinstance(trial.problem, (GemmChain, Conv2dChain)):
-        if isinstance(trial.config, B2bConfig):
-            return predict_chain(trial.problem, trial.config, arch, constants).time_us
-    elif isinstance(trial.config, Cutlass2Config):
-        return predict(trial.problem, trial.epilogue, trial.config, arch, constants).time_us
-    raise AssertionError("a trial's configuration is of its problem's kind")
+    return predict(trial.workload, trial.config, arch, constants).time_us
 
 
 def timed(records: Iterable[Record]) -> list[Record]:
@@ -131,13 +122,13 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
     kept = timed(records)
     measured = np.array([measured_us(record) for record in kept])
     predicted = np.array([cost_us(record.trial, record.device) for record in kept])
-    groups: dict[tuple[AnyProblem, Epilogue, DeviceIdentity, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[Workload, DeviceIdentity, str], list[int]] = defaultdict(list)
     for index, record in enumerate(kept):
         trial = record.trial
-        groups[trial.problem, trial.epilogue, record.device, record.toolchain].append(index)
+        groups[trial.workload, record.device, record.toolchain].append(index)
     rankings = tuple(
-        _ranking(problem, epilogue, device, predicted[members], measured[members])
-        for (problem, epilogue, device, _), members in groups.items()
+        _ranking(workload, device, predicted[members], measured[members])
+        for (workload, device, _), members in groups.items()
         if len(members) >= _FEWEST
     )
     return ModelReport(
@@ -157,8 +148,7 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
 
 
 def _ranking(
-    problem: AnyProblem,
-    epilogue: Epilogue,
+    workload: Workload,
     device: DeviceIdentity,
     predicted: NDArray[np.float64],
     measured: NDArray[np.float64],
@@ -166,8 +156,7 @@ def _ranking(
     order = np.argsort(predicted, kind="stable")
     best = float(measured.min())
     return Ranking(
-        problem=problem,
-        epilogue=epilogue,
+        workload=workload,
         device=device,
         configurations=len(measured),
         rank_correlation=rank_correlation(predicted, measured),

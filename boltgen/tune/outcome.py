@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, describe_any
-from boltgen.ir.epilogue import Epilogue
-from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
-from boltgen.space.config import AnyConfig, B2bConfig, Cutlass2Config
-from boltgen.space.kernel import kernel_spec
+from boltgen.families.family import Config
+from boltgen.families.registry import kernel_spec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.workload import Workload
 
 
 class DeviceKind(Enum):
@@ -43,49 +41,14 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch to be timed: `config` with its swizzle and split-K, on `problem`, with `epilogue`.
+    """One launch to be timed: `workload` in `config`, with the launch's arguments in that."""
 
-    A chain's layers have its epilogues; `epilogue` is then the identity.
+    workload: Workload
+    config: Config
 
-    Raises:
-        InvalidProblemError: a chain has an epilogue of its own, or a configuration is not one of
-            the problem's kind.
-    """
-
-    problem: AnyProblem
-    epilogue: Epilogue
-    config: AnyConfig
-
-    def __post_init__(self) -> None:
-        is_chain = isinstance(self.problem, (GemmChain, Conv2dChain))
-        if is_chain is not isinstance(self.config, B2bConfig):
-            raise InvalidProblemError(
-                f"{self.config} is no configuration of {describe_any(self.problem)}"
-            )
-        if is_chain and not self.epilogue.is_identity:
-            raise InvalidProblemError(
-                f"{describe_any(self.problem)} has its epilogues in its layers, and none behind "
-                f"them: {self.epilogue.describe()}"
-            )
-
-    @property
-    def swizzle(self) -> int:
-        """The swizzle that the launch is given; a chain has one column of tiles."""
-        return self.config.swizzle if isinstance(self.config, Cutlass2Config) else 1
-
-    @property
-    def split_k(self) -> int:
-        """The number of slices of K that the launch is given; a chain's is not split."""
-        return self.config.split_k if isinstance(self.config, Cutlass2Config) else 1
-
-    def spec(self, arch: str) -> AnyKernelSpec:
+    def spec(self, arch: str) -> KernelSpec:
         """The kernel that is launched, for `arch` ("sm_80")."""
-        if isinstance(self.problem, (GemmChain, Conv2dChain)):
-            if isinstance(self.config, B2bConfig):
-                return chain_kernel_spec(self.problem, self.config, arch)
-        elif isinstance(self.config, Cutlass2Config):
-            return kernel_spec(self.problem, self.epilogue, self.config, arch)
-        raise AssertionError("a trial's configuration is of its problem's kind")
+        return kernel_spec(self.workload, self.config, arch)
 
 
 class Fault(Enum):

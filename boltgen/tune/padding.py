@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
-from boltgen.ir.chain import ChainLayer
-from boltgen.ir.dtypes import DType
-from boltgen.ir.padding import KernelTimes, Launch, PaddingCosts
-from boltgen.space.kernel import execution_problem
-from boltgen.tune.chains import measured_us, predicted_us
-from boltgen.tune.model_constants import model_constants
-from boltgen.tune.select import MODEL_ORIGIN, Measurements, Task
+from boltgen.families.constants import model_constants
+from boltgen.ir.padding import KernelTimes, PaddingCosts
+from boltgen.ir.workload import Workload
+from boltgen.tune.fusion import measured_us, predicted_us
+from boltgen.tune.select import Measurements, ModelCosts, Task
 
 # Opens what was measured, for as long as it is looked at.
 OpenMeasurements = Callable[[], AbstractContextManager[Sequence[Measurements]]]
@@ -28,7 +26,7 @@ def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
 
 @dataclass(frozen=True, slots=True)
 class PaddingTimes:
-    """Times on `arch`, products summed in `accumulate`.
+    """Times on `arch`.
 
     Kernels' are those of the first of the measurements that has timed all that are compared, else
     predictions. Moves are not measured: they do nothing but read and write, and what a copy reaches
@@ -36,53 +34,42 @@ class PaddingTimes:
     """
 
     arch: Arch
-    accumulate: DType
     measurements: OpenMeasurements = nothing_measured
 
     @property
     def move_origin(self) -> str:
         """The analytical model."""
-        return MODEL_ORIGIN
+        return ModelCosts(self.arch).origin
 
-    def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The best configurations' times; infinite where none is legal, or none works."""
-        layers = [
-            ChainLayer(
-                problem=replace(problem, acc_dtype=self.accumulate),
-                epilogue=epilogue,
-            )
-            for problem, epilogue in launches
-        ]
         with self.measurements() as measurements:
             for known in measurements:
-                measured = [_measured_us(known, layer) for layer in layers]
+                measured = [_measured_us(known, workload) for workload in workloads]
                 timed = [time_us for time_us in measured if time_us is not None]
-                if len(timed) == len(layers):
+                if len(timed) == len(workloads):
                     return KernelTimes(times_us=tuple(timed), origin=known.origin)
-        predicted = tuple(_predicted_us(layer, self.arch) for layer in layers)
-        return KernelTimes(times_us=predicted, origin=MODEL_ORIGIN)
+        predicted = tuple(_predicted_us(workload, self.arch) for workload in workloads)
+        return KernelTimes(times_us=predicted, origin=self.move_origin)
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
         """A move's launches, and its bytes at the bandwidth that a copy reaches."""
         constants = model_constants()
-        bytes_per_us = self.arch.dram_gb_per_s * 1e3 * constants.dram_fraction
-        return launches * constants.launch_us + bytes_moved / bytes_per_us
+        return launches * constants.launch_us + constants.copy_us(bytes_moved, self.arch)
 
 
-def _measured_us(known: Measurements, layer: ChainLayer) -> float | None:
+def _measured_us(known: Measurements, workload: Workload) -> float | None:
     """The least time that a device has; infinite where all that it tried failed."""
-    time_us = measured_us(known, (layer,))
-    tried = time_us is None and known.outcomes(execution_problem(layer.problem), layer.epilogue)
-    return math.inf if tried else time_us
+    time_us = measured_us(known, workload)
+    return math.inf if time_us is None and known.outcomes(workload) else time_us
 
 
-def _predicted_us(layer: ChainLayer, arch: Arch) -> float:
+def _predicted_us(workload: Workload, arch: Arch) -> float:
     """The analytical model's time of the best configuration; infinite where none is legal."""
     try:
-        predicted = predicted_us((layer,), arch)
+        return predicted_us(workload, arch)
     except NoLegalConfigError:
         return math.inf
-    return predicted if isinstance(predicted, float) else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +77,28 @@ class PaddingSurvey:
     """Answers as `costs` does, and remembers what it was asked: all that is to be timed."""
 
     costs: PaddingCosts
-    asked: dict[Launch, float] = field(default_factory=dict)
+    asked: dict[Workload, float] = field(default_factory=dict)
 
     @property
     def move_origin(self) -> str:
         """That of `costs`."""
         return self.costs.move_origin
 
-    def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The times of `costs`."""
-        found = self.costs.kernels_us(launches)
-        self.asked.update(zip(launches, found.times_us, strict=True))
+        found = self.costs.kernels_us(workloads)
+        self.asked.update(zip(workloads, found.times_us, strict=True))
         return found
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
         """The time of `costs`."""
         return self.costs.move_us(bytes_moved, launches)
 
-    def tasks(self, accumulate: DType) -> tuple[Task, ...]:
+    @property
+    def tasks(self) -> tuple[Task, ...]:
         """What the model would run, were its tensors padded this way or that."""
         return tuple(
-            Task(
-                problem=execution_problem(replace(problem, acc_dtype=accumulate)),
-                epilogue=epilogue,
-                is_alternative=True,
-            )
-            for (problem, epilogue), time_us in self.asked.items()
+            Task(workload=workload, is_alternative=True)
+            for workload, time_us in self.asked.items()
             if math.isfinite(time_us)
         )

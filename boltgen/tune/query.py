@@ -16,8 +16,8 @@ class Query:
     """Conditions that all must hold; None asks nothing.
 
     `device` is a part of the device's name, `toolchain` of the toolchain's text; `operation` is the
-    problem's class ("Gemm"), `before` an instant, in UTC where it names no zone, `failures` whether
-    to want failures only or times only.
+    class of a layer's problem ("Gemm"), `before` an instant, in UTC where it names no zone,
+    `failures` whether to want failures only or times only.
     """
 
     arch: str | None = None
@@ -45,8 +45,7 @@ class Query:
         """All conditions, on `record` joined with `bench` and `task`, as SQL."""
         asked = [self.on_bench]
         if self.operation is not None:
-            # A problem's JSON begins with its class.
-            asked.append("instr(task.problem, '{\"type\":\"' || :operation || '\"') = 1")
+            asked.append('instr(task.workload, \'"problem":{"type":"\' || :operation || \'"\') > 0')
         if self.before is not None:
             asked.append("record.measured_at_us < :before")
         if self.failures is not None:

@@ -15,14 +15,13 @@ from boltgen.arch import ARCHES
 from boltgen.errors import RecordError
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.key import digest
-from boltgen.space.config import Cutlass2Config
+from boltgen.ir.workload import Workload
+from boltgen.tune.earlier import EARLIER_FORMATS, earlier_trial
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
 
 # Written into every line, so that files can be concatenated and cut.
-FORMAT = "boltgen-record-2"
-# Before there were chains a configuration needed no type.
-_FORMAT_1 = "boltgen-record-1"
+FORMAT = "boltgen-record-3"
 _FORMAT_FIELD = "format"
 # A record has some two kilobytes, and a failure's log a few more.
 MOST_LINE_BYTES = 1 << 20
@@ -48,9 +47,9 @@ def kernel_key(trial: Trial, arch: str, toolchain: str) -> str:
     return digest(trial.spec(arch), toolchain)
 
 
-def task_key(problem: object, epilogue: object) -> str:
-    """The identity of a problem with its epilogue."""
-    return digest(problem, epilogue)
+def task_key(workload: Workload) -> str:
+    """The identity of a workload."""
+    return digest(workload)
 
 
 def dumps(kind: Any, value: Any) -> str:
@@ -86,8 +85,8 @@ def from_line(line: str) -> Record:
     if not isinstance(form, dict):
         raise RecordError("the line is no JSON object")
     written = form.pop(_FORMAT_FIELD, None)
-    if written == _FORMAT_1:
-        _name_config(form)
+    if written in EARLIER_FORMATS:
+        form["trial"] = earlier_trial(form.get("trial"))
     elif written != FORMAT:
         raise RecordError(f"{_FORMAT_FIELD}: expected {FORMAT!r}, found {written!r}")
     return checked(decode(Record, form))
@@ -107,13 +106,6 @@ def checked(record: Record) -> Record:
     if isinstance(record.outcome, Timing):
         _check_times(record, record.outcome)
     return record
-
-
-def _name_config(form: dict[str, Any]) -> None:
-    """Bring a record's form from the first format to this one."""
-    trial = form.get("trial")
-    if isinstance(trial, dict) and isinstance(trial.get("config"), dict):
-        trial["config"] = {"type": Cutlass2Config.__name__, **trial["config"]}
 
 
 def _parsed(text: str) -> Any:
@@ -137,7 +129,7 @@ def _check_times(record: Record, timing: Timing) -> None:
     for low, low_name, high, high_name in ordered:
         if low > high:
             raise RecordError(f"outcome.{low_name}: {low} exceeds {high_name}, {high}")
-    fastest_us = _SHARE_OF_PEAK * record.trial.problem.flops / _flops_per_us(record.device)
+    fastest_us = _SHARE_OF_PEAK * record.trial.workload.flops / _flops_per_us(record.device)
     if timing.median_us < fastest_us:
         raise RecordError(
             f"outcome.median_us: {timing.median_us} is {fastest_us / timing.median_us:.3g} times "

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +19,7 @@ class TaskState:
     success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
     """
 
-    problem: AnyProblem
-    epilogue: Epilogue
+    workload: Workload
     weight: float
     expected_us: float
     trials: int

@@ -6,8 +6,19 @@ its version exist.
 
 from __future__ import annotations
 
+import itertools
+import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from typing import TypeAlias
+
+from boltgen.errors import RecordError
+from boltgen.intake.json_text import JsonError, parse_json
+from boltgen.ir.key import digest
+from boltgen.ir.workload import Workload
+from boltgen.tune.earlier import earlier_workload
+from boltgen.tune.json_form import decode, encode
 
 # In the file's header, where programs that tell files apart look: "bolt".
 APPLICATION = 0x626F6C74
@@ -65,8 +76,56 @@ _NAME_CONFIGS = """
 UPDATE config SET json = '{"type":"Cutlass2Config",' || substr(json, 2);
 """
 
-_STEPS: tuple[str, ...] = (_CREATE, _COUNT, _NAME_CONFIGS)
-SCHEMA = len(_STEPS)
+# A task is a workload: a problem beside its epilogue became one, and equal ones are merged.
+_ADD_WORKLOADS = """
+ALTER TABLE task ADD COLUMN workload TEXT NOT NULL DEFAULT '';
+"""
+_DROP_PROBLEMS = """
+ALTER TABLE task DROP COLUMN problem;
+ALTER TABLE task DROP COLUMN epilogue;
+"""
+
+
+def _make_workloads(connection: sqlite3.Connection) -> None:
+    """Write each task anew; one that no longer can be read is forgotten with its records."""
+    numbers: dict[str, int] = {}
+    rows = connection.execute("SELECT id, problem, epilogue FROM task ORDER BY id").fetchall()
+    for number, problem, epilogue in rows:
+        try:
+            forms = (parse_json(decode(str, text)) for text in (problem, epilogue))
+            workload = decode(Workload, earlier_workload(*forms))
+        except (RecordError, JsonError):
+            connection.execute("DELETE FROM record WHERE task = ?", (number,))
+            connection.execute("DELETE FROM task WHERE id = ?", (number,))
+            continue
+        key = digest(workload)
+        if key in numbers:
+            connection.execute(
+                "UPDATE OR IGNORE record SET task = ? WHERE task = ?", (numbers[key], number)
+            )
+            connection.execute("DELETE FROM record WHERE task = ?", (number,))
+            connection.execute("DELETE FROM task WHERE id = ?", (number,))
+            continue
+        numbers[key] = number
+        text = json.dumps(encode(Workload, workload), separators=(",", ":"), allow_nan=False)
+        connection.execute(
+            "UPDATE task SET digest = ?, workload = ? WHERE id = ?", (key, text, number)
+        )
+    connection.execute(
+        "UPDATE bench SET stamp = hex(randomblob(8)), "
+        "records = (SELECT count(*) FROM record WHERE record.bench = bench.id)"
+    )
+
+
+_Step: TypeAlias = str | Callable[[sqlite3.Connection], None]
+# The steps of each version.
+_VERSIONS: tuple[tuple[_Step, ...], ...] = (
+    (_CREATE,),
+    (_COUNT,),
+    (_NAME_CONFIGS,),
+    (_ADD_WORKLOADS, _make_workloads, _DROP_PROBLEMS),
+)
+SCHEMA = len(_VERSIONS)
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -110,10 +169,8 @@ def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Read again under the lock: another process may have done it meanwhile.
-        for step in _STEPS[version(connection) : target]:
-            for statement in step.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
+        for step in itertools.chain(*_VERSIONS[version(connection) : target]):
+            _take(step, connection)
         connection.execute(f"PRAGMA user_version = {target}")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
     except BaseException:
@@ -121,3 +178,11 @@ def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _take(step: _Step, connection: sqlite3.Connection) -> None:
+    if not isinstance(step, str):
+        step(connection)
+        return
+    for statement in filter(str.strip, step.split(";")):
+        connection.execute(statement)

@@ -1,41 +1,40 @@
-"""One problem with one epilogue while it is searched: what was proposed, what is known of it."""
+"""One workload while it is searched: what was proposed, what is known of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic
-
-from boltgen.space.legality import Violation
+from boltgen.arch import Arch
+from boltgen.families.family import Config
+from boltgen.families.registry import violations
 from boltgen.tune.outcome import Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.scheduler import TaskState
-from boltgen.tune.select import AnyTask
-from boltgen.tune.strategies.strategy import C, Strategy
+from boltgen.tune.select import Task
+from boltgen.tune.strategies.strategy import Strategy
 
 
-class Search(Generic[C]):
+class Search:
     """A task, its strategy, and the outcomes that are known.
 
-    `violations` are the rules that a configuration breaks: a strategy may propose any. `known` is
-    shared with other searches of the same problem and epilogue, and grows.
+    A strategy may propose configurations that are not legal on `arch`. `known` is shared with other
+    searches of the same workload, and grows.
     """
 
     def __init__(
         self,
-        task: AnyTask,
-        strategy: Strategy[C],
-        violations: Callable[[C], tuple[Violation, ...]],
-        known: dict[C, Outcome],
+        task: Task,
+        strategy: Strategy,
+        arch: Arch,
+        known: dict[Config, Outcome],
         *,
         expected_us: float,
         weight: float,
     ) -> None:
         self._task = task
-        self._violations = violations
+        self._arch = arch
         self._strategy = strategy
         self._known = known
         self._expected_us = expected_us
         self._weight = weight
-        self._pending: set[C] = set()
+        self._pending: set[Config] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
         self._exhausted = False
@@ -53,24 +52,20 @@ class Search(Generic[C]):
                     self._strategy.observe([(config, answer)])
                 elif config not in self._pending:
                     self._pending.add(config)
-                    trials.append(
-                        Trial(
-                            problem=self._task.problem, epilogue=self._task.epilogue, config=config
-                        )
-                    )
+                    trials.append(Trial(workload=self._task.workload, config=config))
         self._granted += len(trials)
         return trials
 
-    def _answer(self, config: C) -> Outcome | None:
+    def _answer(self, config: Config) -> Outcome | None:
         """What is known of a configuration without measuring it."""
         if config in self._known:
             return self._known[config]
-        broken = self._violations(config)
+        broken = violations(self._task.workload, config, self._arch)
         if broken:
             return Failure(fault=Fault.LAUNCH, reason=f"not legal: {broken[0].message}")
         return None
 
-    def observe(self, config: C, outcome: Outcome) -> None:
+    def observe(self, config: Config, outcome: Outcome) -> None:
         """Hear the outcome of a trial that was proposed."""
         self._pending.discard(config)
         self._known[config] = outcome
@@ -80,8 +75,7 @@ class Search(Generic[C]):
     def state(self) -> TaskState:
         """What a scheduler decides by."""
         return TaskState(
-            problem=self._task.problem,
-            epilogue=self._task.epilogue,
+            workload=self._task.workload,
             weight=self._weight,
             expected_us=self._expected_us,
             trials=self._granted,
@@ -90,11 +84,11 @@ class Search(Generic[C]):
         )
 
 
-def times_us(known: dict[C, Outcome]) -> dict[C, float]:
+def times_us(known: dict[Config, Outcome]) -> dict[Config, float]:
     """The median times among outcomes."""
     return {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
 
 
-def best_us(known: dict[C, Outcome]) -> float | None:
+def best_us(known: dict[Config, Outcome]) -> float | None:
     """The least median time among outcomes."""
     return min(times_us(known).values(), default=None)

@@ -9,115 +9,78 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.arch import Arch
+from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.errors import NoLegalConfigError
-from boltgen.ir.chain import AnyProblem, Chain
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem, describe
-from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.space.kernel import KernelSpec, kernel_spec
-from boltgen.tune.cost_model import predict
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES, candidates, compiled, order
+from boltgen.ir.workload import Workload
 from boltgen.tune.outcome import Failure, Outcome
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
 DEFAULT_PRICE_FRACTION = 0.01
 
-MODEL_ORIGIN = "predicted by the analytical model"
-
-# Stands for any configuration where kernels are grouped by the rest of their identity.
-SAME_CONFIG = Cutlass2Config(
-    threadblock=Shape(64, 64, 32), warp=Shape(32, 32, 32), instruction=Shape(16, 8, 8), stages=2
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A problem and its epilogue, and how often the model runs it.
+    """A workload, and how often the model runs it.
 
-    An alternative is what the model would run instead of another task, were its tensors padded
-    otherwise: it is timed, and no part of the model's time.
+    An alternative is what the model could run instead of other tasks, were its tensors padded
+    otherwise or several layers one kernel: it is timed, and no part of the model's time.
     """
 
-    problem: Problem
-    epilogue: Epilogue
+    workload: Workload
     occurrences: int = 1
     is_alternative: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainTask:
-    """A chain that could be one kernel, and how often the model could run it as such."""
-
-    chain: Chain
-    occurrences: int = 1
-
-    @property
-    def problem(self) -> Chain:
-        """What to compute."""
-        return self.chain
-
-    @property
-    def epilogue(self) -> Epilogue:
-        """The identity: a chain's layers have its epilogues."""
-        return Epilogue()
-
-
-AnyTask: TypeAlias = Task | ChainTask
-_Task = TypeVar("_Task", bound=AnyTask)
-
-
-def is_run(task: AnyTask) -> bool:
-    """Whether a task is a product that the model runs by itself, as it is now."""
-    return isinstance(task, Task) and not task.is_alternative
-
-
-def distinct(tasks: Sequence[_Task]) -> tuple[_Task, ...]:
+def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The distinct tasks, each as often as all that equal it together.
 
     What the model runs is no alternative to anything.
     """
-    merged: dict[tuple[AnyProblem, Epilogue], _Task] = {}
-    for task in sorted(tasks, key=lambda task: isinstance(task, Task) and task.is_alternative):
-        key = (task.problem, task.epilogue)
-        known = merged.get(key)
+    merged: dict[Workload, Task] = {}
+    for task in sorted(tasks, key=lambda task: task.is_alternative):
+        known = merged.get(task.workload)
         if known is None:
-            merged[key] = task
-        elif not is_run(known) or is_run(task):
-            merged[key] = replace(known, occurrences=known.occurrences + task.occurrences)
+            merged[task.workload] = task
+        elif known.is_alternative or not task.is_alternative:
+            more = known.occurrences + task.occurrences
+            merged[task.workload] = replace(known, occurrences=more)
     return tuple(merged.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The configuration chosen for a task, its time, and where that comes from, in words."""
+    """The configuration chosen for a workload, its time, and where that comes from, in words."""
 
-    problem: Problem
-    epilogue: Epilogue
-    config: Cutlass2Config
+    workload: Workload
+    config: Config
     time_us: float
     origin: str
 
 
-# What one kernel offers a task: the best time, and the launch (swizzle, split-K) that has it.
-Menu: TypeAlias = dict[Cutlass2Config, tuple[float, Cutlass2Config]]
+# What one kernel offers a task: the best time, and the configuration that has it.
+Offer: TypeAlias = tuple[float, Config]
+Menu: TypeAlias = dict[Config, Offer]
 Cost: TypeAlias = float | Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a task's legal configurations cost, in microseconds, or why one has no time.
+    """What a workload's legal configurations cost, in microseconds, or why one has no time.
 
     All come from one `origin`: times of two devices, or of a device and a model, do not compare.
     """
 
-    by_config: Mapping[Cutlass2Config, Cost]
+    by_config: Mapping[Config, Cost]
     origin: str
 
 
@@ -129,8 +92,8 @@ class Measurements(Protocol):
         """Where its times are from, in words: "measured on ...", with its name."""
         ...
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> Mapping[AnyConfig, Outcome]:
-        """The newest outcomes of a problem's launches that are legal; none where none is known."""
+    def outcomes(self, workload: Workload) -> Mapping[Config, Outcome]:
+        """The newest outcomes of a workload's launches that are legal; none where none is known."""
         ...
 
 
@@ -142,8 +105,8 @@ class CostSource(Protocol):
         """The devices that anything is known of, those that count most first."""
         ...
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
-        """The costs of a task.
+    def costs(self, workload: Workload) -> Costs:
+        """The costs of a workload.
 
         Raises:
             NoLegalConfigError: it has no legal configuration.
@@ -153,17 +116,21 @@ class CostSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """Costs by the analytical model: needs no GPU and never fails."""
+    """Costs by a cost model, the analytical one by default: needs no GPU and never fails."""
 
     arch: Arch
+    model: CostModel = ANALYTICAL
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+    @property
+    def origin(self) -> str:
+        """That they are predicted, and by which model."""
+        return f"predicted by the {self.model.name} model"
+
+    def costs(self, workload: Workload) -> Costs:
         """The predicted times of all configurations worth considering."""
-        times = {
-            config: predict(problem, epilogue, config, self.arch).time_us
-            for config in enumerate_configs(problem, self.arch)
-        }
-        return Costs(by_config=times, origin=MODEL_ORIGIN)
+        configs = candidates(workload, self.arch)
+        times = self.model.predict_us(workload, configs, self.arch)
+        return Costs(by_config=dict(zip(configs, times, strict=True)), origin=self.origin)
 
     @property
     def measurements(self) -> tuple[Measurements, ...]:
@@ -185,7 +152,7 @@ def select(
     the one that saves most, as long as it saves more than the price.
 
     Args:
-        tasks: problems as they will run (see `space.kernel.execution_problem`).
+        tasks: what will run.
         arch: for which to choose.
         source: of costs; the analytical model by default.
         kernel_price_us: time per inference that one more kernel must save. By default a fraction
@@ -195,71 +162,82 @@ def select(
         NoLegalConfigError: a task has no legal configuration, or none that has a cost.
     """
     source = source or ModelCosts(arch)
-    groups: dict[KernelSpec, list[int]] = defaultdict(list)
-    menus: list[Menu] = []
-    costs: dict[tuple[Problem, Epilogue], Costs] = {}
-    priced: dict[tuple[Problem, Epilogue], Menu] = {}
-    for index, task in enumerate(tasks):
-        key = (task.problem, task.epilogue)
-        if key not in priced:
-            costs[key] = source.costs(task.problem, task.epilogue)
-            priced[key] = _menu(task, arch, costs[key])
-        menus.append(priced[key])
-        groups[kernel_spec(task.problem, task.epilogue, SAME_CONFIG, arch.name)].append(index)
-
+    costs: dict[Workload, Costs] = {}
+    menus: dict[Workload, Menu] = {}
+    for task in tasks:
+        if task.workload not in menus:
+            costs[task.workload] = source.costs(task.workload)
+            menus[task.workload] = _menu(task.workload, arch, costs[task.workload])
     if kernel_price_us is None:
-        best = (min(menu.values())[0] * t.occurrences for menu, t in zip(menus, tasks, strict=True))
+        best = (min(us for us, _ in menus[t.workload].values()) * t.occurrences for t in tasks)
         kernel_price_us = DEFAULT_PRICE_FRACTION * sum(best)
-    chosen: dict[int, tuple[float, Cutlass2Config]] = {}
-    for members in groups.values():
+    chosen: dict[int, Offer] = {}
+    for members in _sharing(tasks, arch):
         chosen.update(_assign(members, tasks, menus, kernel_price_us))
     return tuple(
         Decision(
-            problem=task.problem,
-            epilogue=task.epilogue,
+            workload=task.workload,
             config=chosen[index][1],
             time_us=chosen[index][0],
-            origin=costs[task.problem, task.epilogue].origin,
+            origin=costs[task.workload].origin,
         )
         for index, task in enumerate(tasks)
     )
 
 
-def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
-    """Per kernel: the best cost and launch for the task."""
+def _menu(workload: Workload, arch: Arch, costs: Costs) -> Menu:
+    """Per kernel, by what of its configuration is compiled: the best cost and launch."""
     menu: Menu = {}
     failures: list[str] = []
     for config, cost in costs.by_config.items():
         if isinstance(cost, Failure):
             failures.append(cost.reason)
             continue
-        kernel, offer = config.kernel, (cost, config)
-        menu[kernel] = min(menu.get(kernel, offer), offer)
+        kernel = compiled(config)
+        offer = menu.get(kernel)
+        if offer is None or (cost, order(config)) < (offer[0], order(offer[1])):
+            menu[kernel] = (cost, config)
     if not menu:
         raise NoLegalConfigError(
-            f"none of the {len(failures)} legal configurations for {describe(task.problem)} on "
+            f"none of the {len(failures)} legal configurations for {workload.describe()} on "
             f"{arch.name} has a cost; the first failed with: {failures[0]}"
         )
     return menu
 
 
+def _sharing(tasks: Sequence[Task], arch: Arch) -> list[list[int]]:
+    """Tasks that can run the same kernels, by index: what is compiled of them is the same."""
+    groups: dict[tuple[tuple[str, Any], ...], list[int]] = defaultdict(list)
+    for index, task in enumerate(tasks):
+        groups[_compiled_of(task.workload, arch)].append(index)
+    return list(groups.values())
+
+
+@lru_cache(maxsize=4096)
+def _compiled_of(workload: Workload, arch: Arch) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (family.name, family.traits(workload))
+        for family in FAMILIES
+        if family.rejects(workload, arch) is None
+    )
+
+
 def _assign(
     members: list[int],
     tasks: Sequence[Task],
-    menus: list[Menu],
+    menus: Mapping[Workload, Menu],
     price_us: float,
-) -> dict[int, tuple[float, Cutlass2Config]]:
+) -> dict[int, Offer]:
     """Greedy facility location among tasks that can share kernels."""
-    kernels = sorted({kernel for index in members for kernel in menus[index]})
+    offers = [menus[tasks[index].workload] for index in members]
+    kernels = sorted({kernel for menu in offers for kernel in menu}, key=order)
     weights = np.array([tasks[index].occurrences for index in members], dtype=np.float64)
-    cost_us = np.array(
-        [[menus[i][k][0] if k in menus[i] else np.inf for k in kernels] for i in members]
-    )
+    cost_us = np.array([[menu[k][0] if k in menu else np.inf for k in kernels] for menu in offers])
     opened = _open(cost_us * weights[:, None], price_us)
     result = {}
     for row, index in enumerate(members):
         kernel = kernels[min(opened, key=lambda column: (cost_us[row, column], column))]
-        result[index] = menus[index][kernel]
+        result[index] = offers[row][kernel]
     return result
 
 

@@ -3,9 +3,9 @@
 Arrow: tasks to records, through a bench. Every outcome is in the database before the next one is
 asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
 
-Round one ranks the kernels of every problem with the plain epilogue, round two times launches of
-the fastest with the task's own epilogue: what is chosen was measured as it ships. Chains of
-products are in round two alone, each as one kernel.
+Round one ranks the kernels of every workload without its epilogue, round two times launches of the
+fastest with it: what is chosen was measured as it ships. Layers back to back are in round two
+alone.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from boltgen.arch import arch_named
-from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
-from boltgen.space.knobs import ConfigSpace
-from boltgen.space.library import Level
+from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.families.family import Config, Level
+from boltgen.families.registry import order
+from boltgen.ir.key import digest
+from boltgen.ir.workload import Workload
 from boltgen.tune.budget import Budget
-from boltgen.tune.chain_field import ChainLaunches
 from boltgen.tune.clocks import ClockWatch
 from boltgen.tune.database import Best, Database
 from boltgen.tune.device_lock import device_lock
-from boltgen.tune.field import Launches
+from boltgen.tune.field import Field
 from boltgen.tune.outcome import (
     BLAMELESS,
     Bench,
@@ -47,9 +46,9 @@ from boltgen.tune.progress import Observer, Quiet
 from boltgen.tune.records import Record, kernel_key
 from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tune.search import Search, times_us
-from boltgen.tune.select import AnyTask, ChainTask, Task, distinct, is_run
-from boltgen.tune.strategies.exhaustive import InOrder, exhaustive
-from boltgen.tune.strategies.strategy import SearchProblem, Strategy, StrategyFactory
+from boltgen.tune.select import Task, distinct
+from boltgen.tune.strategies.exhaustive import exhaustive
+from boltgen.tune.strategies.strategy import SearchProblem, StrategyFactory
 
 # The share of the budget that round one may take before round two has begun; what either leaves
 # over goes to the other. A choice.
@@ -62,11 +61,12 @@ _BATCH = 64
 class SessionOptions:
     """How a session goes about it.
 
-    The field are the kernels of a library of that `level`. `wait` for another session on the same
-    device; `seed` decides all that is random.
+    Candidates are the kernels of a library of that `level`, ordered by `cost_model`. `wait` for
+    another session on the same device; `seed` decides all that is random.
     """
 
     strategy: StrategyFactory = exhaustive
+    cost_model: CostModel = ANALYTICAL
     scheduler: Scheduler = field(default_factory=ByWeight)
     level: Level = Level.STANDARD
     seed: int = 0
@@ -77,7 +77,7 @@ class SessionOptions:
 class TaskResult:
     """What is known of a task: its best launch, how many launches have a time, and failures."""
 
-    task: AnyTask
+    task: Task
     best: Best | None
     timed: int
     failures: tuple[Failure, ...]
@@ -112,7 +112,7 @@ class SessionReport:
         """Time of all products as often as the model runs them, each by itself; None if one has
         no time.
         """
-        products = [each.total_us for each in self.results if is_run(each.task)]
+        products = [each.total_us for each in self.results if not each.task.is_alternative]
         totals = [total_us for total_us in products if total_us is not None]
         return sum(totals) if len(totals) == len(products) else None
 
@@ -130,7 +130,7 @@ class Session:
 
     def __init__(
         self,
-        tasks: Sequence[AnyTask],
+        tasks: Sequence[Task],
         bench: Bench,
         database: Database,
         budget: Budget,
@@ -153,20 +153,19 @@ class Session:
         self._clock = clock
         self._now = now
         self._arch = arch_named(self.device.arch)
-        self._products = tuple(task for task in self.tasks if isinstance(task, Task))
-        self._fields = {
-            t.problem: Launches(t.problem, self._arch, self._options.level) for t in self._products
-        }
-        self._launches: dict[AnyProblem, Launches | ChainLaunches] = dict(self._fields.items())
+        self._fields: dict[Workload, Field] = {}
+        self._opened: dict[Workload, Field] = {}
         for task in self.tasks:
-            if isinstance(task, ChainTask):
-                self._launches[task.chain] = ChainLaunches(task.chain, self._arch)
-        # Configurations of a problem are all of one kind, which only its launches know.
-        self._known: dict[tuple[AnyProblem, Epilogue], dict[Any, Outcome]] = {}
+            field = Field(task.workload, self._arch, self._options.level, self._options.cost_model)
+            self._fields[task.workload] = field
+            if field.ranking is not None:
+                # The first of several with one ranking has the field of all.
+                self._opened.setdefault(field.ranking, field)
+        self._known: dict[Workload, dict[Config, Outcome]] = {}
         self._watch = ClockWatch()
-        self._run_products = tuple(task for task in self._products if is_run(task))
-        self._runs = {(t.problem, t.epilogue): t.occurrences for t in self._run_products}
-        self._totals_us: dict[tuple[AnyProblem, Epilogue], float] = {}
+        self._run = tuple(task for task in self.tasks if not task.is_alternative)
+        self._runs = {task.workload: task.occurrences for task in self._run}
+        self._totals_us: dict[Workload, float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
         self._stopped: str | None = None
@@ -194,10 +193,10 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
-            for result in map(self._result, self._run_products):
+            for result in map(self._result, self._run):
                 if result.total_us is not None:
-                    self._totals_us[result.task.problem, result.task.epilogue] = result.total_us
-            self._observer.begin(self._budget, len(self._run_products))
+                    self._totals_us[result.task.workload] = result.total_us
+            self._observer.begin(self._budget, len(self._run))
             try:
                 yield from self._rounds()
             finally:
@@ -216,34 +215,33 @@ class Session:
             drift=self._watch.summary(),
         )
 
-    def _result(self, task: AnyTask) -> TaskResult:
-        known = self._outcomes(task.problem, task.epilogue)
-        timed = [(o.median_us, config, o) for config, o in known.items() if isinstance(o, Timing)]
-        best = min(timed, default=None, key=lambda each: each[:2])
+    def _result(self, task: Task) -> TaskResult:
+        known = self._outcomes(task.workload)
+        timed = [(config, o) for config, o in known.items() if isinstance(o, Timing)]
+        best = min(timed, default=None, key=lambda each: (each[1].median_us, order(each[0])))
         return TaskResult(
             task=task,
-            best=Best(config=best[1], timing=best[2]) if best else None,
+            best=Best(config=best[0], timing=best[1]) if best else None,
             timed=len(timed),
             failures=tuple(
                 o for o in known.values() if isinstance(o, Failure) and o.fault not in BLAMELESS
             ),
         )
 
-    def _outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[Any, Outcome]:
-        """What is known of a problem with an epilogue; the database is asked once."""
-        key = (problem, epilogue)
-        if key not in self._known:
-            found = self._database.outcomes(problem, epilogue, self.device, self.toolchain)
-            self._known[key] = found
+    def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
+        """What is known of a workload; the database is asked once."""
+        if workload not in self._known:
+            found = self._database.outcomes(workload, self.device, self.toolchain)
+            self._known[workload] = found
             self._reused += len(found)
-        return self._known[key]
+        return self._known[workload]
 
     def _rounds(self) -> Iterator[tuple[Trial, Outcome]]:
-        field_searches = self._field_searches()
+        opening = self._opening_searches()
         share = _FIELD_SHARE
         while True:
             before = self._measured
-            yield from self._round(field_searches, share)
+            yield from self._round(opening, share)
             yield from self._round(self._final_searches(), 1.0)
             idle = self._measured == before
             if self._is_over(1.0) or (idle and share == 1.0):
@@ -251,66 +249,54 @@ class Session:
             # Round two has nothing left to time: more of the budget is round one's.
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
-    def _field_searches(self) -> list[Search[Any]]:
-        """Round one: a search for every distinct problem, with the plain epilogue."""
-        plain = [replace(task, epilogue=Epilogue()) for task in self._products]
-        searches = []
-        for number, task in enumerate(distinct(plain)):
-            problem = task.problem
-            candidates = self._fields[problem].field()
-            searched = SearchProblem(
-                problem=problem,
-                epilogue=Epilogue(),
-                candidates=candidates,
-                space=ConfigSpace.of(problem, self._arch),
-            )
-            rng = random.Random(f"{self._options.seed}/{number}")
-            strategy = self._options.strategy(searched, rng)
-            searches.append(self._search(task, candidates, strategy))
-        return searches
+    def _opening_searches(self) -> list[Search]:
+        """Round one: a search for every workload that ranks kernels, as often as its tasks run."""
+        ranked = [
+            replace(task, workload=ranking)
+            for task in self.tasks
+            if (ranking := self._fields[task.workload].ranking) is not None
+        ]
+        return [
+            self._search(task, self._opened[task.workload], self._opened[task.workload].opening())
+            for task in distinct(ranked)
+        ]
 
-    def _final_searches(self) -> list[Search[Any]]:
-        """Round two: for every task, launches of the kernels that lead its problem's field."""
+    def _final_searches(self) -> list[Search]:
+        """Round two: for every task, launches of the kernels that lead its field."""
         searches = []
         for task in self.tasks:
-            field_us = times_us(self._outcomes(task.problem, Epilogue()))
-            candidates = self._launches[task.problem].finalists(task.epilogue, field_us)
-            searches.append(self._search(task, candidates, InOrder(candidates)))
+            field = self._fields[task.workload]
+            ranked = self._outcomes(field.ranking) if field.ranking is not None else {}
+            searches.append(self._search(task, field, field.finalists(times_us(ranked))))
         return searches
 
-    def _search(
-        self, task: AnyTask, candidates: Sequence[Any], strategy: Strategy[Any]
-    ) -> Search[Any]:
-        launches = self._launches[task.problem]
-        expected_us = launches.predicted_us(candidates[0], task.epilogue)
+    def _search(self, task: Task, field: Field, configs: tuple[Config, ...]) -> Search:
+        (expected_us,) = field.predicted_us(task.workload, configs[:1])
+        rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
+        searched = SearchProblem(workload=task.workload, candidates=configs, spaces=field.spaces)
         return Search(
             task,
-            strategy,
-            launches.violations,
-            self._outcomes(task.problem, task.epilogue),
+            self._options.strategy(searched, rng),
+            self._arch,
+            self._outcomes(task.workload),
             expected_us=expected_us,
             weight=self._weight(task, expected_us),
         )
 
-    def _weight(self, task: AnyTask, expected_us: float) -> float:
+    def _weight(self, task: Task, expected_us: float) -> float:
         """How much a task counts for each microsecond that it takes.
 
         An alternative has the share of a product of average time, however slow it is itself.
         """
-        is_alternative = isinstance(task, Task) and task.is_alternative
-        return self._mean_share_us / expected_us if is_alternative else task.occurrences
+        return self._mean_share_us / expected_us if task.is_alternative else task.occurrences
 
     @cached_property
     def _mean_share_us(self) -> float:
         """The predicted time of a product of the model, as often as it runs, on average."""
-        shares_us = [
-            task.occurrences * launches.predicted_us(launches.field()[0], task.epilogue)
-            for task in self._run_products
-            for launches in (self._fields[task.problem],)
-        ]
+        shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
         return sum(shares_us) / len(shares_us) if shares_us else 1.0
 
-    def _round(self, searches: list[Search[Any]], share: float) -> Iterator[tuple[Trial, Outcome]]:
+    def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""
         while not self._is_over(share):
             batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
@@ -318,9 +304,9 @@ class Session:
                 return
             yield from self._measure(batch, share)
 
-    def _batch(self, searches: list[Search[Any]], most: int) -> dict[Trial, Search[Any]]:
+    def _batch(self, searches: list[Search], most: int) -> dict[Trial, Search]:
         """At most so many new trials: every search's first one, then every search's second."""
-        batch: dict[Trial, Search[Any]] = {}
+        batch: dict[Trial, Search] = {}
         while len(batch) < most:
             grants = self._grants([search.state for search in searches], most - len(batch))
             if not grants:
@@ -341,9 +327,7 @@ class Session:
             states[chosen] = replace(states[chosen], trials=states[chosen].trials + 1)
         return grants
 
-    def _measure(
-        self, batch: dict[Trial, Search[Any]], share: float
-    ) -> Iterator[tuple[Trial, Outcome]]:
+    def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
         with closing(self._bench.run(list(batch))) as outcomes:
             for trial, outcome in outcomes:
                 if isinstance(outcome, Failure) and outcome.fault is Fault.DEVICE_LOST:
@@ -376,7 +360,7 @@ class Session:
         if isinstance(outcome, Timing):
             if drift := self._watch.observe(outcome):
                 self._observer.warn(drift)
-            key = (trial.problem, trial.epilogue)
+            key = trial.workload
             if key in self._runs:
                 total_us = outcome.median_us * self._runs[key]
                 self._totals_us[key] = min(total_us, self._totals_us.get(key, total_us))

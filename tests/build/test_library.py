@@ -26,10 +26,10 @@ from boltgen.build.library import (
     toolchain_text,
     unit_of,
 )
-from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import LibraryError
-from boltgen.space.kernel import Family
-from boltgen.space.library import Level, library_specs
+from boltgen.families.cutlass2.library import library_specs
+from boltgen.families.family import Level
+from boltgen.families.source import kernel_symbol
 from tests.build.fakes import FAIL, fake_toolchain
 
 GROUPS = library_specs(ARCHES["sm_80"], [Family.GEMM], Level.QUICK)

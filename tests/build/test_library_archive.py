@@ -18,8 +18,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, kernel_key, stored_units
 from boltgen.build.library_archive import export_library, import_library
 from boltgen.errors import LibraryError
-from boltgen.space.kernel import Family
-from boltgen.space.library import Level, library_specs
+from boltgen.families.cutlass2.library import library_specs
+from boltgen.families.family import Level
 from tests.build.fakes import fake_toolchain
 
 (GROUP,) = library_specs(ARCHES["sm_80"], [Family.CONV2D], Level.QUICK)

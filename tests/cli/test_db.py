@@ -82,8 +82,7 @@ def test_records_of_another_toolchain_are_imported_and_kept_apart(folder: Path) 
     write_records(file, [record(1.0, toolchain=OTHER, after_s=5)])
     assert "1 new records" in db("import", file)
     with Database(folder / "data" / "records.sqlite") as database:
-        task = (record().trial.problem, record().trial.epilogue)
-        best = database.best(*task, A100, TOOLS)
+        best = database.best(record().trial.workload, A100, TOOLS)
         assert best is not None
         assert best.timing.median_us == 15.0
 

@@ -12,13 +12,13 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.codegen.kernel import kernel_symbol
 from boltgen.errors import InvalidProblemError
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Convention, Operand, Region
 from boltgen.settings import settings_from
-from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES
 from tests.codegen.test_cpp_text import NASTY
 
@@ -53,7 +53,7 @@ def pointwise_launch() -> AdapterLaunch:
 
 def test_golden_text(golden: object) -> None:
     padded = Conv2d(n=1, h=9, w=9, c=16, k=16, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
-    batched = BatchedGemm(batch=6, m=20, n=32, k=16, b_batched=False)
+    batched = Gemm(batch=6, m=20, n=32, k=16, b_batched=False)
     launches = [
         pointwise_launch(),
         replace(launch(padded, symbol="region_1", label="conv + relu"), swizzle=2, split_k=4),

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 
 from boltgen.codegen.adapter import render_adapter
-from boltgen.codegen.adapter_chain import ChainAdapterLaunch
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import Chain, execution_chain
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.region import ChainRegion, Convention, LayerRoles, Operand
-from boltgen.space.b2b_kernel import chain_kernel_spec
+from boltgen.ir.workload import Workload, execution_chain
 from tests.chain_cases import B2B_CONFIGS, conv_chain, gemm_chain
 
 EPILOGUES = ("residual_before", "bias_relu")
@@ -27,7 +27,7 @@ CHAINS = {
 
 
 def chain_launch(
-    symbol: str, chain: Chain, *, batched_residual: bool = False
+    symbol: str, chain: Workload, *, batched_residual: bool = False
 ) -> ChainAdapterLaunch:
     """A region with the parameters: weight, activation, bias, residual; weight, bias."""
     region = ChainRegion(
@@ -45,7 +45,7 @@ def chain_launch(
         ),
     )
     executed = execution_chain(chain)
-    spec = chain_kernel_spec(executed, B2B_CONFIGS["smem"][1], "sm_80")
+    spec = kernel_spec(executed, B2B_CONFIGS["smem"][1], "sm_80")
     return ChainAdapterLaunch(region=region, chain=executed, spec=spec)
 
 
@@ -86,7 +86,7 @@ def test_a_region_may_sum_in_fp16() -> None:
 
 def test_what_does_not_belong_together_is_refused() -> None:
     good = chain_launch("x", CHAINS["conv"])
-    with pytest.raises(InvalidProblemError, match="a b2b_conv2d kernel cannot compute GemmChain"):
+    with pytest.raises(InvalidProblemError, match="a b2b_conv2d kernel cannot compute Workload"):
         replace(good, chain=CHAINS["batched"])
     other = chain_launch("x", CHAINS["batched"])
     with pytest.raises(InvalidProblemError, match="x: the kernel's epilogues are not those of"):

@@ -8,7 +8,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.codegen.kernel import render_kernel
+from boltgen.families.source import render_kernel
 from boltgen.settings import settings_from
 from tests.cases import golden_specs
 from tests.chain_cases import golden_chain_specs

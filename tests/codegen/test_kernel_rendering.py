@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from boltgen.codegen.epilogue import emit_epilogue
-from boltgen.codegen.kernel import kernel_symbol, render_kernel
-from boltgen.codegen.library import render_library
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import kernel_symbol, render_kernel, render_library
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
 from boltgen.paths import resource_dir
-from boltgen.space.config import Shape
-from boltgen.space.kernel import KernelSpec, kernel_spec
 from tests.cases import CONFIGS, EPILOGUES, all_cases
 from tests.codegen.test_cpp_text import NASTY
 

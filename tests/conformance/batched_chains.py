@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltgen.ir.chain import ChainLayer, GemmChain
-from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.problem import BatchedGemm
+from boltgen.ir.oracle import LayerInputs, enclose_chain
+from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import Agreement, compare, input_shapes
+from boltgen.ir.workload import Layer, Workload
 from tests.conformance.cases import Builder, Case, Value
 
 # All weights differ in the batch; the first layer's are shared; all but the first's; the second's.
@@ -40,7 +40,7 @@ class BatchedChain:
     Where a layer's epilogue loads something, it is a residual with a slice for each product.
     """
 
-    chain: GemmChain
+    chain: Workload
     operators: tuple[str, ...]
 
     @property
@@ -101,8 +101,8 @@ def batched_chain(seed: int) -> BatchedChain:
     b_batched[rng.randrange(count)] = True
     ops = [rng.choice(list(_OPERATORS)) for _ in range(count)]
     layers = tuple(
-        ChainLayer(
-            problem=BatchedGemm(
+        Layer(
+            problem=Gemm(
                 batch=batch,
                 m=m,
                 n=extents[index + 1],
@@ -114,4 +114,4 @@ def batched_chain(seed: int) -> BatchedChain:
         )
         for index, op in enumerate(ops)
     )
-    return BatchedChain(GemmChain(layers=layers), tuple(_OPERATORS[op] for op in ops))
+    return BatchedChain(Workload(layers=layers), tuple(_OPERATORS[op] for op in ops))

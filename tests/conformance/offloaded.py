@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from boltgen.frontend.partitioning import Partitioned, Passes
-from boltgen.ir.chain import ChainLayer, Cut
 from boltgen.ir.key import canonical
 from boltgen.ir.region import Region
+from boltgen.ir.workload import Cut, Layer
 from boltgen.runtime.device import activate
 from tests.conformance.cases import CASES
 
@@ -40,7 +40,7 @@ def offloaded(frontend: str) -> dict[str, Any]:
     return found
 
 
-def _as_one(layers: tuple[ChainLayer, ...]) -> Cut:
+def _as_one(layers: tuple[Layer, ...]) -> Cut:
     return Cut(counts=(len(layers),), reasons=("",) * (len(layers) - 1))
 
 

@@ -6,51 +6,52 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boltgen.ir import reference
 from boltgen.ir.epilogue import LoadKind
-from boltgen.ir.move import NHWC_F16, Move, reference_move
-from boltgen.ir.region import Operand, Region
+from boltgen.ir.move import NHWC_F16, Form, Move, reference_move
+from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.problem import Problem
+from boltgen.ir.region import Operand, Region, Stored
 
 
-def _operand(region: Region, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
-    shape = reference.output_shape(region.problem)
+def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
     if kind is not LoadKind.TENSOR:
         return array.reshape(-1)
-    is_shared = len(shape) == 3 and not operand.batched
-    return array.reshape(shape[1:] if is_shared else shape)
+    is_shared = problem.batch > 1 and not operand.batched
+    return array.reshape(problem.d_shape[1:] if is_shared else problem.d_shape)
 
 
 def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """What the region's kernel computes, rounded to its output type."""
-    a_shape, b_shape = reference.input_shapes(region.problem)
-    loads = region.epilogue.loads
-    operands = [
-        _operand(region, load.kind, operand, arrays[operand.parameter])
-        for load, operand in zip(loads, region.operands, strict=True)
-    ]
-    exact = reference.run(
-        region.problem,
-        region.epilogue,
-        _activation(region, arrays[region.a]).reshape(a_shape),
-        arrays[region.b].reshape(b_shape),
-        operands,
-    )
+    layers = []
+    for roles, layer in zip(region.layers, region.workload.layers, strict=True):
+        operands = tuple(
+            _operand(layer.problem, load.kind, operand, arrays[operand.parameter])
+            for load, operand in zip(layer.epilogue.loads, roles.operands, strict=True)
+        )
+        layers.append(LayerInputs(arrays[roles.b].reshape(layer.problem.b_shape), operands))
+    first, last = region.workload.first.problem, region.workload.last.problem
+    a = _activation(region, arrays[region.a]).reshape(first.a_shape)
+    exact = enclose(region.workload, a, layers).exact
     with np.errstate(over="ignore"):
-        rounded = exact.astype(region.problem.out_dtype.value)
+        rounded = exact.astype(last.out_dtype.value)
     if region.d_stored is None:
         return rounded
     move = Move(source=NHWC_F16, target=region.d_stored.form)
-    return reference_move(move, _as_images(rounded), region.d_stored.channels)
-
-
-def _as_images(array: np.ndarray) -> np.ndarray:
-    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+    images = rounded.reshape(region.d_stored.rows[0], -1, 1, rounded.shape[-1])
+    return reference_move(move, images, region.d_stored.channels)
 
 
 def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     """A as the kernel takes it."""
     if region.a_stored is None:
         return array
-    channels = reference.input_shapes(region.problem)[0][-1]
+    channels = region.workload.first.problem.a_shape[-1]
     move = Move(source=region.a_stored.form, target=NHWC_F16)
-    return reference_move(move, _as_images(array), channels)
+    images = array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+    return reference_move(move, images, channels)
+
+
+def assert_stored(found: Stored | None, form: Form, channels: int) -> None:
+    """Check how TVM has a tensor at a region's border."""
+    assert found is not None
+    assert (found.form, found.channels) == (form, channels)

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from boltgen.errors import ToolchainError
+from boltgen.frontend.attributes import integers
 from boltgen.frontend.relay import versions
 from boltgen.frontend.relay.versions import (
     cuda_compile_callback,
     function_attribute,
     installed_tvm,
-    integers,
     require_relax,
     require_relay,
 )

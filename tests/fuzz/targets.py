@@ -153,12 +153,13 @@ def _database_rows(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_library(folder: Path) -> None:
+    from boltgen.space.kernel import Family
+    from boltgen.space.library import Level, library_specs
+
     from boltgen.arch import ARCHES
     from boltgen.build.cache import Cache
     from boltgen.build.library import build_library, stored_units
     from boltgen.build.library_archive import export_library
-    from boltgen.space.kernel import Family
-    from boltgen.space.library import Level, library_specs
     from tests.build.fakes import fake_toolchain
 
     (group,) = library_specs(ARCHES["sm_80"], [Family.CONV2D], Level.QUICK)

@@ -14,9 +14,9 @@ from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.families.family import Level
 from boltgen.runtime.device import DeviceKind
 from boltgen.settings import settings_from
-from boltgen.space.library import Level
 
 # A log of the bundle's one model, which is so many kernels: of some of them a candidate each, drawn
 # at random.

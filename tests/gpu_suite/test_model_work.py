@@ -17,7 +17,7 @@ from benchmarks.gpu.model_work import ALONE, OURS, KernelWork, kept_works, total
 from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.shapes import image_model, models
 from boltgen.arch import arch_named
-from boltgen.tune.model_constants import model_constants
+from boltgen.families.constants import model_constants
 
 WORK = KernelWork(
     kernel="k",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.gpu.predicted_tuning import PredictedBench, predicted_tuning, trial_us
 from benchmarks.gpu.shapes import bias_then, gemm
 from boltgen.arch import arch_named
+from boltgen.families.family import Level
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.measure.protocol import Policy
-from boltgen.space.library import Level
 from boltgen.tune.field import Launches
 from boltgen.tune.select import Task
 

@@ -13,7 +13,7 @@ from benchmarks.gpu.vendor import Vendor
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from tests.cases import EPILOGUES
 
 VENDOR = Vendor("cpu")
@@ -79,9 +79,9 @@ def test_the_vendors_epilogue_is_ours(name: str, activation: str):
     "problem",
     [
         *PRODUCTS.values(),
-        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW),
-        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.COLUMN, a_batched=False),
-        BatchedGemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW, b_batched=False),
+        Gemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW),
+        Gemm(batch=3, m=8, n=16, k=24, b_layout=Layout.COLUMN, a_batched=False),
+        Gemm(batch=3, m=8, n=16, k=24, b_layout=Layout.ROW, b_batched=False),
         Conv2d(n=1, h=5, w=6, c=8, k=8, r=3, s=2, padding=(2, 0, 1, 1)),
     ],
     ids=str,

@@ -13,11 +13,11 @@ from benchmarks.gpu.paper import FIGURES
 from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs, legal_kernels
-from boltgen.space.legality import kernel_traits
-from boltgen.space.library import Level
+from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.family import Level
+from boltgen.families.source import kernel_symbol
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 

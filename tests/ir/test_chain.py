@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import (
-    ChainLayer,
-    Conv2dChain,
-    GemmChain,
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.key import digest
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import (
+    Layer,
+    Workload,
     as_gemm_chain,
     batch_of,
     describe_chain,
@@ -18,10 +21,6 @@ from boltgen.ir.chain import (
     implicit_gemm,
     intermediate_bytes,
 )
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.key import digest
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from tests.cases import EPILOGUES
 
 FIRST, SECOND = Gemm(m=100, n=64, k=256), Gemm(m=100, n=16, k=64)
@@ -30,17 +29,17 @@ POINTWISE = Conv2d(n=2, h=28, w=28, c=32, k=64, r=1, s=1)
 
 
 def gemms(*problems, epilogue=EPILOGUES["bias_relu"]):
-    return GemmChain(layers=tuple(ChainLayer(problem=p, epilogue=epilogue) for p in problems))
+    return Workload(layers=tuple(Layer(problem=p, epilogue=epilogue) for p in problems))
 
 
 def convolutions(*problems):
-    return Conv2dChain(layers=tuple(ChainLayer(problem=p, epilogue=Epilogue()) for p in problems))
+    return Workload(layers=tuple(Layer(problem=p, epilogue=Epilogue()) for p in problems))
 
 
 def test_chains_that_fit():
     assert len(gemms(FIRST, SECOND, Gemm(m=100, n=8, k=16)).layers) == 3
     assert convolutions(CONV, POINTWISE).convolution(0) == CONV
-    batched = BatchedGemm(batch=3, m=8, n=16, k=8, a_batched=False)
+    batched = Gemm(batch=3, m=8, n=16, k=8, a_batched=False)
     assert batch_of(gemms(batched, replace(batched, a_batched=True, n=4, k=16))) == 3
     assert batch_of(gemms(FIRST, SECOND)) == 1
 
@@ -48,22 +47,22 @@ def test_chains_that_fit():
 @pytest.mark.parametrize(
     ("problems", "message"),
     [
-        ((FIRST,), "GemmChain: 1 layers; a chain has 2 to 8"),
-        ((), "GemmChain: 0 layers"),
-        ((FIRST, *[Gemm(m=100, n=64, k=64)] * 8), "GemmChain: 9 layers"),
+        ((FIRST,), "Workload: 1 layers; a chain has 2 to 8"),
+        ((), "Workload: 0 layers"),
+        ((FIRST, *[Gemm(m=100, n=64, k=64)] * 8), "Workload: 9 layers"),
         ((FIRST, replace(SECOND, m=99)), "layer 1 has m=99; the output of layer 0 makes it 100"),
         ((FIRST, SECOND, Gemm(m=100, n=8, k=8)), "layer 2 has k=8; the output of layer 1 .* 16"),
         ((FIRST, CONV), "layer 1 is a Conv2d; this chain is of Gemm throughout"),
-        ((FIRST, BatchedGemm(batch=2, m=100, n=16, k=64)), "layer 1 is a BatchedGemm; .* of Gemm"),
+        ((FIRST, Gemm(batch=2, m=100, n=16, k=64)), "layer 1 is a Gemm; .* of Gemm"),
         ((replace(FIRST, out_dtype=DType.F32), SECOND), "layer 0 gives float32; .* is float16"),
         (
-            (BatchedGemm(batch=2, m=8, n=8, k=8), BatchedGemm(batch=3, m=8, n=8, k=8)),
+            (Gemm(batch=2, m=8, n=8, k=8), Gemm(batch=3, m=8, n=8, k=8)),
             "layer 1 has batch=3; the output of layer 0 makes it 2",
         ),
         (
             (
-                BatchedGemm(batch=2, m=8, n=8, k=8),
-                BatchedGemm(batch=2, m=8, n=8, k=8, a_batched=False),
+                Gemm(batch=2, m=8, n=8, k=8),
+                Gemm(batch=2, m=8, n=8, k=8, a_batched=False),
             ),
             "layer 1 shares A between the products of the batch",
         ),
@@ -126,6 +125,6 @@ def test_keys_tell_chains_apart():
 
 def test_a_chain_is_described_on_one_line():
     text = describe_chain(gemms(FIRST, SECOND))
-    assert text.startswith("GemmChain(Gemm(m=100, n=64, k=256, b_layout=row")
+    assert text.startswith("Workload(Gemm(m=100, n=64, k=256, b_layout=row")
     assert text.count("-> relu(add(acc, row0))") == 2
     assert "\n" not in text

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from boltgen.errors import InputError
-from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType
+from boltgen.ir.oracle import LayerInputs, enclose_chain
 from boltgen.ir.reference import compare, input_shapes, output_shape, run
 from tests.cases import problem_for
 from tests.chain_cases import conv_chain, gemm_chain

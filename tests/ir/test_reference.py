@@ -10,7 +10,7 @@ import pytest
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import compare, error_bound, input_shapes, output_shape, run
 
 PARAMS = {UnaryOp.LEAKY_RELU: (0.1,), UnaryOp.CLIP: (-0.5, 6.0), UnaryOp.HARDSIGMOID: (0.2, 0.5)}
@@ -83,7 +83,7 @@ def test_fp32_arithmetic_is_within_the_bound_and_a_fault_is_not(op, out):
 @pytest.mark.parametrize("layout", Layout)
 def test_gemm_and_operands_by_kind(layout):
     rng = np.random.default_rng(0)
-    problem = BatchedGemm(batch=2, m=3, n=5, k=4, b_layout=layout, b_batched=False)
+    problem = Gemm(batch=2, m=3, n=5, k=4, b_layout=layout, b_batched=False)
     shape_a, shape_b = input_shapes(problem)
     a, b = halves(rng, shape_a), halves(rng, shape_b)
     row, column, tensor = halves(rng, 5), halves(rng, 3), halves(rng, (3, 5))

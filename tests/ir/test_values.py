@@ -23,7 +23,7 @@ from boltgen.ir.epilogue import (
     UnaryOp,
 )
 from boltgen.ir.key import canonical, digest
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 
 extents = st.integers(1, 4096)
 gemms = st.builds(
@@ -77,7 +77,7 @@ def test_a_field_of_an_unknown_kind_has_no_key():
         (lambda: Gemm(m=0, n=1, k=1), "m=0 is out of range"),
         (lambda: Gemm(m=1, n=2**31, k=1), "n=2147483648 is out of range"),
         (lambda: Gemm(m=1, n=1, k=1, in_dtype=DType.F32), "convert the model to FP16"),
-        (lambda: BatchedGemm(batch=65536, m=1, n=1, k=1), "batch=65536 exceeds 65535"),
+        (lambda: Gemm(batch=65536, m=1, n=1, k=1), "batch=65536 exceeds 65535"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=3, s=3), "3x3 filter .* does not fit"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1, stride=(0, 1)), "at least 1"),
         (lambda: Epilogue((Scalar(1.0),)), "node 0 must be the accumulator"),

@@ -15,12 +15,10 @@ from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, kernel_unit
-from boltgen.codegen.kernel import AnyKernelSpec, KernelSource
-from boltgen.codegen.library import render_library
+from boltgen.families.source import KernelSource, render_library
+from boltgen.ir.kernel import KernelSpec
 from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
-from boltgen.space.b2b_kernel import ChainKernelSpec
-from boltgen.space.kernel import KernelSpec
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
@@ -28,7 +26,7 @@ from tests.kernels.launch import Cuda, KernelLibrary
 # About half a minute of nvcc each, a third of it for CUTLASS's headers.
 _KERNELS_PER_LIBRARY = 24
 
-Spec = TypeVar("Spec", KernelSpec, ChainKernelSpec)
+Spec = TypeVar("Spec", KernelSpec, KernelSpec)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +61,7 @@ def kernels(
 @pytest.fixture(scope="session")
 def chain_kernels(
     cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
-) -> dict[ChainKernelSpec, KernelLibrary]:
+) -> dict[KernelSpec, KernelLibrary]:
     """The library of every kernel in `tests/chain_cases.py`."""
     folder = tmp_path_factory.mktemp("chains")
     specs = dict.fromkeys(case.spec for case in all_chain_cases())
@@ -96,7 +94,7 @@ def _groups(specs: Sequence[Spec]) -> Iterator[tuple[Spec, ...]]:
             del remaining[:_KERNELS_PER_LIBRARY]
 
 
-def _library_source(specs: Sequence[AnyKernelSpec], name: str) -> KernelSource:
+def _library_source(specs: Sequence[KernelSpec], name: str) -> KernelSource:
     return KernelSource(
         spec=specs[0],
         symbol=name,

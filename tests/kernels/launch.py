@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.codegen.kernel import kernel_symbol, workspace_symbol
+from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, LoadKind
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import Args, Conv2dArgs, GemmArgs, Operand, Status, conv2d_extents
 from boltgen.runtime.vgpu import Vgpu
@@ -121,7 +121,7 @@ def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
     """Values around 1 whose sums stay well inside FP16. No divisor is near 0."""
     problem = case.problem
     a_shape, b_shape = input_shapes(problem)
-    scale = (problem.implicit_gemm.k if isinstance(problem, Conv2d) else problem.k) ** -0.5
+    scale = (problem.gemm.k if isinstance(problem, Conv2d) else problem.k) ** -0.5
 
     def draw(shape: tuple[int, ...], dtype: DType, low: float = -1.5, high: float = 1.5) -> Array:
         return rng.uniform(low, high, shape).astype(dtype.value)
@@ -136,7 +136,7 @@ def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
 
 def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
     output = output_shape(case.problem)
-    batch = output[:1] if isinstance(case.problem, BatchedGemm) else ()
+    batch = output[:1] if isinstance(case.problem, Gemm) else ()
     ahead = batch if case.batched_operands else ()
     span = output[len(batch) :]
     m = int(np.prod(span[:-1]))
@@ -217,13 +217,13 @@ class Launch:
             args.operands[i] = self._operand(array, load.kind, self._case.batched_operands)
 
     def _run_gemm(self, problem: Problem, inputs: Inputs) -> Array:
-        assert isinstance(problem, Gemm | BatchedGemm)
+        assert isinstance(problem, Gemm | Gemm)
         spec = self._case.spec
         a, b = self._padded(inputs.a), self._padded(inputs.b)
         d = self._padded(poison(output_shape(problem), spec.out_dtype.value))
         args = GemmArgs(m=problem.m, n=problem.n, k=problem.k, batch=1)
         args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
-        if isinstance(problem, BatchedGemm):
+        if isinstance(problem, Gemm):
             args.batch = problem.batch
             args.batch_stride_a = a[0].size if problem.a_batched else 0
             args.batch_stride_b = b[0].size if problem.b_batched else 0

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from boltgen.codegen.chain_sizes import chain_layer_sizes, chain_sizes
-from boltgen.codegen.kernel import kernel_symbol
+from boltgen.measure.chain_abi import LayerArgs, WorkloadArgs
+
+from boltgen.families.source import kernel_symbol
 from boltgen.ir import reference
-from boltgen.ir.chain import Conv2dChain, GemmChain, implicit_gemm
-from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
-from boltgen.ir.problem import BatchedGemm
+from boltgen.ir.oracle import LayerInputs, enclose_chain
+from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import input_shapes, output_shape
+from boltgen.ir.workload import Workload, implicit_gemm
 from boltgen.measure.abi import Operand
-from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import PADDING, Array, Cuda, KernelLibrary, padded, poison
 
@@ -56,7 +56,7 @@ def random_chain_inputs(case: ChainCase, rng: np.random.Generator) -> ChainInput
 def _operand_shapes(
     output: tuple[int, ...], loads: Sequence[Load], case: ChainCase
 ) -> list[tuple[int, ...]]:
-    batched = isinstance(case.chain.layers[0].problem, BatchedGemm)
+    batched = isinstance(case.chain.layers[0].problem, Gemm)
     span = output[1:] if batched else output
     ahead = output[:1] if batched and case.batched_operands else ()
     m = int(np.prod(span[:-1]))
@@ -83,12 +83,12 @@ class ChainLaunch:
 
     def _run(self, inputs: ChainInputs) -> Array:
         case, last = self._case, self._case.chain.layers[-1].problem
-        is_conv = isinstance(case.chain, Conv2dChain)
+        is_conv = isinstance(case.chain, Workload)
         d = poison(output_shape(last), case.spec.out_dtype.value)
         d = d if is_conv else self._padded(d)
         args = self._conv2d(inputs.a) if is_conv else self._gemm(inputs)
         args.d = self._upload(d, case.spec.layers[-1].alignment_d)
-        if isinstance(args, GemmChainArgs):
+        if isinstance(args, WorkloadArgs):
             args.ldd = d.shape[-1]
             args.batch_stride_d = d[0].size if args.batch > 1 else 0
         for index in range(len(case.chain.layers)):
@@ -104,34 +104,34 @@ class ChainLaunch:
         )
         return np.ascontiguousarray(result[..., :n])
 
-    def _gemm(self, inputs: ChainInputs) -> GemmChainArgs:
+    def _gemm(self, inputs: ChainInputs) -> WorkloadArgs:
         a = self._padded(inputs.a)
-        args = GemmChainArgs(**chain_sizes(self._case.chain))
+        args = WorkloadArgs(**chain_sizes(self._case.chain))
         args.a = self._upload(a, self._case.spec.alignment_a)
         args.lda = a.shape[-1]
         args.batch_stride_a = a[0].size if a.ndim == 3 else 0
         return args
 
-    def _conv2d(self, a: Array) -> Conv2dChainArgs:
-        args = Conv2dChainArgs(**chain_sizes(self._case.chain))
+    def _conv2d(self, a: Array) -> WorkloadArgs:
+        args = WorkloadArgs(**chain_sizes(self._case.chain))
         args.a = self._upload(a, self._case.spec.alignment_a)
         return args
 
-    def _set_layer(self, args: ChainLayerArgs, index: int, inputs: LayerInputs) -> None:
+    def _set_layer(self, args: LayerArgs, index: int, inputs: LayerInputs) -> None:
         case, layer = self._case, self._case.chain.layers[index]
         spec = case.spec.layers[index]
         for name, value in chain_layer_sizes(layer).items():
             setattr(args, name, value)
-        if isinstance(case.chain, GemmChain):
+        if isinstance(case.chain, Workload):
             b = self._padded(inputs.b)
             args.ldb, args.batch_stride_b = b.shape[-1], b[0].size if b.ndim == 3 else 0
         else:
             b = inputs.b
         args.b = self._upload(b, spec.alignment_b)
-        batched = case.batched_operands and isinstance(layer.problem, BatchedGemm)
+        batched = case.batched_operands and isinstance(layer.problem, Gemm)
         for i, (load, array) in enumerate(zip(layer.epilogue.loads, inputs.operands, strict=True)):
             is_tensor = load.kind is LoadKind.TENSOR
-            rows = self._padded(array) if is_tensor and isinstance(case.chain, GemmChain) else array
+            rows = self._padded(array) if is_tensor and isinstance(case.chain, Workload) else array
             vector = 1 if load.kind is LoadKind.COLUMN else spec.alignment_d
             args.operands[i] = Operand(
                 self._upload(rows, vector),

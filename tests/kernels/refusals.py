@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.space.b2b_kernel import AnyKernelSpec
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.kernel import KernelSpec
 from tests.kernels.launch import KernelError, KernelLibrary
 
 INVALID, MISALIGNED, WORKSPACE = 1, 2, 3
@@ -29,7 +29,7 @@ def setting(**values: Any) -> Change:
 
 
 def assert_refused(
-    library: KernelLibrary, spec: AnyKernelSpec, args: Any, code: int, message: str
+    library: KernelLibrary, spec: KernelSpec, args: Any, code: int, message: str
 ) -> None:
     """The entry of `spec` refuses `args` with that code, and says so in words like `message`."""
     with pytest.raises(KernelError) as caught:

@@ -18,7 +18,7 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, DeviceCode, kernel_unit
-from boltgen.codegen.kernel import KernelSource
+from boltgen.families.source import KernelSource
 from boltgen.ir.epilogue import UnaryOp
 from boltgen.ir.functions import FP32_ULP, FUNCTIONS
 from boltgen.settings import settings_from

@@ -15,16 +15,15 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import AdapterLaunch, render_adapter
-from boltgen.codegen.kernel import KernelSource
-from boltgen.codegen.library import render_library
-from boltgen.codegen.move import render_moves
+from boltgen.families.move import render_moves
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import KernelSource, render_library
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Operand, Region, Stored
 from boltgen.settings import settings_from
-from boltgen.space.kernel import kernel_spec
 from tests.cases import CONFIGS, EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, random_inputs
 
@@ -33,7 +32,7 @@ EPILOGUE = EPILOGUES["residual_before"]
 
 def _launch(name: str, problem: Problem, executed: Problem, **changes: Any) -> AdapterLaunch:
     """A region whose parameters are weight, activation, bias, residual."""
-    batched = isinstance(problem, BatchedGemm)
+    batched = isinstance(problem, Gemm)
     region = Region(
         symbol=name,
         label=f'{name} "quoted" */ \n',
@@ -53,11 +52,9 @@ def _launch(name: str, problem: Problem, executed: Problem, **changes: Any) -> A
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 _POINTWISE = Conv2d(n=2, h=9, w=7, c=72, k=136, r=1, s=1)
 _CONV = Conv2d(n=1, h=9, w=7, c=72, k=136, r=3, s=3, padding=(1, 1, 1, 1))
-_BATCHED = BatchedGemm(batch=3, m=70, n=72, k=40, b_batched=False)
+_BATCHED = Gemm(batch=3, m=70, n=72, k=40, b_batched=False)
 LAUNCHES = {
-    "pointwise": _launch(
-        "pointwise", _POINTWISE, replace(_POINTWISE.implicit_gemm, b_layout=Layout.COLUMN)
-    ),
+    "pointwise": _launch("pointwise", _POINTWISE, replace(_POINTWISE.gemm, b_layout=Layout.COLUMN)),
     "split": _launch("split", _CONV, _CONV, swizzle=4, split_k=3),
     "batched": _launch("batched", _BATCHED, _BATCHED),
     "dense": _launch("dense", Gemm(m=70, n=72, k=40), Gemm(m=70, n=72, k=40)),

@@ -14,9 +14,8 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import render_adapter
-from boltgen.codegen.kernel import KernelSource
-from boltgen.codegen.library import render_library
-from boltgen.ir.chain_reference import enclose_chain
+from boltgen.families.source import KernelSource, render_library
+from boltgen.ir.oracle import enclose_chain
 from boltgen.ir.reference import compare, output_shape
 from boltgen.settings import settings_from
 from tests.chain_cases import ChainCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.ir.kernel import KernelSpec
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
@@ -29,7 +29,7 @@ CHECKED = [
 def test_no_check_finds_anything(
     name: str,
     checking: Cuda,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
 ) -> None:
     case = CASES[name]
@@ -57,7 +57,7 @@ STAGED = [
 def test_no_access_to_shared_memory_has_bank_conflicts(
     case: ChainCase,
     cuda: Cuda,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
 ) -> None:
     cuda.vgpu.set_option("counters", "on")

@@ -6,9 +6,9 @@ import ctypes
 from typing import Any
 
 import pytest
+from boltgen.measure.chain_abi import LayerArgs, WorkloadArgs
 
-from boltgen.measure.chain_abi import ChainLayerArgs, Conv2dChainArgs, GemmChainArgs
-from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.ir.kernel import KernelSpec
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
@@ -18,20 +18,20 @@ GEMM = _CASES["smem-row"].spec  # row-major B of 8, bias and ReLU; 64 and 128 co
 CONV = _CASES["smem-conv"].spec
 
 
-def _layer(args: ChainLayerArgs, n: int, ldb: int) -> None:
+def _layer(args: LayerArgs, n: int, ldb: int) -> None:
     args.n, args.ldb, args.b = n, ldb, ADDRESS
     args.operands[0].pointer = ADDRESS
 
 
-def gemm_args() -> GemmChainArgs:
-    args = GemmChainArgs(m=150, k=104, batch=1, a=ADDRESS, d=ADDRESS, lda=104, ldd=56)
+def gemm_args() -> WorkloadArgs:
+    args = WorkloadArgs(m=150, k=104, batch=1, a=ADDRESS, d=ADDRESS, lda=104, ldd=56)
     _layer(args.layers[0], 40, 40)
     _layer(args.layers[1], 56, 56)
     return args
 
 
-def conv_args() -> Conv2dChainArgs:
-    args = Conv2dChainArgs(n=1, h=9, w=8, c=40, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
+def conv_args() -> WorkloadArgs:
+    args = WorkloadArgs(n=1, h=9, w=8, c=40, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
     args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = 1
     args.a = args.d = ADDRESS
     _layer(args.layers[0], 56, 360)
@@ -74,7 +74,7 @@ def test_a_chain_of_products_refuses(
     change: Change,
     code: int,
     message: str,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
     args = gemm_args()
     change(args)
@@ -98,7 +98,7 @@ def test_a_chain_of_convolutions_refuses(
     change: Change,
     code: int,
     message: str,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
     args = conv_args()
     change(args)
@@ -107,6 +107,6 @@ def test_a_chain_of_convolutions_refuses(
 
 def test_structures_are_those_of_the_header() -> None:
     layer = 8 + 8 + 8 + 8 + 7 * 24
-    assert ctypes.sizeof(ChainLayerArgs) == layer
-    assert ctypes.sizeof(GemmChainArgs) == 16 + 2 * 8 + 4 * 8 + 8 * layer + 3 * 8
-    assert ctypes.sizeof(Conv2dChainArgs) == 14 * 4 + 2 * 8 + 8 * layer + 3 * 8
+    assert ctypes.sizeof(LayerArgs) == layer
+    assert ctypes.sizeof(WorkloadArgs) == 16 + 2 * 8 + 4 * 8 + 8 * layer + 3 * 8
+    assert ctypes.sizeof(WorkloadArgs) == 14 * 4 + 2 * 8 + 8 * layer + 3 * 8

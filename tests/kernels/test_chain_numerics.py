@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.ir.chain import describe_chain
-from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.workload import describe_chain
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
@@ -18,7 +18,7 @@ CASES = all_chain_cases()
 def test_chain_agrees_with_the_oracle(
     case: ChainCase,
     cuda: Cuda,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
 ) -> None:
     agreement = judge_chain(cuda, chain_kernels[case.spec], case, random_chain_inputs(case, rng))
@@ -37,7 +37,7 @@ NAN_CASES = [
 def test_nan_and_infinity_reach_the_output_as_numpy_has_it(
     case: ChainCase,
     cuda: Cuda,
-    chain_kernels: dict[ChainKernelSpec, KernelLibrary],
+    chain_kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
 ) -> None:
     inputs = random_chain_inputs(case, rng)

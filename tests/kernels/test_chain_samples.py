@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.ir.chain import describe_chain
-from boltgen.space.b2b_kernel import ChainKernelSpec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.workload import describe_chain
 from tests.chain_cases import ChainCase
 from tests.chain_samples import sampled_cases
 from tests.kernels.conftest import build_libraries
@@ -30,7 +30,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def sampled_kernels(
     cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
-) -> dict[ChainKernelSpec, KernelLibrary]:
+) -> dict[KernelSpec, KernelLibrary]:
     folder: Path = tmp_path_factory.mktemp("samples")
     return build_libraries(list(dict.fromkeys(case.spec for case in CASES)), folder)
 
@@ -39,7 +39,7 @@ def sampled_kernels(
 def test_what_legality_allows_is_right(
     case: ChainCase,
     cuda: Cuda,
-    sampled_kernels: dict[ChainKernelSpec, KernelLibrary],
+    sampled_kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
 ) -> None:
     inputs = random_chain_inputs(case, rng)

@@ -14,8 +14,8 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import render_adapter
-from boltgen.codegen.kernel import kernel_symbol
-from boltgen.codegen.move import move_symbol
+from boltgen.families.move import move_symbol
+from boltgen.families.source import kernel_symbol
 from boltgen.settings import settings_from
 from tests.kernels.launch import Cuda
 from tests.kernels.test_adapter_execution import LAUNCHES, Regions, stored_arguments

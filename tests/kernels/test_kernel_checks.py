@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.space.kernel import KernelSpec
+from boltgen.ir.kernel import KernelSpec
 from tests.cases import all_cases
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from boltgen.codegen.kernel import kernel_symbol
+from boltgen.families.cutlass2.resources import split_workspace_bytes
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.kernel import KernelSpec, kernel_spec
-from boltgen.space.resources import split_workspace_bytes
 from tests.cases import CONFIGS, EPILOGUES, split_k_cases
 from tests.kernels.launch import Conv2dArgs, GemmArgs, KernelLibrary
 from tests.kernels.refusals import (

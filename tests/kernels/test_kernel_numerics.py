@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boltgen.ir import reference
-from boltgen.space.kernel import KernelSpec
+from boltgen.ir.kernel import KernelSpec
 from tests.cases import KernelCase, all_cases
 from tests.kernels.launch import Cuda, Inputs, KernelError, KernelLibrary, Launch, random_inputs
 

@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from boltgen.ir import reference
-from boltgen.ir.chain import GemmChain
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.b2b_kernel import ChainKernelSpec
-from boltgen.space.kernel import KernelSpec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
@@ -48,8 +47,8 @@ def gemms(draw: st.DrawFn) -> Gemm:
 
 
 @st.composite
-def batched_gemms(draw: st.DrawFn) -> BatchedGemm:
-    assert isinstance(BATCHED.problem, BatchedGemm)
+def batched_gemms(draw: st.DrawFn) -> Gemm:
+    assert isinstance(BATCHED.problem, Gemm)
     # Two elements of A's rows are read at once.
     return replace(BATCHED.problem, batch=draw(FEW), m=draw(ODD), n=draw(FEW), k=2 * draw(FEW))
 
@@ -89,9 +88,7 @@ def test_products(checking: Cuda, kernels: Kernels, problem: Gemm, seed: int) ->
 
 @some
 @given(batched_gemms(), SEEDS)
-def test_batched_products(
-    checking: Cuda, kernels: Kernels, problem: BatchedGemm, seed: int
-) -> None:
+def test_batched_products(checking: Cuda, kernels: Kernels, problem: Gemm, seed: int) -> None:
     _check(checking, kernels, BATCHED, problem, seed)
 
 
@@ -104,9 +101,9 @@ def test_convolutions(checking: Cuda, kernels: Kernels, problem: Conv2d, seed: i
 @some
 @given(ODD, SEEDS)
 def test_chains(
-    checking: Cuda, chain_kernels: dict[ChainKernelSpec, KernelLibrary], m: int, seed: int
+    checking: Cuda, chain_kernels: dict[KernelSpec, KernelLibrary], m: int, seed: int
 ) -> None:
-    assert isinstance(CHAIN.chain, GemmChain)
+    assert isinstance(CHAIN.chain, Workload)
     layers = tuple(
         replace(layer, problem=replace(layer.problem, m=m)) for layer in CHAIN.chain.layers
     )

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from boltgen.families.space import SWIZZLES
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.kernel import KernelSpec
-from boltgen.space.knobs import SWIZZLES
 from tests.cases import KernelCase, all_cases
 from tests.kernels.launch import Array, Cuda, Inputs, KernelLibrary, Launch, random_inputs
 
@@ -89,7 +89,7 @@ def _run(
 def _tiles(case: KernelCase) -> tuple[int, int]:
     """Rows and columns of threadblock tiles."""
     problem, tile = case.problem, case.spec.config.threadblock
-    gemm = problem.implicit_gemm if isinstance(problem, Conv2d) else problem
+    gemm = problem.gemm if isinstance(problem, Conv2d) else problem
     return -(-gemm.m // tile.m), -(-gemm.n // tile.n)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import DeviceError
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
 from boltgen.tune.outcome import Failure, Fault, Timing
@@ -40,8 +41,9 @@ def worker(tmp_path):
 
 
 def ask(worker: Worker, symbol: str, timeout_s: float = TIMEOUT_S):
-    problem = Gemm(m=64, n=64, k=64)
-    request = Request(library="k.so", symbol=symbol, problem=problem, epilogue=Epilogue())
+    workload = Workload.of(Gemm(m=64, n=64, k=64))
+    launch = Launch(struct="boltgen_gemm_args", sizes=workload.single.problem.sizes)
+    request = Request(library="k.so", symbol=symbol, workload=workload, launch=launch)
     return worker.measure(request, timeout_s)
 
 
@@ -124,7 +126,7 @@ def test_a_gpu_that_vanishes_is_no_candidates_fault_and_is_asked_once(worker):
     ("how", "words"),
     [
         ("dies", "ended with status 1 instead of naming its device\nlibcudart.so.13: cannot open"),
-        ("old", "speaks another version of the protocol than 3"),
+        ("old", "speaks another version of the protocol than 4"),
         ("silent", "was ended by signal SIGKILL instead of naming its device"),
     ],
 )

@@ -5,23 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.ir import reference
-from boltgen.ir.chain import implicit_gemm
-from boltgen.ir.chain_reference import LayerInputs, enclose_chain
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.measure.operands import BudgetError, Operands
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases
 
-SMALL = Gemm(m=5, n=7, k=9)
+SMALL = Workload.of(Gemm(m=5, n=7, k=9), EPILOGUES["residual_before"])
 
 
-def make_operands(profiler, budget_bytes=1 << 20, most_sets=3, epilogue=None, problem=SMALL):
+def make_operands(profiler, budget_bytes=1 << 20, most_sets=3, workload=SMALL):
     return Operands(
         profiler,
-        problem,
-        epilogue or EPILOGUES["residual_before"],
+        workload,
         budget_bytes=budget_bytes,
         most_sets=most_sets,
         most_sets_bytes=1 << 20,
@@ -70,8 +68,8 @@ def test_copies_are_limited_by_the_budget(profiler):
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_the_check_says_something_of_every_epilogue(profiler, device, name):
     """Operands are drawn so that almost no element may be just anything."""
-    problem = Gemm(m=32, n=32, k=64)
-    operands = make_operands(profiler, epilogue=EPILOGUES[name], problem=problem)
+    workload = Workload.of(Gemm(m=32, n=32, k=64), EPILOGUES[name])
+    operands = make_operands(profiler, workload=workload)
     try:
         low, high = (
             device.download(address, (32, 32), np.float32)
@@ -83,7 +81,7 @@ def test_the_check_says_something_of_every_epilogue(profiler, device, name):
     assert np.isfinite(high).mean() > 0.99
 
 
-# --- chains --------------------------------------------------------------------------------------
+# --- several layers --------------------------------------------------------------------------------------
 
 
 def rows_of_middle(device, ends):
@@ -112,43 +110,43 @@ def test_what_lies_between_two_layers(device):
     assert error == 0.0
 
 
-CHAINS = {
+FUSED = {
     case.name: case.chain
     for case in all_chain_cases()
     if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
 }
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_is_enclosed_as_the_oracle_does(profiler, device, name):
+@pytest.mark.parametrize("name", FUSED)
+def test_layers_are_enclosed_as_the_oracle_does(profiler, device, name):
     """The worker knows no exact result between layers, and takes the middle of the ends there."""
-    chain = CHAINS[name]
-    operands = make_operands(profiler, 1 << 24, most_sets=1, epilogue=Epilogue(), problem=chain)
+    workload = FUSED[name]
+    operands = make_operands(profiler, 1 << 24, most_sets=1, workload=workload)
     try:
         (one,) = operands.sets
-        a_shape = reference.input_shapes(chain.layers[0].problem)[0]
         layers = []
-        for layer, held in zip(chain.layers, one.layers, strict=True):
-            shape, output = (f(layer.problem) for f in (_b_shape, reference.output_shape))
+        for layer, held in zip(workload.layers, one.layers, strict=True):
+            problem = layer.problem
             spans = {
-                LoadKind.TENSOR: output,
-                LoadKind.ROW: output[-1:],
-                LoadKind.COLUMN: (implicit_gemm(layer).m,),
+                LoadKind.TENSOR: problem.d_shape,
+                LoadKind.ROW: problem.d_shape[-1:],
+                LoadKind.COLUMN: (problem.gemm.m,),
             }
             arrays = tuple(
                 device.download(operand.pointer, spans[load.kind], load.dtype.value)
                 for load, operand in zip(layer.epilogue.loads, held.operands, strict=True)
             )
-            layers.append(LayerInputs(device.download(held.b, shape, np.float16), arrays))
-        a = device.download(one.a, a_shape, np.float16)
-        output = reference.output_shape(chain.layers[-1].problem)
+            b = device.download(held.b, problem.b_shape, np.float16)
+            layers.append(LayerInputs(b, arrays))
+        a = device.download(one.a, workload.first.problem.a_shape, np.float16)
+        output = workload.last.problem.d_shape
         low, high = (
             device.download(address, output, np.float32).astype(np.float64)
             for address in (operands.low, operands.high)
         )
     finally:
         operands.close()
-    expected = enclose_chain(chain, a, layers)
+    expected = enclose(workload, a, layers)
     rounding = 2.0**-10 * np.abs(expected.exact) + 2.0**-24
     assert np.all(low <= expected.exact + rounding)
     assert np.all(expected.exact <= high + rounding)
@@ -157,14 +155,9 @@ def test_a_chain_is_enclosed_as_the_oracle_does(profiler, device, name):
     assert (high - low).mean() <= 1.02 * (expected.high - expected.low).mean()
 
 
-def _b_shape(problem):
-    return reference.input_shapes(problem)[1]
-
-
 def test_what_lies_between_the_layers_is_part_of_the_budget(profiler):
-    chain = CHAINS["rf-ragged"]
     with pytest.raises(BudgetError, match="its tensors and their check take"):
-        make_operands(profiler, 20_000, epilogue=Epilogue(), problem=chain)
+        make_operands(profiler, 20_000, workload=FUSED["rf-ragged"])
 
 
 def test_a_workspace_grows_within_the_budget_and_is_poisoned(profiler, device):

@@ -11,7 +11,7 @@ from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.functions import FUNCTIONS
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
@@ -29,16 +29,15 @@ def rng(request) -> np.random.Generator:
 def enclosed(device, problem, epilogue, arrays):
     """The device's ends, as arrays of the output's shape."""
     a, b, *operands = arrays
-    shape = reference.output_shape(problem)
+    shape = problem.d_shape
     size = 4 * int(np.prod(shape))
     low, high = device.empty(size), device.empty(size)
-    batched = isinstance(problem, BatchedGemm)
     device.profiler.enclose(
         extents_of(problem),
         epilogue_nodes(
             epilogue,
             [device.upload(array) for array in operands],
-            [array[0].size if batched and array.ndim > 1 else 0 for array in operands],
+            [array[0].size if problem.batch > 1 and array.ndim > 1 else 0 for array in operands],
         ),
         Rounding(**asdict(reference.accumulation_rounding(problem))),
         problem.out_dtype,
@@ -64,11 +63,10 @@ def assert_same_ends(problem, got, expected):
 
 def inputs_of(problem, epilogue, rng):
     """Arrays as the worker draws them, in the shapes of the oracle."""
-    a_shape, b_shape = reference.input_shapes(problem)
-    output = reference.output_shape(problem)
-    rows = int(np.prod(output[:-1])) // (output[0] if isinstance(problem, BatchedGemm) else 1)
+    output = problem.d_shape
+    rows = int(np.prod(output[:-1])) // problem.batch
     spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
-    shapes = [a_shape, b_shape, *(spans[load.kind] for load in epilogue.loads)]
+    shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
         rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.value)
         for tensor, shape in zip(input_tensors(problem, epilogue), shapes, strict=True)
@@ -141,7 +139,7 @@ def test_every_operation(device, rng, operation, dtypes):
 
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
 def test_a_shared_operand_of_a_batch(device, rng, a_batched, b_batched):
-    problem = BatchedGemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
+    problem = Gemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
     check(device, problem, EPILOGUES["columns"], rng)
 
 

@@ -18,8 +18,9 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import DeviceCode, TranslationUnit, device_flags
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import DeviceError
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
@@ -94,7 +95,10 @@ def measured(tools, cache):
 
 
 def ask(worker, candidates, symbol, problem=SMALL, timeout_s=60.0):
-    request = Request(library=str(candidates), symbol=symbol, problem=problem, epilogue=Epilogue())
+    launch = Launch(struct="boltgen_gemm_args", sizes=problem.sizes)
+    request = Request(
+        library=str(candidates), symbol=symbol, workload=Workload.of(problem), launch=launch
+    )
     return worker.measure(request, timeout_s)
 
 

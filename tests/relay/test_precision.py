@@ -75,7 +75,7 @@ def test_zeros_around_an_image_become_a_convolutions_padding() -> None:
     body = relay.nn.conv2d(padded, weight, channels=8, kernel_size=(3, 3), padding=(1, 1))
     partitioned = steps.annotate(module(x, body))
     (region,) = partitioned.regions
-    assert region.problem.padding == (1, 2, 2, 1)
+    assert region.workload.first.problem.padding == (1, 2, 2, 1)
     assert operators(partitioned.module()) == set()
 
 

@@ -46,4 +46,4 @@ class Layer(nn.Module):
 def test_activations(function: Callable[[torch.Tensor], torch.Tensor], text: str) -> None:
     traced = torch.jit.trace(Layer(function).eval(), torch.zeros(8, 16))
     (region,) = steps.annotate(import_model(traced, shapes={"x": (8, 16)}).module).regions
-    assert region.epilogue.describe() == text
+    assert region.workload.last.epilogue.describe() == text

@@ -56,7 +56,7 @@ def test_fused_and_unfused_give_the_same(network: Path) -> None:
 
     (chain,) = (region for region in fused.metadata.regions if region.problem.count("Conv2d") > 1)
     assert chain.label == " + ".join(["conv2d + add + relu"] * 3)
-    assert chain.runs_as.startswith("Conv2dChain(")
+    assert chain.runs_as.startswith("Workload(")
     assert "predicted by the analytical model; bound by" in chain.why
     assert any(note.startswith("one kernel for 3 products: ") for note in _notes(fused))
     assert not any(note.startswith("one kernel") for note in _notes(apart))

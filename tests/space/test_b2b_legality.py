@@ -8,13 +8,14 @@ import pytest
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
+from boltgen.families.b2b.candidates import enumerate_configs
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b.legality import violations
+from boltgen.families.b2b.resources import chain_registers_per_thread, chain_shared_memory_bytes
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.b2b_kernel import chain_kernel_spec
-from boltgen.space.b2b_legality import chain_violations
-from boltgen.space.b2b_resources import chain_registers_per_thread, chain_shared_memory_bytes
-from boltgen.space.config import Residence, Shape
 from tests.cases import EPILOGUES
 from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 
@@ -71,7 +72,7 @@ HUGE = Conv2d(n=1024, h=512, w=512, c=8, k=8, r=3, s=3, stride=(2, 2))
     ],
 )  # fmt: skip
 def test_each_rule_is_found_and_explained(chain, config, arch, rule, text):
-    found = [v for v in chain_violations(chain, config, arch) if v.name == rule]
+    found = [v for v in violations(chain, config, arch) if v.name == rule]
     assert any(text in violation.message for violation in found), found
     for violation in found:
         assert violation.reason
@@ -82,7 +83,7 @@ def test_each_rule_is_found_and_explained(chain, config, arch, rule, text):
 def test_the_tests_own_configs_are_legal(name):
     arch, config = B2B_CONFIGS[name]
     chain = gemm_chain(100, 64, tuple(tile.n for tile in config.layers), _epilogues(config))
-    assert chain_violations(chain, config, arch_named(arch)) == ()
+    assert violations(chain, config, arch_named(arch)) == ()
 
 
 def _epilogues(config):
@@ -92,11 +93,11 @@ def _epilogues(config):
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_chain_of_the_paper_has_configs_of_both_residences(arch):
     for name, chain in paper_chains().items():
-        configs = enumerate_chain_configs(chain, ARCHES[arch])
+        configs = enumerate_configs(chain, ARCHES[arch])
         assert {config.residence for config in configs} == set(Residence), name
         assert len(set(configs)) == len(configs)
         for config in configs:
-            assert chain_violations(chain, config, ARCHES[arch]) == ()
+            assert violations(chain, config, ARCHES[arch]) == ()
 
 
 @pytest.mark.parametrize("layout", Layout)
@@ -105,15 +106,13 @@ def test_small_and_ragged_columns_have_configs(n, layout):
     for columns in ((n, 64), (64, n), (n, 48, n)):
         chain = gemm_chain(300, 40, columns, ("bias_relu",) * len(columns), b_layout=layout)
         for arch in (SM75, SM80):
-            assert enumerate_chain_configs(chain, arch)
+            assert enumerate_configs(chain, arch)
 
 
 def test_a_chain_too_wide_is_refused_with_the_reason():
     chain = gemm_chain(1024, 64, (512, 64), BIAS_RELU)
-    with pytest.raises(
-        NoLegalConfigError, match=r"GemmChain\(.*no tile holds all columns of every"
-    ):
-        enumerate_chain_configs(chain, SM80)
+    with pytest.raises(NoLegalConfigError, match=r"Workload\(.*no tile holds all columns of every"):
+        enumerate_configs(chain, SM80)
 
 
 def test_shared_memory_is_what_the_header_lays_out():
@@ -126,15 +125,15 @@ def test_shared_memory_is_what_the_header_lays_out():
 
 
 def test_specs_do_not_depend_on_sizes_and_tell_kernels_apart():
-    spec = chain_kernel_spec(CHAIN, RF, "sm_80")
-    assert spec == chain_kernel_spec(gemm_chain(77, 8, (8, 56), BIAS_RELU), RF, "sm_80")
+    spec = kernel_spec(CHAIN, RF, "sm_80")
+    assert spec == kernel_spec(gemm_chain(77, 8, (8, 56), BIAS_RELU), RF, "sm_80")
     others = [
-        chain_kernel_spec(CHAIN, SMEM, "sm_80"),
-        chain_kernel_spec(CHAIN, RF, "sm_90"),
-        chain_kernel_spec(gemm_chain(77, 4, (8, 56), BIAS_RELU), RF, "sm_80"),
-        chain_kernel_spec(gemm_chain(77, 8, (8, 52), BIAS_RELU), RF, "sm_80"),
-        chain_kernel_spec(gemm_chain(77, 8, (8, 56), ("identity", "bias_relu")), RF, "sm_80"),
-        chain_kernel_spec(gemm_chain(77, 8, (8, 56), BIAS_RELU, dtypes="f16_f16"), RF, "sm_80"),
+        kernel_spec(CHAIN, SMEM, "sm_80"),
+        kernel_spec(CHAIN, RF, "sm_90"),
+        kernel_spec(gemm_chain(77, 4, (8, 56), BIAS_RELU), RF, "sm_80"),
+        kernel_spec(gemm_chain(77, 8, (8, 52), BIAS_RELU), RF, "sm_80"),
+        kernel_spec(gemm_chain(77, 8, (8, 56), ("identity", "bias_relu")), RF, "sm_80"),
+        kernel_spec(gemm_chain(77, 8, (8, 56), BIAS_RELU, dtypes="f16_f16"), RF, "sm_80"),
         chain_case("x", "rf", conv_chain(HUGE, (8,), BIAS_RELU)).spec,
     ]
     assert len({spec, *others}) == 8

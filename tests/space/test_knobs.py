@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.enumerate import enumerate_configs, legal_kernels
-from boltgen.space.knobs import ConfigSpace, Knob
-from boltgen.space.legality import kernel_traits, violations
+from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.space import ConfigSpace, Knob
+from boltgen.ir.problem import Conv2d, Gemm
 
 PROBLEMS = (
     Gemm(m=512, n=384, k=4096),
-    BatchedGemm(batch=4, m=128, n=128, k=64),
+    Gemm(batch=4, m=128, n=128, k=64),
     Conv2d(n=8, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1)),
     Conv2d(n=1, h=224, w=224, c=3, k=64, r=7, s=7, stride=(2, 2)),
 )

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
+from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.traits import execution_problem, kernel_traits
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs, kernel_configs
-from boltgen.space.kernel import execution_problem, kernel_spec
-from boltgen.space.legality import kernel_traits, violations
-from boltgen.space.resources import registers_per_thread, shared_memory_bytes
+from boltgen.ir.problem import Conv2d, Gemm
 
 SM80 = arch_named("sm_80")
 GEMM = Gemm(m=1024, n=1024, k=1024)
@@ -63,7 +64,7 @@ def names(problem, config, arch=SM80):
         (Gemm(m=64, n=64, k=63), {}, "async_copy"),
         (GEMM, {"split_k": 33}, "split_k_depth"),
         (Gemm(m=64, n=64, k=320), {"split_k": 8}, "split_k_depth"),
-        (BatchedGemm(batch=2, m=64, n=64, k=1024), {"split_k": 2}, "split_k_batched"),
+        (Gemm(batch=2, m=64, n=64, k=1024), {"split_k": 2}, "split_k_batched"),
         (LARGE, {}, "index_overflow"),
         (Gemm(m=2**31 - 1, n=8, k=8), {}, "index_overflow"),
         (Gemm(m=8, n=2**24, k=8), {"threadblock": Shape(128, 64, 32)}, "grid"),
@@ -105,7 +106,7 @@ problems = st.one_of(
         out_dtype=st.sampled_from(DType),
     ),
     st.builds(
-        BatchedGemm,
+        Gemm,
         batch=st.integers(1, 64),
         m=st.integers(1, 600),
         n=st.integers(1, 600),

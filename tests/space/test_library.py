@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from boltgen.arch import ARCHES
+from boltgen.families.cutlass2.candidates import kernel_configs
+from boltgen.families.cutlass2.legality import kernel_violations
+from boltgen.families.cutlass2.library import LIBRARY_FAMILIES, level_configs, library_specs
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.family import Level
+from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.enumerate import kernel_configs
-from boltgen.space.kernel import Family, kernel_spec
-from boltgen.space.legality import kernel_traits, kernel_violations
-from boltgen.space.library import LIBRARY_FAMILIES, Level, level_configs, library_specs
 
 ROW = Gemm(m=1024, n=1024, k=1024)
 COLUMN = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)

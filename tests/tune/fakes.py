@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from boltgen.space.config import B2bConfig
+from boltgen.families.b2b.config import B2bConfig
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Trial
 from tests.tune.samples import A100, TOOLS, timing
 
@@ -12,14 +12,14 @@ from tests.tune.samples import A100, TOOLS, timing
 def formula_us(trial: Trial) -> float:
     """Likes 128x64 tiles, four stages, a swizzle of 2; deterministic.
 
-    A chain takes as long as one of its products.
+    Layers back to back take as long as one of them.
     """
     config = trial.config
     if isinstance(config, B2bConfig):
         return 50.0 + config.warps
     tile = abs(config.threadblock.m - 128) + abs(config.threadblock.n - 64)
     off = tile + 10 * abs(config.stages - 4) + 3 * abs(config.swizzle - 2) + config.split_k
-    return 50.0 + off + 0.1 * len(trial.epilogue.nodes)
+    return 50.0 + off + 0.1 * len(trial.workload.last.epilogue.nodes)
 
 
 class FakeBench:

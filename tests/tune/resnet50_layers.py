@@ -9,7 +9,7 @@ from __future__ import annotations
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.kernel import execution_problem
+from boltgen.ir.workload import Workload
 from boltgen.tune.select import Task
 
 _STAGES = ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7))
@@ -58,6 +58,6 @@ def resnet50_tasks(batch: int) -> tuple[Task, ...]:
             last = _conv(batch, out_size, width, 4 * width, kernel=1, stride=1)
             layers.append((last, biased(residual=True, relu=True)))
             channels, size = 4 * width, out_size
-    tasks = [Task(problem=execution_problem(conv), epilogue=ep) for conv, ep in layers]
+    tasks = [Task(workload=Workload.of(conv, epilogue)) for conv, epilogue in layers]
     dense = Gemm(m=batch, n=1000, k=channels, b_layout=Layout.COLUMN)
-    return (*tasks, Task(problem=dense, epilogue=biased()))
+    return (*tasks, Task(workload=Workload.of(dense, biased())))

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
+from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.family import Config
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     UNARY_PARAMS,
@@ -24,15 +26,8 @@ from boltgen.ir.epilogue import (
     Unary,
     UnaryOp,
 )
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
-from boltgen.space.config import (
-    AnyConfig,
-    B2bConfig,
-    Cutlass2Config,
-    LayerTile,
-    Residence,
-    Shape,
-)
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
 from boltgen.tune.records import Record, kernel_key
 
@@ -47,7 +42,7 @@ A100 = DeviceIdentity(
     driver="580.65.06",
 )
 TOOLS = "nvcc 13.0.88; g++ 12; CUTLASS 4.2.0; headers 0123"
-GEMM = Gemm(m=512, n=512, k=512)
+GEMM = Workload.of(Gemm(m=512, n=512, k=512))
 CONFIG = Cutlass2Config(
     threadblock=Shape(128, 128, 32),
     warp=Shape(64, 64, 32),
@@ -76,15 +71,14 @@ def timing(median_us: float, *, clock_mhz: float | None = 1410.0) -> Timing:
 def record(
     outcome: Outcome | float = 20.0,
     *,
-    problem: AnyProblem = GEMM,
-    epilogue: Epilogue | None = None,
-    config: AnyConfig = CONFIG,
+    workload: Workload = GEMM,
+    config: Config = CONFIG,
     device: DeviceIdentity = A100,
     toolchain: str = TOOLS,
     after_s: float = 0.0,
 ) -> Record:
     """A record of a trial, `after_s` seconds after noon; a number is its median time."""
-    trial = Trial(problem=problem, epilogue=epilogue or Epilogue(), config=config)
+    trial = Trial(workload=workload, config=config)
     return Record(
         trial=trial,
         kernel=kernel_key(trial, device.arch, toolchain),
@@ -121,8 +115,8 @@ def _convolutions(draw: st.DrawFn) -> Problem:
 problems: st.SearchStrategy[Problem] = st.one_of(
     st.builds(Gemm, m=_EXTENT, n=_EXTENT, k=_EXTENT, b_layout=st.sampled_from(Layout), **_TYPES),
     st.builds(
-        BatchedGemm,
-        batch=st.integers(1, 65535),
+        Gemm,
+        batch=st.integers(2, 65535),
         m=_EXTENT,
         n=_EXTENT,
         k=_EXTENT,
@@ -168,7 +162,7 @@ configs = st.builds(
     split_k=_SMALL,
 )
 _tiles = st.builds(LayerTile, n=_SMALL, k=_SMALL, warp_m=_SMALL, warp_n=_SMALL, stages=_SMALL)
-chain_configs = st.builds(
+fused_configs = st.builds(
     B2bConfig,
     threadblock_m=_SMALL,
     layers=st.lists(_tiles, min_size=2, max_size=4).map(tuple),
@@ -178,11 +172,11 @@ chain_configs = st.builds(
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> GemmChain:
+def fused_workloads(draw: st.DrawFn) -> Workload:
     m, *extents = (draw(_EXTENT) for _ in range(draw(st.integers(4, 6))))
-    return GemmChain(
+    return Workload(
         layers=tuple(
-            ChainLayer(
+            Layer(
                 problem=Gemm(m=m, n=n, k=k, b_layout=draw(st.sampled_from(Layout))),
                 epilogue=draw(epilogues()),
             )
@@ -210,8 +204,8 @@ outcomes: st.SearchStrategy[Outcome] = _timings | st.builds(
 records = st.builds(
     Record,
     trial=st.one_of(
-        st.builds(Trial, problem=problems, epilogue=epilogues(), config=configs),
-        st.builds(Trial, problem=chains(), epilogue=st.just(Epilogue()), config=chain_configs),
+        st.builds(Trial, workload=st.builds(Workload.of, problems, epilogues()), config=configs),
+        st.builds(Trial, workload=fused_workloads(), config=fused_configs),
     ),
     kernel=st.text("0123456789abcdef", min_size=64, max_size=64),
     device=devices,

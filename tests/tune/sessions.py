@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.outcome import Failure, Fault, Trial
@@ -13,12 +13,14 @@ from boltgen.tune.select import Task
 from boltgen.tune.session import Session
 from tests.tune.fakes import FakeBench
 from tests.tune.resnet50_layers import biased
+from tests.tune.samples import GEMM
 
-PLAIN = Task(problem=Gemm(m=512, n=512, k=512), epilogue=Epilogue())
-RELU = Task(problem=Gemm(m=512, n=512, k=512), epilogue=biased(relu=True), occurrences=3)
+PLAIN = Task(workload=GEMM)
+RELU = Task(workload=Workload.of(GEMM.single.problem, biased(relu=True)), occurrences=3)
 CONV = Task(
-    problem=Conv2d(n=8, h=28, w=28, c=64, k=256, r=3, s=3, padding=(1, 1, 1, 1)),
-    epilogue=biased(relu=True),
+    workload=Workload.of(
+        Conv2d(n=8, h=28, w=28, c=64, k=256, r=3, s=3, padding=(1, 1, 1, 1)), biased(relu=True)
+    )
 )
 TASKS = (PLAIN, RELU, CONV)
 LOST = Failure(fault=Fault.DEVICE_LOST, reason="the GPU has fallen off the bus")

@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from boltgen.arch import ARCHES
-from boltgen.ir.chain import ChainLayer, chain_of
+from boltgen.families.registry import candidates
 from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.advice import NEARLY_FREE, NEARLY_FREE_LAYER, Advice, Change, Layer, advise
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tune.advice import (
+    NEARLY_FREE,
+    NEARLY_FREE_LAYER,
+    Advice,
+    Change,
+    NamedLayer,
+    advise,
+)
 from boltgen.tune.database import Database
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.records import Record
@@ -25,8 +31,12 @@ from tests.tune.samples import A100, TOOLS, record
 SM75 = ARCHES["sm_75"]
 
 
+def named(layer: Layer) -> NamedLayer:
+    return NamedLayer(name="it", layer=layer)
+
+
 def advice(problem: Problem, epilogue: str = "bias_relu") -> tuple[Advice, ...]:
-    return advise((Layer(name="it", problem=problem, epilogue=EPILOGUES[epilogue]),), SM75)
+    return advise((named(Layer(problem=problem, epilogue=EPILOGUES[epilogue])),), SM75)
 
 
 def of(given: tuple[Advice, ...], change: Change) -> list[Advice]:
@@ -37,7 +47,7 @@ def test_channels_that_are_no_whole_vectors_are_named_and_aligned_ones_are_faste
     # Bolt, table 3: 46 channels padded to 48 are 1.6 times as fast and more.
     problem = Conv2d(n=32, h=20, w=26, c=46, k=32, r=3, s=3, padding=(1, 1, 1, 1))
     (given,) = of(advice(problem), Change.CHANNELS)
-    assert given.what == "c 46 to 48"
+    assert given.what == "46 channels to 48"
     assert given.cost < 0
 
 
@@ -60,8 +70,8 @@ def test_an_activation_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("boltgen.tune.advice.NEARLY_FREE", float("inf"))
     builder = EpilogueBuilder()
     builder.unary(UnaryOp.HARDSWISH, 0)
-    layer = Layer(name="it", problem=Gemm(m=1280, n=768, k=768), epilogue=builder.build())
-    given = of(advise((layer,), SM75), Change.ACTIVATION)
+    layer = Layer(problem=Gemm(m=1280, n=768, k=768), epilogue=builder.build())
+    given = of(advise((named(layer),), SM75), Change.ACTIVATION)
     assert [each.what for each in given] == ["gelu_erf", "silu", "softplus"]
 
 
@@ -79,11 +89,12 @@ def test_measured_times_count_where_one_device_has_both(tmp_path: Path):
     sm80, problem = ARCHES["sm_80"], Gemm(m=1280, n=768, k=766)
     aligned = replace(problem, k=768)
     epilogue = EPILOGUES["bias_relu"]
-    layer = Layer(name="it", problem=problem, epilogue=epilogue)
+    layer = named(Layer(problem=problem, epilogue=epilogue))
 
     def measured(of: Problem, time_us: float, **more: Any) -> Record:
-        config = enumerate_configs(of, sm80)[0]
-        return record(time_us, problem=of, epilogue=epilogue, config=config, **more)
+        workload = Workload.of(of, epilogue)
+        config = candidates(workload, sm80)[0]
+        return record(time_us, workload=workload, config=config, **more)
 
     with Database(tmp_path / "records.sqlite") as database:
         database.add([measured(problem, 20.0)])
@@ -106,18 +117,15 @@ def test_a_measured_1x1_convolution_is_told_of_by_its_time(tmp_path: Path):
     sm80, epilogue = ARCHES["sm_80"], EPILOGUES["bias_relu"]
     problem = Conv2d(n=32, h=28, w=28, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
     behind = Conv2d(n=32, h=28, w=28, c=64, k=64, r=1, s=1)
-    chain = chain_of(
-        tuple(ChainLayer(problem=each, epilogue=epilogue) for each in (problem, behind))
-    )
-    layer = Layer(name="it", problem=problem, epilogue=epilogue)
-    single, fused = enumerate_configs(problem, sm80)[0], enumerate_chain_configs(chain, sm80)[0]
+    layers = tuple(Layer(problem=each, epilogue=epilogue) for each in (problem, behind))
+    alone, fused = Workload(layers=layers[:1]), Workload(layers=layers)
     with Database(tmp_path / "records.sqlite") as database:
         database.add(
             [
-                record(40.0, problem=problem, epilogue=epilogue, config=single),
-                record(41.0, problem=chain, config=fused),
+                record(time_us, workload=workload, config=candidates(workload, sm80)[0])
+                for workload, time_us in ((alone, 40.0), (fused, 41.0))
             ]
         )
         costs = MeasuredCosts([database], sm80, TOOLS, A100, ModelCosts(sm80))
-        (given,) = of(advise((layer,), sm80, costs.measurements), Change.POINTWISE)
+        (given,) = of(advise((named(layers[0]),), sm80, costs.measurements), Change.POINTWISE)
     assert (given.before_us, given.after_us) == (40.0, 41.0)

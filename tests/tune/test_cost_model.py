@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
+from boltgen.families.constants import model_constants
+from boltgen.families.cutlass2.candidates import enumerate_configs
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
-from boltgen.space.config import Cutlass2Config, Shape
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
-from boltgen.tune.model_constants import model_constants
+from boltgen.ir.problem import Conv2d, Gemm
 from tests.tune.resnet50_layers import biased
 
 # Two equal sums in another order: some hundred float64 operations, each right to 2**-53.
@@ -217,7 +217,7 @@ def test_more_slices_hand_over_more_partial_sums(split, m, n):
 
 def test_products_that_share_an_operand_read_it_once():
     def dram_bytes(**shared):
-        problem = BatchedGemm(batch=16, m=256, n=256, k=256, b_layout=Layout.COLUMN, **shared)
+        problem = Gemm(batch=16, m=256, n=256, k=256, b_layout=Layout.COLUMN, **shared)
         return predict(problem, Epilogue(), CONFIG, SM80).traffic.dram_bytes
 
     one = 2 * 256 * 256
@@ -227,9 +227,7 @@ def test_products_that_share_an_operand_read_it_once():
 
 def test_a_convolution_costs_what_its_product_does_but_for_addresses_and_pixels():
     conv = Conv2d(n=32, h=14, w=14, c=512, k=512, r=3, s=3, padding=(1, 1, 1, 1))
-    as_conv, as_gemm = (
-        predict(problem, Epilogue(), CONFIG, SM80) for problem in (conv, conv.implicit_gemm)
-    )
+    as_conv, as_gemm = (predict(problem, Epilogue(), CONFIG, SM80) for problem in (conv, conv.gemm))
     assert as_conv.bound_by == as_gemm.bound_by == "tensor"
     assert as_gemm.time_us < as_conv.time_us
     assert as_conv.time_us <= as_gemm.time_us * model_constants().optimized_conv_factor
@@ -238,8 +236,7 @@ def test_a_convolution_costs_what_its_product_does_but_for_addresses_and_pixels(
     wide = replace(conv, r=33, s=3, h=60, padding=(16, 1, 16, 1))
     narrow = replace(conv, r=32, s=3, h=60, padding=(16, 1, 16, 1))
     per_step = [
-        without_launch_us(problem) / problem.implicit_gemm.k / problem.p
-        for problem in (narrow, wide)
+        without_launch_us(problem) / problem.gemm.k / problem.p for problem in (narrow, wide)
     ]
     assert per_step[1] > 1.1 * per_step[0]
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from boltgen.errors import DatabaseError
 from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
 from boltgen.tune import connection, schema
 from boltgen.tune.database import Database
 from boltgen.tune.outcome import DeviceKind
@@ -34,7 +35,7 @@ from tests.tune.samples import (
 )
 
 FAST = replace(CONFIG, stages=4)
-TASK = (record().trial.problem, record().trial.epilogue)
+TASK = record().trial.workload
 
 
 @pytest.fixture
@@ -56,18 +57,18 @@ def test_what_is_added_comes_back(tmp_path_factory: pytest.TempPathFactory, writ
 
 def test_the_least_newest_median_is_best(path: Path) -> None:
     with Database(path) as database:
-        assert database.best(*TASK, A100, TOOLS) is None
+        assert database.best(TASK, A100, TOOLS) is None
         database.add([record(20.0), record(10.0, config=FAST)])
-        best = database.best(*TASK, A100, TOOLS)
+        best = database.best(TASK, A100, TOOLS)
         assert best is not None
         assert (best.config, best.timing) == (FAST, timing(10.0))
         # Measured again: the newest counts, also where it is a failure.
         database.add([record(30.0, config=FAST, after_s=1)])
-        assert database.times_us(*TASK, A100, TOOLS) == {CONFIG: 20.0, FAST: 30.0}
+        assert database.times_us(TASK, A100, TOOLS) == {CONFIG: 20.0, FAST: 30.0}
         database.add([record(NO_LAUNCH, after_s=2)])
-        assert database.times_us(*TASK, A100, TOOLS) == {FAST: 30.0}
-        assert database.outcomes(*TASK, A100, TOOLS) == {CONFIG: NO_LAUNCH, FAST: timing(30.0)}
-        best = database.best(*TASK, A100, TOOLS)
+        assert database.times_us(TASK, A100, TOOLS) == {FAST: 30.0}
+        assert database.outcomes(TASK, A100, TOOLS) == {CONFIG: NO_LAUNCH, FAST: timing(30.0)}
+        best = database.best(TASK, A100, TOOLS)
         assert best is not None
         assert best.config == FAST
 
@@ -85,20 +86,20 @@ def test_devices_drivers_and_toolchains_are_kept_apart(path: Path) -> None:
             record(1.0 + i, device=device, toolchain=tools)
             for i, (device, tools) in enumerate(others)
         )
-        assert database.best(*TASK, A100, TOOLS) is None
+        assert database.best(TASK, A100, TOOLS) is None
         for i, (device, tools) in enumerate(others):
-            assert database.times_us(*TASK, device, tools) == {CONFIG: 1.0 + i}
+            assert database.times_us(TASK, device, tools) == {CONFIG: 1.0 + i}
         assert len(database.sources()) == len(others)
         assert len(database.sources(toolchain=TOOLS)) == 3
 
 
 def test_a_query_asks_for_records(path: Path) -> None:
-    conv = Conv2d(n=1, h=8, w=8, c=8, k=8, r=3, s=3)
+    conv = Workload.of(Conv2d(n=1, h=8, w=8, c=8, k=8, r=3, s=3))
     t4 = replace(A100, name="Tesla T4", arch="sm_75", kind=DeviceKind.VGPU)
     all_of_them = [
         record(20.0),
         record(NO_LAUNCH, config=FAST, after_s=60),
-        record(9.0, problem=conv),
+        record(9.0, workload=conv),
         record(8.0, device=t4),
     ]
     with Database(path) as database:
@@ -219,7 +220,7 @@ def test_a_read_only_database_is_read(path: Path) -> None:
     with Database(path) as database:
         database.add([record(20.0)])
     with Database(path, read_only=True) as database:
-        assert database.times_us(*TASK, A100, TOOLS) == {CONFIG: 20.0}
+        assert database.times_us(TASK, A100, TOOLS) == {CONFIG: 20.0}
         with pytest.raises(DatabaseError, match=r"read-only; make it writable.*BOLTGEN_DATA_DIR"):
             database.add([record(30.0, after_s=1)])
     with pytest.raises(DatabaseError, match="no such file"):
@@ -266,7 +267,7 @@ def test_a_row_of_a_later_version_is_a_sentence(path: Path) -> None:
         Database(path) as database,
         pytest.raises(DatabaseError, match=r"does not know \(pipeline_stages: .*a newer one"),
     ):
-        database.times_us(*TASK, A100, TOOLS)
+        database.times_us(TASK, A100, TOOLS)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -355,10 +356,19 @@ def fill_version_1(path: Path) -> None:
     whole = sqlite3.connect(path)
     old = sqlite3.connect(path.with_name("old.sqlite"), isolation_level=None)
     schema.migrate(old, target=1)
+    written = {
+        "json": """replace(json, '"type":"Cutlass2Config",', '')""",
+        "problem": "json_extract(workload, '$.layers[0].problem')",
+        "epilogue": "json_extract(workload, '$.layers[0].epilogue')",
+    }
+    # Fields of a product that came with batches.
+    later = ("batch", "a_batched", "b_batched")
+    written["problem"] = (
+        f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
+    )
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
-        if table == "config":
-            columns[1] = """replace(json, '"type":"Cutlass2Config",', '')"""
+        columns = [written.get(column, column) for column in columns]
         rows = whole.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         marks = ", ".join("?" for _ in columns)
         old.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
@@ -375,7 +385,7 @@ def test_an_older_schema_is_migrated(path: Path) -> None:
     with Database(path) as database:
         assert schema.version(database._connection) == schema.SCHEMA
         assert len(list(database.records())) == 3
-        assert database.times_us(*TASK, A100, TOOLS) == {FAST: 30.0}
+        assert database.times_us(TASK, A100, TOOLS) == {FAST: 30.0}
         assert [source.records for source in database.sources()] == [3]
         before = database.stamp("sm_80", TOOLS)
         database.add([record(20.0, after_s=10)])
@@ -384,11 +394,13 @@ def test_an_older_schema_is_migrated(path: Path) -> None:
 
 def test_a_migration_is_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_version_1(path)
-    broken = (*schema._STEPS[:1], schema._STEPS[1] + "; UPDATE nowhere SET x = 1")
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "_STEPS", broken)
-        with pytest.raises(DatabaseError, match="no such table: nowhere"):
-            Database(path)
+    for place, steps in enumerate(schema._VERSIONS[1:], 1):
+        broken = list(schema._VERSIONS)
+        broken[place] = (*steps, "UPDATE nowhere SET x = 1")
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "_VERSIONS", tuple(broken))
+            with pytest.raises(DatabaseError, match="no such table: nowhere"):
+                Database(path)
     with Database(path) as database:
         assert [source.records for source in database.sources()] == [3]
 
@@ -450,8 +462,8 @@ def test_tables_that_are_not_boltgens_are_not_read(
         "UPDATE record SET outcome = x'ff'",
         "UPDATE bench SET toolchain = x'ff'",
         "UPDATE kernel SET digest = x'ff' WHERE id = 1",
-        "UPDATE task SET epilogue = '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[['",
-        'UPDATE task SET problem = \'{"type":"Gemm"}\'',
+        "UPDATE task SET workload = '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[['",
+        'UPDATE task SET workload = \'{"layers":[{"problem":{"type":"Gemm"}}]}\'',
         "UPDATE config SET json = '5' WHERE id = 1",
         "UPDATE record SET median_us = 'fast', outcome = 'x'",
     ],

@@ -13,17 +13,15 @@ import pytest
 from benchmarks import fit_cost_model
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
+from boltgen.families.constants import described, values_of
+from boltgen.families.registry import candidates, predict
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.space.b2b_enumerate import enumerate_chain_configs
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.exchange import write_records
-from boltgen.tune.model_constants import described, values_of
 from boltgen.tune.outcome import DeviceKind, Trial
 from boltgen.tune.records import Record
-from tests.chain_cases import all_chain_cases
 from tests.tune.samples import A100, NOON, TOOLS, timing
 
 SM80 = arch_named("sm_80")
@@ -50,11 +48,11 @@ def gelu() -> Epilogue:
 
 
 TASKS = [
-    *((Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN), Epilogue())
+    *(Workload.of(Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN))
       for m, n, k in ((64, 64, 64), (2048, 2048, 2048), (1 << 20, 64, 1024), (128, 128, 8192),
                       (512, 512, 511), (1024, 1024, 2046))),
-    (Gemm(m=4096, n=4096, k=64, b_layout=Layout.COLUMN), gelu()),
-    (Conv2d(n=32, h=14, w=14, c=256, k=256, r=3, s=3, padding=(1, 1, 1, 1)), Epilogue()),
+    Workload.of(Gemm(m=4096, n=4096, k=64, b_layout=Layout.COLUMN), gelu()),
+    Workload.of(Conv2d(n=32, h=14, w=14, c=256, k=256, r=3, s=3, padding=(1, 1, 1, 1))),
 ]  # fmt: skip
 
 
@@ -62,13 +60,13 @@ def records(per_task: int, noise: float, *, kind: DeviceKind = DeviceKind.CUDA) 
     """Measurements of a device that obeys the model with the true constants, but for noise."""
     rng = random.Random(0)
     found = []
-    for problem, epilogue in TASKS:
-        configs = enumerate_configs(problem, SM80)
+    for workload in TASKS:
+        configs = candidates(workload, SM80)
         for config in rng.sample(configs, min(per_task, len(configs))):
-            time_us = predict(problem, epilogue, config, SM80, TRUE).time_us
+            time_us = predict(workload, config, SM80, TRUE).time_us
             found.append(
                 Record(
-                    trial=Trial(problem=problem, epilogue=epilogue, config=config),
+                    trial=Trial(workload=workload, config=config),
                     kernel="k",
                     device=replace(A100, kind=kind),
                     toolchain=TOOLS,
@@ -119,14 +117,14 @@ def test_modelled_times_are_no_evidence(tmp_path):
         fit_cost_model.run([path], check=False)
 
 
-def test_chains_are_no_evidence_of_single_products():
+def test_fused_kernels_are_no_evidence_of_single_products():
     """A database has both; the fit is of what one product takes."""
     single = records(1, 0.0)
-    problem = all_chain_cases()[0].chain
-    config = enumerate_chain_configs(problem, SM80)[0]
-    trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
-    chain = replace(single[0], trial=trial)
-    assert set(fit_cost_model.usable([*single, chain])) == set(single)
+    layers = tuple(Layer(problem=Gemm(m=4096, n=64, k=64)) for _ in range(2))
+    workload = Workload(layers=layers)
+    trial = Trial(workload=workload, config=candidates(workload, SM80)[0])
+    fused = replace(single[0], trial=trial)
+    assert set(fit_cost_model.usable([*single, fused])) == set(single)
 
 
 def test_too_few_measurements_fit_nothing():

@@ -13,8 +13,9 @@ import pytest
 from boltgen import stored
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
-from boltgen.ir.epilogue import Epilogue
+from boltgen.errors import NoLegalConfigError
 from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tune import schema
@@ -26,7 +27,7 @@ from tests.build.fakes import fake_toolchain
 from tests.tune.samples import A100, CONFIG, GEMM, NO_LAUNCH, TOOLS, record
 
 SM80 = arch_named("sm_80")
-TASK = Task(problem=GEMM, epilogue=Epilogue())
+TASK = Task(workload=GEMM)
 FAST = replace(CONFIG, stages=4)
 OTHER = replace(A100, name="NVIDIA A100-PCIE-80GB", memory_bytes=80 << 30)
 VIRTUAL = replace(A100, kind=DeviceKind.VGPU, name="vgpu A100")
@@ -66,7 +67,7 @@ def test_this_device_then_its_architecture_then_the_model(database: Database) ->
 
 
 def test_each_task_has_the_best_origin_that_it_can(database: Database) -> None:
-    other = Task(problem=Gemm(m=64, n=64, k=64), epilogue=Epilogue())
+    other = Task(workload=Workload.of(Gemm(m=64, n=64, k=64)))
     database.add([record(20.0)])
     costs = MeasuredCosts([database], SM80, TOOLS, A100, ModelCosts(SM80))
     origins = [decision.origin for decision in select([TASK, other], SM80, costs)]
@@ -92,6 +93,21 @@ def test_failures_and_what_is_no_longer_legal_do_not_win(database: Database) -> 
     assert chosen(database).config == CONFIG
 
 
+def test_what_failed_when_it_was_measured_is_left_out_of_the_models_costs(
+    database: Database,
+) -> None:
+    liked = chosen(database).config
+    database.add([record(NO_LAUNCH, config=liked, device=VIRTUAL)])
+    found = chosen(database)
+    assert (found.origin, found.config == liked) == (MODEL, False)
+    costs = MeasuredCosts([database], SM80, TOOLS, A100, ModelCosts(SM80)).costs(GEMM)
+    predicted = ModelCosts(SM80).costs(GEMM).by_config
+    assert costs.by_config == {c: us for c, us in predicted.items() if c != liked}
+    database.add(record(NO_LAUNCH, config=config) for config in predicted)
+    with pytest.raises(NoLegalConfigError, match=r"all legal .*m=512.* sm_80 failed when they"):
+        chosen(database)
+
+
 def test_the_device_with_most_records_speaks_for_its_architecture(database: Database) -> None:
     database.add([record(5.0, device=OTHER)])
     database.add([record(50.0), record(40.0, config=FAST)])
@@ -113,7 +129,7 @@ def test_a_database_that_fails_is_done_without(
     costs = MeasuredCosts([database], SM80, TOOLS, A100, ModelCosts(SM80))
     database._connection.execute("DROP TABLE record")
     for _ in range(2):
-        assert costs.costs(GEMM, Epilogue()).origin == MODEL
+        assert costs.costs(GEMM).origin == MODEL
     (warning,) = caplog.messages  # of two devices and two tasks
     assert warning.startswith("measurements are not used: database")
     assert "no such table" in warning
@@ -135,7 +151,7 @@ def opened(folder: Path) -> tuple[str, str]:
     """The origin of the task's costs, and the stamp of all of them."""
     settings = settings_from({"BOLTGEN_DATA_DIR": str(folder / "data"), "PATH": "/bin"})
     with stored_costs(SM80, fake_toolchain(folder / "kit"), settings) as costs:
-        return costs.costs(GEMM, Epilogue()).origin, costs.stamp
+        return costs.costs(GEMM).origin, costs.stamp
 
 
 def test_the_users_database_is_read(user: Path, tmp_path: Path) -> None:

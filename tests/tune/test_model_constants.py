@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from boltgen.errors import RecordError
-from boltgen.tune.model_constants import (
+from boltgen.families.constants import (
     NAMES,
     PATH,
     ModelConstants,

@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.families.registry import candidates, predict
 from boltgen.ir.problem import Gemm
-from boltgen.space.enumerate import enumerate_configs
-from boltgen.tune.cost_model import predict
+from boltgen.ir.workload import Workload
 from boltgen.tune.model_report import arch_of, evaluate, rank_correlation, timed
 from boltgen.tune.outcome import Trial
 from boltgen.tune.records import Record
 from tests.tune.samples import A100, CONFIG, GEMM, NO_LAUNCH, NOON, TOOLS, timing
 
-PROBLEMS = (GEMM, Gemm(m=1024, n=256, k=768))
+WORKLOADS = (GEMM, Workload.of(Gemm(m=1024, n=256, k=768)))
 
 
-def record(problem, config, outcome, *, device=A100, minutes=0):
+def record(workload, config, outcome, *, device=A100, minutes=0):
     return Record(
-        trial=Trial(problem=problem, epilogue=Epilogue(), config=config),
+        trial=Trial(workload=workload, config=config),
         kernel="k",
         device=device,
         toolchain=TOOLS,
@@ -32,11 +31,11 @@ def record(problem, config, outcome, *, device=A100, minutes=0):
     )
 
 
-def table(times_us, problem=GEMM):
+def table(times_us, workload=GEMM):
     """Records of the first configurations with these times."""
-    configs = enumerate_configs(problem, arch_named("sm_80"))
+    configs = candidates(workload, arch_named("sm_80"))
     pairs = zip(configs, times_us, strict=False)
-    return [record(problem, config, timing(time)) for config, time in pairs]
+    return [record(workload, config, timing(time)) for config, time in pairs]
 
 
 def costs(records, values):
@@ -84,7 +83,7 @@ def test_regret_is_what_the_pick_costs_over_the_best():
 
 
 def test_problems_are_ranked_apart():
-    first, second = (table([1.0, 2.0, 3.0], problem) for problem in PROBLEMS)
+    first, second = (table([1.0, 2.0, 3.0], workload) for workload in WORKLOADS)
     records = [*first, *second]
     report = evaluate(records, costs(records, [1.0, 2.0, 3.0, 3.0, 2.0, 1.0]))
     assert [ranking.rank_correlation for ranking in report.rankings] == pytest.approx([1.0, -1.0])
@@ -111,18 +110,15 @@ def test_the_model_predicts_for_the_device_that_was_measured():
     assert arch_of(A100) == arch_named("sm_80")
     half = arch_of(replace(A100, sm_count=54, name="half of it"))
     assert (half.sm_count, half.tensor_f32_acc_tflops) == (54, 156)
-    large = Gemm(m=8192, n=8192, k=8192)
-    whole_us, half_us = (
-        predict(large, Epilogue(), CONFIG, arch).time_us for arch in (arch_of(A100), half)
-    )
+    large = Workload.of(Gemm(m=8192, n=8192, k=8192))
+    whole_us, half_us = (predict(large, CONFIG, arch).time_us for arch in (arch_of(A100), half))
     assert half_us > 1.8 * whole_us
 
 
 def test_the_analytical_model_is_the_default():
-    configs = enumerate_configs(GEMM, arch_named("sm_80"))
+    configs = candidates(GEMM, arch_named("sm_80"))
     records = [
-        record(GEMM, c, timing(predict(GEMM, Epilogue(), c, arch_named("sm_80")).time_us))
-        for c in configs
+        record(GEMM, c, timing(predict(GEMM, c, arch_named("sm_80")).time_us)) for c in configs
     ]
     report = evaluate(records)
     assert report.rank_correlation == pytest.approx(1.0)

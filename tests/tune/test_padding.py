@@ -10,18 +10,17 @@ from dataclasses import dataclass, replace
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.ir.chain import AnyProblem
-from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.space.config import AnyConfig
+from boltgen.families.family import Config
+from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.workload import Workload
 from boltgen.tune.outcome import Failure, Fault, Outcome
 from boltgen.tune.padding import PaddingSurvey, PaddingTimes
-from boltgen.tune.select import MODEL_ORIGIN, Measurements
+from boltgen.tune.select import Measurements, ModelCosts
 from tests.tune.samples import CONFIG, timing
 
 SM80 = arch_named("sm_80")
-PLAIN = Epilogue()
+MODEL = ModelCosts(SM80).origin
 NARROW = Conv2d(n=8, h=28, w=28, c=46, k=32, r=3, s=3, padding=(1, 1, 1, 1))
 WIDE = replace(NARROW, c=48)
 POINTWISE = replace(WIDE, r=1, s=1, padding=(0, 0, 0, 0))
@@ -30,27 +29,27 @@ BROKEN = Failure(fault=Fault.WRONG_RESULT, reason="2 of 64 elements differ")
 
 @dataclass(frozen=True)
 class Known:
-    """A device that has one outcome for some problems."""
+    """A device that has one outcome for some problems, with the plain epilogue alone."""
 
     origin: str
-    found: Mapping[AnyProblem, Outcome]
+    found: Mapping[Problem, Outcome]
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> Mapping[AnyConfig, Outcome]:
-        """For the plain epilogue alone."""
-        known = epilogue == PLAIN and problem in self.found
-        return {CONFIG: self.found[problem]} if known else {}
+    def outcomes(self, workload: Workload) -> Mapping[Config, Outcome]:
+        """That of the problem."""
+        known = {Workload.of(problem): outcome for problem, outcome in self.found.items()}
+        return {CONFIG: known[workload]} if workload in known else {}
 
 
-def times(*devices: Measurements, accumulate: DType = DType.F32) -> PaddingTimes:
+def times(*devices: Measurements) -> PaddingTimes:
     @contextmanager
     def measurements() -> Iterator[Sequence[Measurements]]:
         yield devices
 
-    return PaddingTimes(SM80, accumulate, measurements)
+    return PaddingTimes(SM80, measurements)
 
 
-def asked(*problems: Problem) -> list[tuple[Problem, Epilogue]]:
-    return [(problem, PLAIN) for problem in problems]
+def asked(*problems: Problem) -> list[Workload]:
+    return [Workload.of(problem) for problem in problems]
 
 
 def test_the_first_device_that_has_timed_all_decides() -> None:
@@ -64,7 +63,7 @@ def test_the_first_device_that_has_timed_all_decides() -> None:
 def test_times_of_a_device_and_of_the_model_are_never_compared() -> None:
     some = Known("one device", {NARROW: timing(9.0)})
     assert times(some).kernels_us(asked(NARROW, WIDE)) == times().kernels_us(asked(NARROW, WIDE))
-    assert times().kernels_us(asked(NARROW, WIDE)).origin == MODEL_ORIGIN == times().move_origin
+    assert times().kernels_us(asked(NARROW, WIDE)).origin == MODEL == times().move_origin
 
 
 def test_what_failed_on_a_device_is_not_chosen() -> None:
@@ -74,10 +73,12 @@ def test_what_failed_on_a_device_is_not_chosen() -> None:
 
 
 def test_problems_are_asked_for_as_they_run() -> None:
-    as_gemm = replace(POINTWISE.implicit_gemm, acc_dtype=DType.F16)
-    device = Known("one device", {as_gemm: timing(7.0)})
-    assert times(device, accumulate=DType.F16).kernels_us(asked(POINTWISE)).times_us == (7.0,)
-    assert times(device).kernels_us(asked(POINTWISE)).origin == MODEL_ORIGIN
+    device = Known("one device", {POINTWISE.gemm: timing(7.0)})
+    assert times(device).kernels_us(asked(POINTWISE)).times_us == (7.0,)
+    builder = EpilogueBuilder()
+    builder.unary(UnaryOp.RELU, 0)
+    other = Workload.of(POINTWISE, builder.build())
+    assert times(device).kernels_us([other]).origin == MODEL
 
 
 def test_where_no_kernel_is_legal_the_time_is_infinite() -> None:
@@ -99,7 +100,5 @@ def test_a_survey_answers_alike_and_names_what_is_to_be_timed() -> None:
     wanted = asked(NARROW, WIDE, illegal)
     assert survey.kernels_us(wanted) == times().kernels_us(wanted)
     survey.kernels_us(asked(NARROW, POINTWISE))
-    tasks = survey.tasks(DType.F16)
-    assert all(task.is_alternative for task in tasks)
-    assert [type(task.problem) for task in tasks] == [Conv2d, Conv2d, Gemm]
-    assert {task.problem.acc_dtype for task in tasks} == {DType.F16}
+    assert all(task.is_alternative for task in survey.tasks)
+    assert [task.workload for task in survey.tasks] == asked(NARROW, WIDE, POINTWISE.gemm)

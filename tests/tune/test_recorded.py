@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import TuningError
-from boltgen.space.library import Level
+from boltgen.families.family import Level
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import write_records

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 
 from boltgen.errors import RecordError
 from boltgen.ir.epilogue import Epilogue, Scalar, Unary, UnaryOp
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.tune.json_form import encode
 from boltgen.tune.outcome import Outcome
 from boltgen.tune.records import Record, from_line, kernel_key, to_line
@@ -36,45 +38,43 @@ def test_a_line_is_readable() -> None:
         "outcome",
         "measured_at",
     ]
-    assert form["trial"]["problem"]["type"] == "Gemm"
-    assert form["trial"]["problem"]["b_layout"] == "row"
+    (layer,) = form["trial"]["workload"]["layers"]
+    assert list(layer) == ["problem", "epilogue", "prologue"]
+    assert layer["problem"]["type"] == "Gemm"
+    assert layer["problem"]["b_layout"] == "row"
+    assert form["trial"]["config"]["type"] == "Cutlass2Config"
     assert form["trial"]["config"]["threadblock"] == {"m": 128, "n": 128, "k": 32}
     assert form["outcome"]["type"] == "Timing"
     assert form["measured_at"] == "2026-01-31T12:00:00+00:00"
-
-
-def test_a_line_of_the_first_format_is_read() -> None:
-    form = json.loads(to_line(record(20.0)))
-    assert form["trial"]["config"].pop("type") == "Cutlass2Config"
-    assert from_line(json.dumps(form | {"format": "boltgen-record-1"})) == record(20.0)
-    with pytest.raises(RecordError, match=r"trial\.config: expected an object whose"):
-        from_line(json.dumps(form))
 
 
 def test_infinity_and_negative_zero_are_kept() -> None:
     clip = Epilogue(
         (*Epilogue().nodes, Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))), Scalar(float("-inf")))
     )
-    line = to_line(record(epilogue=clip))
+    line = to_line(record(workload=Workload.of(GEMM.single.problem, clip)))
     assert "Infinity" not in line
-    nodes = from_line(line).trial.epilogue.nodes
+    nodes = from_line(line).trial.workload.single.epilogue.nodes
     assert str(nodes) == str(clip.nodes)
     with pytest.raises(RecordError, match="NaN"):
         encode(float, float("nan"))
 
 
 def changed(path: str, value: Any) -> str:
-    """A good line with one field set, or taken out where `value` is `...`."""
+    """A good line with one field set, or taken out where `value` is `...`; "0" is a list's first."""
     form = json.loads(to_line(record(20.0)))
     *parents, last = path.split(".")
     inner = form
     for name in parents:
-        inner = inner[name]
+        inner = inner[int(name) if name.isdigit() else name]
     if value is ...:
         del inner[last]
     else:
         inner[last] = value
     return json.dumps(form)
+
+
+LAYER, IN_LAYER = "trial.workload.layers.0", r"trial.workload.layers\[0\]"
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,23 @@ def changed(path: str, value: Any) -> str:
         ("[1]", "no JSON object"),
         ("[" * 100_000, "not JSON"),
         ('{"format": NaN}', "NaN is no JSON number"),
-        ("{}", "format: expected 'boltgen-record-2', found None"),
+        ("{}", "format: expected 'boltgen-record-3', found None"),
         (changed("format", "boltgen-record-9"), "format: .* found 'boltgen-record-9'"),
         (changed("colour", "red"), "colour: Record has no such field$"),
         (changed("trial.config.depth", 3), "trial.config.depth: Cutlass2Config has no such field"),
-        (changed("trial.problem.m", ...), "trial.problem.m: this field of Gemm is missing"),
-        (changed("trial.problem.m", 1.5), "trial.problem.m: expected an integer, found 1.5"),
-        (changed("trial.problem.m", True), "trial.problem.m: expected an integer, found True"),
-        (changed("trial.problem.m", 0), "trial.problem: Gemm: m=0 is out of range"),
-        (changed("trial.problem.type", "Gemv"), "trial.problem: expected .*'Gemm'.*found"),
-        (changed("trial.problem.b_layout", "nhwc"), "b_layout: expected one of 'row', 'column'"),
-        (changed("trial.epilogue.nodes", 3), "trial.epilogue.nodes: expected a list, found 3"),
-        (changed("trial.epilogue.nodes", [1]), r"trial.epilogue.nodes\[0\]: expected an object"),
+        (
+            changed(f"{LAYER}.problem.m", ...),
+            f"{IN_LAYER}.problem.m: this field of Gemm is missing",
+        ),
+        (changed(f"{LAYER}.problem.m", 1.5), f"{IN_LAYER}.problem.m: expected an integer, found"),
+        (changed(f"{LAYER}.problem.m", True), f"{IN_LAYER}.problem.m: expected an integer, found"),
+        (changed(f"{LAYER}.problem.m", 0), f"{IN_LAYER}.problem: Gemm: m=0 is out of range"),
+        (changed(f"{LAYER}.problem.type", "Gemv"), f"{IN_LAYER}.problem: expected .*'Gemm'.*found"),
+        (changed(f"{LAYER}.problem.b_layout", "nhwc"), "b_layout: expected one of 'row', 'column'"),
+        (changed(f"{LAYER}.epilogue.nodes", 3), f"{IN_LAYER}.epilogue.nodes: expected a list"),
+        (changed(f"{LAYER}.epilogue.nodes", [1]), r"epilogue.nodes\[0\]: expected an object"),
+        (changed("trial.workload.layers", []), "trial.workload: Workload: 0 layers; it has 1 to 8"),
+        (changed("trial.config.type", "Cutlass9Config"), "trial.config: expected .*'B2bConfig'"),
         (changed("device", []), r"device: expected an object \(DeviceIdentity\)"),
         (changed("device.arch", "sm_12"), "device.arch: unknown arch 'sm_12'"),
         (changed("device.clock_mhz", 0), "device.clock_mhz: 0 is not positive"),
@@ -135,7 +140,8 @@ def test_the_key_of_a_kernel_covers_the_toolchain_and_not_the_launch() -> None:
     trial = record().trial
     same = kernel_key(replace(trial, config=replace(CONFIG, swizzle=2, split_k=4)), "sm_80", TOOLS)
     assert same == record().kernel
-    assert kernel_key(replace(trial, problem=replace(GEMM, m=8)), "sm_80", TOOLS) == same
+    fewer = Workload.of(Gemm(m=8, n=512, k=512))
+    assert kernel_key(replace(trial, workload=fewer), "sm_80", TOOLS) == same
     assert kernel_key(trial, "sm_80", TOOLS.replace("4.2.0", "4.3.0")) != same
     assert kernel_key(trial, "sm_86", TOOLS) != same
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.ir.chain import ChainLayer, GemmChain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.cost.model import ANALYTICAL
+from boltgen.families.cutlass2.library import level_configs
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.family import Level
+from boltgen.families.registry import candidates, predict
 from boltgen.ir.problem import Gemm
-from boltgen.space.legality import kernel_traits
-from boltgen.space.library import Level, level_configs
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.budget import Budget
-from boltgen.tune.chain_field import CHAIN_FINALISTS
-from boltgen.tune.chain_model import best_chain_config, predict_chain
 from boltgen.tune.database import Database
-from boltgen.tune.field import FINAL_TRIALS, FINALISTS
+from boltgen.tune.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
 from boltgen.tune.outcome import Trial
-from boltgen.tune.select import ChainTask, Task, distinct
+from boltgen.tune.select import Task, distinct
 from boltgen.tune.session import SessionOptions, SessionReport
 from boltgen.tune.strategies.random_search import random_search
 from tests.tune.fakes import FakeBench, formula_us
@@ -49,9 +49,7 @@ def test_what_is_chosen_was_measured_as_it_ships(database: Database) -> None:
     for task, result in zip(TASKS, report.results, strict=True):
         assert result.task == task
         assert result.best is not None
-        asked = [
-            t for t in bench.trials if (t.problem, t.epilogue) == (task.problem, task.epilogue)
-        ]
+        asked = [trial for trial in bench.trials if trial.workload == task.workload]
         assert result.best.config in {trial.config for trial in asked}
         assert result.best.timing.median_us == min(map(formula_us, asked))
         # The formula's favourite, although round one has no swizzle.
@@ -67,8 +65,8 @@ def test_what_is_chosen_was_measured_as_it_ships(database: Database) -> None:
 def test_round_two_times_launches_of_the_fastest_kernels(database: Database) -> None:
     bench = FakeBench()
     session(bench, database, tasks=[RELU]).run()
-    field = [trial for trial in bench.trials if trial.epilogue == Epilogue()]
-    final = [trial for trial in bench.trials if trial.epilogue == RELU.epilogue]
+    field = [trial for trial in bench.trials if trial.workload == PLAIN.workload]
+    final = [trial for trial in bench.trials if trial.workload == RELU.workload]
     assert bench.trials == field + final
     assert all(trial.config.swizzle == 1 for trial in field)
     assert len(final) <= FINAL_TRIALS
@@ -87,13 +85,13 @@ def test_a_level_is_the_field_of_a_library(database: Database) -> None:
         bench = FakeBench(toolchain=level.value)
         session(bench, database, options=SessionOptions(level=level), tasks=[RELU]).run()
         kernels[level] = {trial.config.kernel for trial in bench.trials}
-    traits = kernel_traits(RELU.problem)
+    traits = kernel_traits(RELU.workload.single.problem)
     assert kernels[Level.QUICK] == {*level_configs(traits, arch_named("sm_80"), Level.QUICK)}
     assert kernels[Level.QUICK] < kernels[Level.STANDARD] < kernels[Level.FULL]
 
 
 def test_a_problem_that_no_kernel_of_the_level_fits_has_all_of_its_own(database: Database) -> None:
-    tiny = Task(problem=Gemm(m=8, n=8, k=8), epilogue=Epilogue())
+    tiny = Task(workload=Workload.of(Gemm(m=8, n=8, k=8)))
     report = session(FakeBench(), database, tasks=[tiny]).run()
     assert report.results[0].best is not None
 
@@ -152,20 +150,20 @@ def test_a_budget_of_seconds_is_kept(database: Database) -> None:
 
 
 def test_trials_go_where_the_time_is(database: Database) -> None:
-    rare = Task(problem=Gemm(m=256, n=256, k=256), epilogue=Epilogue())
-    often = Task(problem=Gemm(m=4096, n=4096, k=4096), epilogue=Epilogue(), occurrences=10)
+    rare = Task(workload=Workload.of(Gemm(m=256, n=256, k=256)))
+    often = Task(workload=Workload.of(Gemm(m=4096, n=4096, k=4096)), occurrences=10)
     bench = FakeBench()
     session(bench, database, Budget(trials=40), tasks=[rare, often]).run()
-    asked = Counter(trial.problem.m for trial in bench.trials)
-    assert asked[4096] > 2 * asked[256] > 0
+    asked = Counter(trial.workload for trial in bench.trials)
+    assert asked[often.workload] > 2 * asked[rare.workload] > 0
 
 
 def test_an_alternative_is_timed_and_is_no_part_of_the_model(database: Database) -> None:
-    slow = Gemm(m=4096, n=4096, k=4096)
-    alternative = Task(problem=slow, epilogue=Epilogue(), is_alternative=True)
+    slow = Workload.of(Gemm(m=4096, n=4096, k=4096))
+    alternative = Task(workload=slow, is_alternative=True)
     bench = FakeBench()
     report = session(bench, database, Budget(trials=60), tasks=[*TASKS, alternative]).run()
-    asked = Counter(trial.problem for trial in bench.trials)
+    asked = Counter(trial.workload for trial in bench.trials)
     assert 0 < asked[slow] <= 60 / 3, "however slow it is, the share of an average product"
     *run, other = report.results
     assert all(result.best for result in report.results)
@@ -183,9 +181,9 @@ def test_what_the_model_runs_is_no_alternative() -> None:
 
 def test_equal_tasks_are_one() -> None:
     merged = distinct([RELU, PLAIN, replace(RELU, occurrences=2), PLAIN])
-    assert [(task.epilogue, task.occurrences) for task in merged] == [
-        (RELU.epilogue, 5),
-        (PLAIN.epilogue, 2),
+    assert [(task.workload, task.occurrences) for task in merged] == [
+        (RELU.workload, 5),
+        (PLAIN.workload, 2),
     ]
 
 
@@ -200,29 +198,42 @@ def test_a_random_strategy_has_its_own_generator(database: Database) -> None:
     assert trials(1, "c") != trials(2, "d")
 
 
-def test_a_chain_is_timed_as_one_kernel_beside_its_products(database: Database) -> None:
-    chain = ChainTask(
-        chain=GemmChain(
-            layers=tuple(
-                ChainLayer(problem=Gemm(m=4096, n=64, k=64), epilogue=biased(relu=True))
-                for _ in range(2)
-            )
-        ),
-        occurrences=2,
-    )
+def layers_back_to_back() -> Workload:
+    layer = Layer(problem=Gemm(m=4096, n=64, k=64), epilogue=biased(relu=True))
+    return Workload(layers=(layer, layer))
+
+
+def test_a_family_without_a_ranking_has_the_models_favourites_for_finalists() -> None:
+    workload = layers_back_to_back()
+    field = Field(workload, SM80, Level.STANDARD, ANALYTICAL)
+    assert (field.ranking, field.opening()) == (None, ())
+    predicted = {c: predict(workload, c, SM80).time_us for c in candidates(workload, SM80)}
+    finalists = field.finalists({})
+    assert [predicted[c] for c in finalists] == sorted(predicted.values())[:UNRANKED_FINALISTS]
+    assert field.best_us == predicted[finalists[0]]
+
+
+def test_a_fusion_is_timed_as_one_kernel_beside_its_products(database: Database) -> None:
+    fused = Task(workload=layers_back_to_back(), occurrences=2, is_alternative=True)
     bench, heard = FakeBench(), Heard()
-    report = session(bench, database, tasks=[*TASKS, chain, chain], observer=heard).run()
+    report = session(bench, database, tasks=[*TASKS, fused, fused], observer=heard).run()
     *products, found = report.results
-    assert found.task == replace(chain, occurrences=4)
-    timed = [trial for trial in bench.trials if trial.problem == chain.chain]
-    assert len(timed) == len(set(timed)) == CHAIN_FINALISTS
-    predicted = [predict_chain(chain.chain, t.config, SM80).time_us for t in timed]
+    assert found.task == replace(fused, occurrences=4)
+    timed = [trial for trial in bench.trials if trial.workload == fused.workload]
+    assert len(timed) == len(set(timed)) == UNRANKED_FINALISTS
+    predicted = [predict(fused.workload, trial.config, SM80).time_us for trial in timed]
     assert predicted == sorted(predicted), "those that the model likes best"
-    assert predicted[0] == best_chain_config(chain.chain, SM80)[1].time_us
     assert found.best is not None
     assert found.best.config in {trial.config for trial in timed}
-    # The products' time is all of the model's: a chain is another way to the same.
+    # The products' time is all of the model's: a fusion is another way to the same.
     assert report.model_us == sum(result.total_us or 0.0 for result in products)
     assert heard.bests[-1] == (pytest.approx(report.model_us), len(TASKS))
     assert {record.trial for record in database.records()} == set(bench.trials)
-    assert session(FakeBench(), database, tasks=[*TASKS, chain]).run().measured == 0
+    assert session(FakeBench(), database, tasks=[*TASKS, fused]).run().measured == 0
+
+
+def test_layers_that_the_model_runs_as_one_kernel_are_part_of_its_time(database: Database) -> None:
+    fused = Task(workload=layers_back_to_back(), occurrences=2)
+    report = session(FakeBench(), database, tasks=[PLAIN, fused]).run()
+    times = [result.best.timing.median_us for result in report.results if result.best]
+    assert report.model_us == times[0] + 2 * times[1]

@@ -6,33 +6,35 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
+from boltgen.errors import BoltgenError
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.family import Level
 from boltgen.ir.problem import Gemm
-from boltgen.space.config import Cutlass2Config
-from boltgen.space.knobs import ConfigSpace
-from boltgen.space.library import Level
+from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
-from boltgen.tune.field import Launches
+from boltgen.tune.field import Field
 from boltgen.tune.outcome import Timing
 from boltgen.tune.scheduler import ByWeight, TaskState
 from boltgen.tune.select import Task
 from boltgen.tune.session import Session, SessionOptions
+from boltgen.tune.strategies import STRATEGIES, strategy_named
 from boltgen.tune.strategies.exhaustive import exhaustive
 from boltgen.tune.strategies.random_search import random_search
-from boltgen.tune.strategies.strategy import Observation, SearchProblem
+from boltgen.tune.strategies.strategy import InOrder, Observation, SearchProblem
 from tests.tune.fakes import FakeBench, formula_us
+from tests.tune.resnet50_layers import biased
 
 SM80 = arch_named("sm_80")
-GEMM = Gemm(m=1024, n=1024, k=1024)
-LAUNCHES = Launches(GEMM, SM80, Level.FULL)
-PROBLEM = SearchProblem(
-    problem=GEMM,
-    epilogue=Epilogue(),
-    candidates=LAUNCHES.field(),
-    space=ConfigSpace.of(GEMM, SM80),
-)
+GEMM = Workload.of(Gemm(m=1024, n=1024, k=1024))
+FIELD = Field(GEMM, SM80, Level.FULL, ANALYTICAL)
+(SPACE,) = FIELD.spaces
+PROBLEM = SearchProblem(workload=GEMM, candidates=FIELD.opening(), spaces=FIELD.spaces)
+FUSED = Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)
 
 
 def test_exhaustive_search_tries_the_likeliest_first() -> None:
@@ -42,9 +44,9 @@ def test_exhaustive_search_tries_the_likeliest_first() -> None:
     rest = strategy.propose(10_000)
     assert (*first, *rest) == PROBLEM.candidates
     assert strategy.propose(1) == []
-    times = [LAUNCHES.predicted_us(config, Epilogue()) for config in PROBLEM.candidates]
+    times = FIELD.predicted_us(GEMM, PROBLEM.candidates)
     assert times == sorted(times)
-    assert all(PROBLEM.space.penalty(config) == 0 for config in PROBLEM.candidates)
+    assert all(SPACE.penalty(config) == 0 for config in PROBLEM.candidates)
 
 
 def test_random_search_tries_all_in_an_order_of_its_seed() -> None:
@@ -53,11 +55,22 @@ def test_random_search_tries_all_in_an_order_of_its_seed() -> None:
     assert sorted(orders[0]) == sorted(orders[2]) == sorted(PROBLEM.candidates)
 
 
+def test_strategies_and_cost_models_are_found_by_their_names() -> None:
+    assert strategy_named("exhaustive") is exhaustive
+    assert strategy_named("random") is random_search
+    assert cost_model_named("analytical") is ANALYTICAL
+    for named, known in ((strategy_named, STRATEGIES), (cost_model_named, COST_MODELS)):
+        with pytest.raises(BoltgenError) as caught:
+            named("annealing")
+        assert "'annealing'" in str(caught.value)
+        assert all(name in str(caught.value) for name in known)
+
+
 class Walk:
     """Moves to a random legal neighbour of the best so far: a strategy of another kind."""
 
     def __init__(self, problem: SearchProblem, rng: random.Random) -> None:
-        self._space = problem.space.pinned(swizzle=1, split_k=1)
+        self._space = problem.spaces[0].pinned(swizzle=1, split_k=1)
         self._rng = rng
         self._seen: set[Cutlass2Config] = set()
         self._best = (float("inf"), problem.candidates[-1])
@@ -82,7 +95,7 @@ def test_a_strategy_that_moves_needs_no_more_than_the_interface(tmp_path: Path) 
     bench = FakeBench()
     with Database(tmp_path / "records.sqlite") as database:
         report = Session(
-            [Task(problem=GEMM, epilogue=Epilogue())],
+            [Task(workload=GEMM)],
             bench,
             database,
             Budget(trials=60),
@@ -90,17 +103,44 @@ def test_a_strategy_that_moves_needs_no_more_than_the_interface(tmp_path: Path) 
             options=SessionOptions(strategy=Walk, level=Level.FULL),
         ).run()
     assert report.measured == 60
-    space = ConfigSpace.of(GEMM, SM80)
-    assert all(space.penalty(trial.config) == 0 for trial in bench.trials), "never an illegal one"
+    assert all(SPACE.penalty(trial.config) == 0 for trial in bench.trials), "never an illegal one"
     (result,) = report.results
     assert result.best is not None
     assert result.best.timing.median_us == min(map(formula_us, bench.trials))
 
 
+def test_the_chosen_strategy_serves_every_round_and_every_workload(tmp_path: Path) -> None:
+    asked: list[SearchProblem] = []
+
+    def last_first(problem: SearchProblem, rng: random.Random) -> InOrder:
+        asked.append(problem)
+        return InOrder(problem.candidates[::-1])
+
+    bench = FakeBench()
+    relu = Workload.of(GEMM.single.problem, biased(relu=True))
+    with Database(tmp_path / "records.sqlite") as database:
+        Session(
+            [Task(workload=relu), Task(workload=FUSED, is_alternative=True)],
+            bench,
+            database,
+            Budget(trials=10_000),
+            lock_folder=tmp_path,
+            options=SessionOptions(strategy=last_first, level=Level.QUICK),
+        ).run()
+    # Round one ranks plain kernels, round two times both as they ship.
+    assert {problem.workload for problem in asked} == {relu.plain, relu, FUSED}
+    first = {problem.workload: problem for problem in reversed(asked)}
+    for workload, problem in first.items():
+        tried = [trial.config for trial in bench.trials if trial.workload == workload]
+        assert tried == list(problem.candidates[::-1])
+        assert [space.family for space in problem.spaces] == [
+            "b2b" if workload.is_fused else "cutlass2"
+        ]
+
+
 def state(trials: int, weight: int = 1, best_us: float | None = None, **more) -> TaskState:
     return TaskState(
-        problem=GEMM,
-        epilogue=Epilogue(),
+        workload=GEMM,
         weight=weight,
         expected_us=more.pop("expected_us", 10.0),
         trials=trials,

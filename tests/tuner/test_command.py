@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from boltgen import cli, tuner
-from boltgen.ir.dtypes import DType
 from boltgen.pipeline import tasks_of
 from boltgen.tune.outcome import Failure, Fault
 from tests.tune.fakes import FakeBench, formula_us
@@ -18,7 +17,7 @@ from tests.tuner.dense_model import regions_of_model
 
 def run_command(monkeypatch: pytest.MonkeyPatch, bench: FakeBench, *more: str) -> tuple[int, str]:
     monkeypatch.setattr(tuner, "open_vgpu", lambda arch, how: bench)
-    tasks = tasks_of(regions_of_model(), DType.F32)
+    tasks = tasks_of(regions_of_model())
     monkeypatch.setattr(tuner, "import_model", lambda *_: None)
     monkeypatch.setattr(tuner, "tasks_of_model", lambda *_: tasks)
     arguments = ["tune", "m.onnx", "--device", "vgpu", "--budget", "5000trials", *more]

@@ -13,12 +13,11 @@ from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuned
-from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tune.outcome import Failure, Fault, Outcome, Trial
-from boltgen.tune.select import Task
 from boltgen.tune.session import SessionReport
 from tests.tune.fakes import FakeBench
 from tests.tune.samples import A100
@@ -43,6 +42,12 @@ def odd_model() -> object:
     return builder.get()
 
 
+def sizes_of(workload: Workload) -> tuple[int, int]:
+    """K and N of a product."""
+    gemm = workload.single.problem.gemm
+    return gemm.k, gemm.n
+
+
 def tune_odd(
     monkeypatch: pytest.MonkeyPatch, padded_us: float, budget: str = "5000trials", **more: object
 ) -> SessionReport:
@@ -53,9 +58,9 @@ def tune_odd(
     tools = toolchain_text(find_toolchain(settings_from()))
 
     def answer(trial: Trial) -> Outcome | float:
-        if not isinstance(trial.problem, Gemm):
-            return 1000.0  # chains
-        if 48 not in {trial.problem.n, trial.problem.k}:
+        if trial.workload.is_fused:
+            return 1000.0
+        if 48 not in sizes_of(trial.workload):
             return 50.0
         return padded_us or Failure(fault=Fault.WRONG_RESULT, reason="all elements differ")
 
@@ -69,16 +74,16 @@ def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
     chosen = PipelineOptions(fuse=False, **options)
     imported = import_model(odd_model(), chosen)
     partition(imported, "sm_80", chosen)
-    problems = [region.problem for region in imported.regions]
-    return [(problem.k, problem.n) for problem in problems], imported.partitioned.padding
+    sizes = [sizes_of(region.workload) for region in imported.regions]
+    return sizes, imported.partitioned.padding
 
 
 def test_both_ways_of_padding_are_timed_and_the_model_runs_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = tune_odd(monkeypatch, 40.0)
-    products = [result.task for result in report.results if isinstance(result.task, Task)]
-    sizes = {(t.problem.k, t.problem.n): t.is_alternative for t in products}
+    products = [r.task for r in report.results if not r.task.workload.is_fused]
+    sizes = {sizes_of(task.workload): task.is_alternative for task in products}
     assert {(60, 44), (60, 48), (64, 44), (64, 48), (44, 64), (48, 64)} == sizes.keys()
     run = [size for size, is_alternative in sizes.items() if not is_alternative]
     assert len(run) == 2

@@ -57,7 +57,7 @@ def test_a_model_is_tuned_into_the_users_database(table: Path, data: Path) -> No
 def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
     report = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
     best = {
-        (result.task.problem, result.task.epilogue): result.best.timing.median_us
+        result.task.workload: result.best.timing.median_us
         for result in report.results
         if result.best
     }
@@ -68,7 +68,7 @@ def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
     for decision in plan.decisions:
         assert decision.origin == f"replayed from records of {A100.name}, of the same sm_80"
         # A kernel may be shared for 1 % of the model's time; no decision is worse than that.
-        least = best[decision.problem, decision.epilogue]
+        least = best[decision.workload]
         assert least <= decision.time_us <= least + 0.01 * 3 * max(best.values())
 
 

@@ -10,7 +10,8 @@ from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.order import made_names, sort_nodes
 from boltgen.frontend.onnx.read import onnx_package
-from boltgen.frontend.onnx.rewriter import LIFTED_TO, Record, Refusal, Rewriter, write_graph
+from boltgen.frontend.onnx.rewriter import Record, Refusal, Rewriter, write_graph
+from boltgen.frontend.onnx.rewrites.registry import LIFTED_TO
 from boltgen.frontend.onnx.scope import Scope
 from boltgen.frontend.onnx.shapes import Extent, Shapes, graph_inputs, input_shapes
 from boltgen.frontend.onnx.validate import STANDARD, standard_opset, validate

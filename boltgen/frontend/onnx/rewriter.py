@@ -13,14 +13,20 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.fold import fold, follow
 from boltgen.frontend.onnx.importers import Importer
-from boltgen.frontend.onnx.inline import branch_nodes, function_nodes
+from boltgen.frontend.onnx.inline import branch_nodes
 from boltgen.frontend.onnx.order import needed, subgraphs
-from boltgen.frontend.onnx.rewrites import RULES, Rule, UnsupportedError
-from boltgen.frontend.onnx.scope import Builder, Scope, attribute, described
+from boltgen.frontend.onnx.rewrites import RULES
+from boltgen.frontend.onnx.rewrites.registry import (
+    AS_DEFINED,
+    LIFTED_TO,
+    Builder,
+    Rule,
+    UnknownError,
+    UnsupportedError,
+)
+from boltgen.frontend.onnx.scope import Scope, attribute, described
 from boltgen.frontend.onnx.validate import STANDARD
 
-# The operator set whose forms old nodes are lifted to.
-LIFTED_TO = 13
 # A rewriting's nodes are rewritten again, but no chain of rules is as long.
 MOST_REWRITINGS = 12
 
@@ -117,14 +123,15 @@ class Rewriter:
             return
         if standard and self._branch(node, opset, left):
             return
-        if standard and left and self._rewrite(node, left, maker):
-            return
-        if not self._is_taken(node) and standard and left:
-            expanded = function_nodes(node, self.scope)
-            if expanded is not None:
-                self._record.rewritten[node.op_type, "it is written as ONNX defines it"] += 1
-                for each in expanded[0]:
-                    self._visit(each, expanded[1], left - 1)
+        if standard and left:
+            rules = [
+                rule
+                for rule in RULES.get(node.op_type, ())
+                if not rule.below and rule.only in {"", self._importer.name} and rule is not maker
+            ]
+            if not self._is_taken(node):
+                rules.append(AS_DEFINED)
+            if any(self._applied(node, rule, left) for rule in rules):
                 return
         if not self._is_taken(node):
             self.refused.append(Refusal(node=node))
@@ -139,25 +146,21 @@ class Rewriter:
         rules = [rule for rule in RULES.get(node.op_type, ()) if opset < rule.below]
         return any(self._applied(node, rule, left) for rule in rules)
 
-    def _rewrite(self, node: Any, left: int, maker: Rule | None) -> bool:
-        rules = [
-            rule
-            for rule in RULES.get(node.op_type, ())
-            if not rule.below and rule.only in {"", self._importer.name} and rule is not maker
-        ]
-        return any(self._applied(node, rule, left) for rule in rules)
-
     def _applied(self, node: Any, rule: Rule, left: int) -> bool:
         builder = Builder(self.scope, node)
         try:
-            if not rule.apply(node, builder):
-                return False
+            results = rule.apply(builder)
+        except UnknownError:
+            return False
         except UnsupportedError as error:
             self.refused.append(Refusal(node=node, what=error.what, remedy=error.remedy))
             return False
+        if results is None:
+            return False
+        builder.finish(results)
         self._record.rewritten[node.op_type, rule.why] += 1
         for made in builder.nodes:
-            self._visit(made, LIFTED_TO, left - 1, rule)
+            self._visit(made, builder.opset, left - 1, rule)
         return True
 
     def _branch(self, node: Any, opset: int, left: int) -> bool:

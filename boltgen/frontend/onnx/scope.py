@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -125,15 +125,9 @@ class Scope:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a tensor, or None where an extent is not known."""
-        found: list[int] = []
         extents = self.extents(name)
-        if extents is None:
-            return None
-        for extent in extents:
-            if not isinstance(extent, int):
-                return None
-            found.append(extent)
-        return tuple(found)
+        known = [extent for extent in extents or () if isinstance(extent, int)]
+        return None if extents is None or len(known) < len(extents) else tuple(known)
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """The dtype of a tensor, or None where it is not known."""
@@ -208,57 +202,3 @@ def attribute(node: Any, name: str, default: Any = None) -> Any:
 def operand(node: Any, place: int) -> str:
     """The name of a node's operand, "" where it is left out."""
     return node.input[place] if place < len(node.input) else ""
-
-
-def result(node: Any, place: int) -> str:
-    """The name of a node's result, "" where nobody wants it."""
-    return node.output[place] if place < len(node.output) else ""
-
-
-class Builder:
-    """Makes the nodes that take the place of one.
-
-    Called with an operator, it adds a node and gives the name of its result.
-    """
-
-    def __init__(self, scope: Scope, replaced: Any) -> None:
-        self.scope = scope
-        self.nodes: list[Any] = []
-        self._replaced = replaced
-        self._hint = next(filter(None, replaced.output), replaced.op_type)
-
-    def __call__(
-        self, operator: str, inputs: Sequence[str], *, out: str = "", **attributes: Any
-    ) -> str:
-        """Add a node with one result, under the name `out` or a fresh one."""
-        return self.many(operator, inputs, [out], **attributes)[0]
-
-    def many(
-        self, operator: str, inputs: Sequence[str], out: Sequence[str], **attributes: Any
-    ) -> list[str]:
-        """Add a node with several results; "" asks for a fresh name."""
-        names = [name or self.scope.fresh(f"{self._hint}_{operator}") for name in out]
-        kept = list(inputs)
-        while kept and not kept[-1]:
-            kept.pop()
-        given = {key: value for key, value in attributes.items() if value is not None}
-        self.nodes.append(
-            self.scope.onnx.helper.make_node(operator, kept, names, name=names[0], **given)
-        )
-        return names
-
-    def again(self, inputs: Sequence[str], **changed: Any) -> None:
-        """Add the node itself, with other inputs and attributes; None removes one."""
-        node = self._replaced
-        attributes = {each.name: attribute(node, each.name) for each in node.attribute} | changed
-        self.many(node.op_type, inputs, list(node.output), **attributes)
-
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        """The name of a new constant."""
-        name = self.scope.fresh(f"{self._hint}_constant")
-        self.scope.add_array(name, np.asarray(value, dtype))
-        return name
-
-    def rename(self, value: str, out: str) -> None:
-        """Make `out` another name of a value."""
-        self("Identity", [value], out=out)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Rejected
 
 MATMUL = "matmul"
@@ -34,14 +35,17 @@ class _NotOffloadableError(Exception):
     """Carries the reason out of the checks below."""
 
 
-def match_anchor(graph: Graph, index: int) -> Anchor | Rejected:
-    """The problem of the operator at `index`, one of `ANCHORS`, or why there is none."""
+def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anchor | Rejected:
+    """The problem of the operator at `index`, one of `ANCHORS`, or why there is none.
+
+    It is summed in `accumulate`.
+    """
     try:
         _check_static(graph, index)
         _check_dtypes(graph, index)
         if graph[index].op == CONV2D:
-            return _match_conv2d(graph, index)
-        return _match_matmul(graph, index)
+            return _match_conv2d(graph, index, accumulate)
+        return _match_matmul(graph, index, accumulate)
     except (_NotOffloadableError, InvalidProblemError) as error:
         return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
 
@@ -71,7 +75,7 @@ def _check_dtypes(graph: Graph, index: int) -> None:
         raise _NotOffloadableError(f"its result is {graph[index].dtype}, not float16 or float32")
 
 
-def _match_conv2d(graph: Graph, index: int) -> Anchor:
+def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
     attrs = expr.attrs
     groups = attrs["groups"]
@@ -97,6 +101,7 @@ def _match_conv2d(graph: Graph, index: int) -> Anchor:
         stride=_pair(attrs["strides"]),
         padding=_four(attrs["padding"]),
         dilation=_pair(attrs["dilation"]),
+        acc_dtype=accumulate,
         out_dtype=DType(expr.dtype),
     )
     return Anchor(index=index, problem=problem, a=x, b=weight)
@@ -120,7 +125,7 @@ def _swaps_last_two(axes: object, rank: int) -> bool:
     return axes == swapped or (axes is None and rank == 2)
 
 
-def _match_matmul(graph: Graph, index: int) -> Anchor:
+def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
     a, b = graph[index].args
     absorbed: tuple[int, ...] = ()
     layout = Layout.ROW
@@ -137,12 +142,11 @@ def _match_matmul(graph: Graph, index: int) -> Anchor:
     inner = b_shape[-1] if layout is Layout.COLUMN else b_shape[-2]
     if inner != k:
         raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
-    out_dtype = DType(graph[index].dtype)
+    types: dict[str, Any] = {"acc_dtype": accumulate, "out_dtype": DType(graph[index].dtype)}
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
-    problem: Problem
-    if prod(b_batch) == 1:
-        rows = prod(a_batch) * m
-        problem = Gemm(m=rows, n=n, k=k, b_layout=layout, out_dtype=out_dtype)
+    batch = prod(b_batch)
+    if batch == 1:
+        problem = Gemm(m=prod(a_batch) * m, n=n, k=k, b_layout=layout, **types)
     else:
         rank = max(len(a_batch), len(b_batch))
         a_full = (1,) * (rank - len(a_batch)) + a_batch
@@ -152,13 +156,13 @@ def _match_matmul(graph: Graph, index: int) -> Anchor:
                 f"its batch dimensions {a_batch} and {b_batch} broadcast in part; kernels step "
                 "through a batch with one constant stride"
             )
-        problem = BatchedGemm(
-            batch=prod(b_batch),
+        problem = Gemm(
+            batch=batch,
             m=m,
             n=n,
             k=k,
             b_layout=layout,
             a_batched=prod(a_batch) > 1,
-            out_dtype=out_dtype,
+            **types,
         )
     return Anchor(index=index, problem=problem, a=a, b=b, absorbed=absorbed)

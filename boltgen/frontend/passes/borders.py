@@ -101,10 +101,11 @@ def _border(
     if outside.dtype not in {DType.F16.value, DType.F32.value} or not outside.is_static:
         return None
     form = Form(layout=layout, dtype=DType(outside.dtype))
-    channels = outside.static_shape[1 if layout is ImageLayout.NCHW else -1]
     if form == NHWC_F16 and not padded:
         return None
-    return Border(members=members, tensor=tensor, stored=Stored(form=form, channels=channels))
+    return Border(
+        members=members, tensor=tensor, stored=Stored(form=form, shape=outside.static_shape)
+    )
 
 
 def _step(graph: Graph, index: int, axes: tuple[int, ...]) -> ImageLayout | None:

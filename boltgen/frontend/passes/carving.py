@@ -14,9 +14,9 @@ from typing import TypeAlias
 from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.products import Product, alike, find_products
-from boltgen.ir.chain import Cutter, chain_of, separate
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import AnyRegion, ChainRegion, LayerRoles, Operand, Region
+from boltgen.ir.dtypes import DType
+from boltgen.ir.region import LayerRoles, Operand, Region
+from boltgen.ir.workload import Cutter, Workload, separate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,10 @@ class Found:
 
     products: tuple[Product, ...]
     reason: str = ""
+
+    def workload(self, graph: Graph) -> Workload:
+        """What it computes."""
+        return Workload(layers=tuple(product.layer(graph) for product in alike(self.products)))
 
     @property
     def is_single(self) -> bool:
@@ -50,11 +54,12 @@ class Found:
         return self.products[-1].output
 
 
-def find_regions(graph: Graph, cut: Cutter = separate) -> list[Found]:
+def find_regions(
+    graph: Graph, cut: Cutter = separate, accumulate: DType = DType.F32
+) -> list[Found]:
     """The regions of a graph; `cut` says which products become one kernel."""
-    return [
-        Found(joined.products, joined.reason) for joined in join(graph, find_products(graph), cut)
-    ]
+    products = find_products(graph, accumulate)
+    return [Found(joined.products, joined.reason) for joined in join(graph, products, cut)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,7 @@ class CarvedRegion:
     Relay wants the body of each external function; nothing else reads it.
     """
 
-    region: AnyRegion
+    region: Region
     body: Graph
 
 
@@ -86,28 +91,32 @@ class Symbols:
                 return symbol
 
 
-# Why no kernel computes a problem on the architecture at hand; None where one does.
-Rejects: TypeAlias = Callable[[Problem], "str | None"]
+# Why no kernel computes a workload on the architecture at hand; None where one does.
+Rejects: TypeAlias = Callable[[Workload], "str | None"]
 
 
-def computes_all(problem: Problem) -> str | None:
-    """Rejects nothing: some architecture may compute the problem."""
-    del problem
+def computes_all(workload: Workload) -> str | None:
+    """Rejects nothing: some architecture may compute the workload."""
+    del workload
     return None
 
 
 def carve(
-    graph: Graph, symbols: Symbols, cut: Cutter = separate, rejects: Rejects = computes_all
+    graph: Graph,
+    symbols: Symbols,
+    cut: Cutter = separate,
+    rejects: Rejects = computes_all,
+    accumulate: DType = DType.F32,
 ) -> tuple[Graph, tuple[CarvedRegion, ...]]:
     """`graph` with an expression `REGION` in the place of each region, and the regions in order.
 
-    The expression's arguments are the region's parameters. A product that `rejects` has a reason
-    for stays, with the reason.
+    The expression's arguments are the region's parameters. Products are summed in `accumulate`; one
+    that `rejects` has a reason for stays, with the reason.
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
-    for region in find_regions(graph, cut):
-        reason = rejects(region.products[0].problem(graph)) if region.is_single else None
+    for region in find_regions(graph, cut, accumulate):
+        reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
             found[region.output] = region
         else:
@@ -163,38 +172,19 @@ def label(graph: Graph, members: Sequence[int]) -> str:
     return " + ".join(graph[member].op.removeprefix("nn.") for member in members)
 
 
-def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> AnyRegion:
+def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> Region:
     products = alike(found.products)
-    name = " + ".join(label(graph, product.tail.members) for product in products)
     first, last = products[0], products[-1]
-    a = places[first.input]
-    a_stored = first.entry.stored if first.entry else None
-    d_stored = last.exit.stored if last.exit else None
-    roles = tuple(_roles(product, places) for product in products)
-    if len(products) > 1:
-        return ChainRegion(
-            symbol=symbol,
-            label=name,
-            chain=chain_of(tuple(product.layer(graph) for product in products)),
-            parameter_count=len(places),
-            a=a,
-            layers=roles,
-            note=found.reason,
-            a_stored=a_stored,
-            d_stored=d_stored,
-        )
     return Region(
         symbol=symbol,
-        label=name,
-        problem=first.problem(graph),
-        epilogue=first.tail.epilogue,
+        label=" + ".join(label(graph, product.tail.members) for product in products),
+        workload=found.workload(graph),
         parameter_count=len(places),
-        a=a,
-        b=roles[0].b,
-        operands=roles[0].operands,
+        a=places[first.input],
+        layers=tuple(_roles(product, places) for product in products),
         note=found.reason,
-        a_stored=a_stored,
-        d_stored=d_stored,
+        a_stored=first.entry.stored if first.entry else None,
+        d_stored=last.exit.stored if last.exit else None,
     )
 
 

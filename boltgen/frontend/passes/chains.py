@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.products import Product, alike
-from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cutter, chain_of
-from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import MAX_LAYERS, Cutter, Layer, Workload
 
 # What moves values without computing any, in the names that both IRs' graphs have.
 _MOVEMENTS = frozenset({"reshape", "permute_dims"})
@@ -47,7 +46,7 @@ def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]
     return joined
 
 
-def _layers(graph: Graph, sequence: Sequence[Product]) -> tuple[ChainLayer, ...]:
+def _layers(graph: Graph, sequence: Sequence[Product]) -> tuple[Layer, ...]:
     return tuple(product.layer(graph) for product in alike(sequence))
 
 
@@ -72,9 +71,9 @@ def _obstacle(graph: Graph, sequence: Sequence[Product], following: Product) -> 
 
     None where it is one; empty where nobody would expect it to be.
     """
-    output, convolution = sequence[-1].tail.output, following.anchor.problem
+    output, problem = sequence[-1].tail.output, following.anchor.problem
     why = f"not one kernel with the {_name(graph, following)} that follows: "
-    if isinstance(convolution, Conv2d) and not convolution.is_pointwise:
+    if not problem.canonical.is_matrix:
         return ""
     if output in graph.escaping:
         return f"{why}the result between is an output of the model too"
@@ -85,7 +84,7 @@ def _obstacle(graph: Graph, sequence: Sequence[Product], following: Product) -> 
     if len(sequence) == MAX_LAYERS:
         return f"{why}a kernel has {MAX_LAYERS} layers at most"
     try:
-        chain_of(_layers(graph, (*sequence, following)))
+        Workload(layers=_layers(graph, (*sequence, following)))
     except InvalidProblemError as error:
         return f"{why}{error}"
     return None

@@ -20,7 +20,6 @@ from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import Anchor
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.problem import BatchedGemm
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
@@ -212,7 +211,7 @@ class _Emission:
         for arg in inside:
             before = self.graph[arg].static_shape
             if expr.op == _VIEW:
-                kept = 2 if isinstance(self.anchor.problem, BatchedGemm) else 1
+                kept = 2 if self.anchor.problem.batch > 1 else 1
                 if before[-kept:] != expr.static_shape[-kept:]:
                     raise _NotFusibleError("a reshape that splits rows")
             elif before != expr.static_shape:
@@ -226,7 +225,7 @@ class _Emission:
             return self.builder.scalar(operand.scalar)
         if operand.dtype not in {dtype.value for dtype in DType}:
             raise _NotFusibleError(f"an operand of dtype {operand.dtype}")
-        batched = isinstance(self.anchor.problem, BatchedGemm)
+        batched = self.anchor.problem.batch > 1
         found = span(operand.static_shape, consumer.static_shape, batched=batched)
         if found is None:
             raise _NotFusibleError("an operand whose broadcast no kernel loads")

@@ -19,7 +19,7 @@ from boltgen.frontend.passes.products import Product
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import LoadKind
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.problem import Gemm, Problem
 
 VECTOR = 8
 # Operators in tails that say a shape of their own.
@@ -48,7 +48,7 @@ def up(extent: int) -> int:
 
 def extents(problem: Problem) -> tuple[int, int]:
     """Channels of A and of D."""
-    return (problem.c, problem.k) if isinstance(problem, Conv2d) else (problem.k, problem.n)
+    return problem.a_shape[-1], problem.d_shape[-1]
 
 
 def padded_tensors(graph: Graph, products: Sequence[Product]) -> dict[int, PaddedTensor]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from boltgen.frontend.graph import CONSTANT, Graph
 from boltgen.frontend.passes.padded_tensors import (
@@ -26,7 +26,7 @@ from boltgen.frontend.passes.padded_tensors import (
 from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
 _HALF_VECTOR = 4
@@ -87,9 +87,12 @@ def _shown(time_us: float) -> str:
     return f"{time_us:.1f} us" if time_us < _NO_KERNEL_US else "no kernel"
 
 
-def plan_padding(graph: Graph, costs: PaddingCosts) -> tuple[Padding, ...]:
-    """The products of a graph that could be padded, in its order."""
-    products = [product for product in find_products(graph) if _has_constant_weight(graph, product)]
+def plan_padding(
+    graph: Graph, costs: PaddingCosts, accumulate: DType = DType.F32
+) -> tuple[Padding, ...]:
+    """The products of a graph that could be padded, in its order, summed in `accumulate`."""
+    found = find_products(graph, accumulate)
+    products = [product for product in found if _has_constant_weight(graph, product)]
     tensors = padded_tensors(graph, products)
     plan: list[Padding] = []
     for group in _groups(products, tensors):
@@ -99,7 +102,7 @@ def plan_padding(graph: Graph, costs: PaddingCosts) -> tuple[Padding, ...]:
 
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
     """Whether all but A is known when the model is built."""
-    if not isinstance(product.anchor.problem, (Conv2d, Gemm)):
+    if product.anchor.problem.batch > 1:
         return False
     weight = graph[product.anchor.b]
     if weight.op == "permute_dims" and weight.args:
@@ -166,14 +169,14 @@ class _Group:
         # Tensors that are written padded all or none.
         self._classes = _merged(tied(product, tensors) for product in products)
         sizes = [(p, size) for p in products for size in self._sizes(p)]
-        launches = [
-            (_resized(product.problem(graph), *size), product.tail.epilogue)
+        workloads = [
+            Workload.of(product.problem(graph).resized(*size), product.tail.epilogue)
             for product, size in sizes
         ]
         self._times_us: dict[tuple[int, int, int], float] = {}
         self._origin = ""
         if len(sizes) > len(products):  # there is something to decide
-            found = costs.kernels_us(launches)
+            found = costs.kernels_us(workloads)
             self._origin = found.origin
             keys = ((product.anchor.index, *size) for product, size in sizes)
             times_us = (min(time_us, _NO_KERNEL_US) for time_us in found.times_us)
@@ -200,7 +203,7 @@ class _Group:
         channels = extents(product.anchor.problem)[0]
         if channels % VECTOR == 0 or len(self._graph.consumers[product.anchor.a]) != 1:
             return [channels]
-        if channels < _HALF_VECTOR and isinstance(product.anchor.problem, Conv2d):
+        if channels < _HALF_VECTOR and not product.anchor.problem.is_matrix:
             return [channels, _HALF_VECTOR, up(channels)]
         return [channels, up(channels)]
 
@@ -303,12 +306,6 @@ class _Group:
             if size != plain
         ]
         return min(calls, key=lambda call: call.time_us)
-
-
-def _resized(problem: Problem, channels: int, filters: int) -> Problem:
-    if isinstance(problem, Conv2d):
-        return replace(problem, c=channels, k=filters)
-    return replace(problem, k=channels, n=filters)
 
 
 def _move_bytes(graph: Graph, product: Product, padded: int) -> int:

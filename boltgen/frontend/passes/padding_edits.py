@@ -11,8 +11,6 @@ from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
 from boltgen.frontend.passes.padded_tensors import extents
 from boltgen.frontend.passes.padding import Padding
 from boltgen.frontend.passes.products import Product
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +108,7 @@ def _weight_widths(
 ) -> dict[int, tuple[int, ...]]:
     """The weight's constant, and what is put behind each of its dimensions."""
     anchor = product.anchor
-    widths: tuple[int, ...]
-    if isinstance(anchor.problem, Conv2d):
-        widths = (more_d, 0, 0, more_a)
-    elif anchor.problem.b_layout is Layout.ROW:
-        widths = (more_a, more_d)
-    else:
-        widths = (more_d, more_a)
+    widths = anchor.problem.padding_of_b(more_a, more_d)
     weight = graph[anchor.b]
     if weight.op == CONSTANT:
         return {anchor.b: widths}

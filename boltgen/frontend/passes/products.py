@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, grow
-from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import LoadKind
 from boltgen.ir.move import ImageLayout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
+from boltgen.ir.problem import Problem
 from boltgen.ir.region import Rejected
+from boltgen.ir.workload import Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +60,26 @@ class Product:
 
     def problem(self, graph: Graph) -> Problem:
         """What it computes, in the dtype of its result."""
-        return replace(self.anchor.problem, out_dtype=DType(graph[self.tail.output].dtype))
+        problem: Any = self.anchor.problem
+        out: Problem = replace(problem, out_dtype=DType(graph[self.tail.output].dtype))
+        return out
 
-    def layer(self, graph: Graph) -> ChainLayer:
+    def layer(self, graph: Graph) -> Layer:
         """It as a layer of a chain."""
-        return ChainLayer(problem=self.problem(graph), epilogue=self.tail.epilogue)
+        return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue)
 
 
-def find_products(graph: Graph) -> list[Product]:
-    """The products that kernels compute, with their tails; no operator is in two of them."""
+def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:
+    """The products that kernels compute, with their tails; no operator is in two of them.
+
+    They are summed in `accumulate`.
+    """
     claimed: set[int] = set()
     found = []
     for index, expr in enumerate(graph.exprs):
         if expr.op not in ANCHORS:
             continue
-        anchor = match_anchor(graph, index)
+        anchor = match_anchor(graph, index, accumulate)
         if isinstance(anchor, Rejected):
             continue
         tail = grow(graph, anchor, claimed)
@@ -89,7 +95,7 @@ def alike(products: Sequence[Product]) -> tuple[Product, ...]:
     Where some are batched, a plain one is as many products that share its B.
     """
     problems = [product.anchor.problem for product in products]
-    sizes = {(each.batch, each.m) for each in problems if isinstance(each, BatchedGemm)}
+    sizes = {(each.batch, each.gemm.m) for each in problems if each.batch > 1}
     if len(sizes) != 1:
         return tuple(products)
     (size,) = sizes
@@ -98,12 +104,12 @@ def alike(products: Sequence[Product]) -> tuple[Product, ...]:
 
 def _batched(product: Product, batch: int, m: int) -> Product:
     problem, tail = product.anchor.problem, product.tail
-    if not isinstance(problem, Gemm) or problem.m != batch * m:
+    if not problem.is_matrix or problem.batch > 1 or problem.gemm.m != batch * m:
         return product
     loads = zip(tail.epilogue.loads, tail.operands, strict=True)
     return replace(
         product,
-        anchor=replace(product.anchor, problem=problem.batched(batch)),
+        anchor=replace(product.anchor, problem=problem.gemm.as_batch(batch)),
         tail=replace(
             tail,
             operands=tuple(
@@ -121,7 +127,7 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     """
     a = product.anchor.a
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
-    is_image = isinstance(product.anchor.problem, Conv2d)
+    is_image = not product.anchor.problem.is_matrix
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:

@@ -2,15 +2,13 @@
 
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.importer import import_model
-from boltgen.frontend.relax.steps import annotate, attach, compile_regions, partition, watched
+from boltgen.frontend.relax.steps import annotate, attach, watched
 
 __all__ = [
     "ImportedModel",
     "TensorSpec",
     "annotate",
     "attach",
-    "compile_regions",
     "import_model",
-    "partition",
     "watched",
 ]

@@ -6,16 +6,19 @@ written by its neutral name and attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from tvm import ir, relax
 
-from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.emission import Writer, joined, shared_writers
+from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph
 from boltgen.frontend.relax.branches import Substitution
 from boltgen.frontend.relax.translate import free_variables
 
 _Attributes = Mapping[str, Any]
+# The attributes of a convolution that TVM's own function takes; `out_layout` follows from them.
+_CONV2D = frozenset({"strides", "padding", "dilation", "groups", "data_layout", "kernel_layout"})
 
 
 def emit(
@@ -31,7 +34,7 @@ def emit(
     with builder.function(name, list(function.params)):
         for expr in graph.exprs:
             emission.values.append(emission.write(expr))
-        builder.emit_func_output(emission.structure(graph.results))
+        builder.emit_func_output(joined(graph.results, emission.values, ir.Tuple))
     made = builder.get()[name]
     return relax.Function(made.params, made.body, made.ret_ty, function.is_pure, function.attrs)
 
@@ -43,12 +46,6 @@ class _Emission:
         self._builder = builder
         self._workspaces = workspaces
         self.values: list[ir.Expr] = []
-
-    def structure(self, structure: Structure) -> ir.Expr:
-        """The values of a structure, tuples joined."""
-        if isinstance(structure, int):
-            return self.values[structure]
-        return ir.Tuple([self.structure(part) for part in structure])
 
     def write(self, expr: Expr) -> ir.Expr:
         """The value of one expression, bound to a variable where it computes something."""
@@ -126,32 +123,8 @@ def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    attrs: _Attributes = expr.attrs
-    return relax.op.nn.conv2d(
-        *args,
-        strides=attrs["strides"],
-        padding=attrs["padding"],
-        dilation=attrs["dilation"],
-        groups=attrs["groups"],
-        data_layout=attrs["data_layout"],
-        kernel_layout=attrs["kernel_layout"],
-        out_dtype=expr.dtype,
-    )
-
-
-def _pool(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    options = {key: value for key, value in expr.attrs.items() if key != "out_layout"}
-    return getattr(relax.op.nn, expr.op.removeprefix("nn."))(*args, **options)
-
-
-def _adaptive(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    size = expr.attrs["output_size"]
-    return relax.op.nn.adaptive_avg_pool2d(*args, size, layout=expr.attrs["layout"])
-
-
-def _reduction(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    axes = list(cast("Sequence[int]", expr.attrs["axis"]))
-    return getattr(relax.op, expr.op)(*args, axes, keepdims=expr.attrs["keepdims"])
+    options = {key: value for key, value in expr.attrs.items() if key in _CONV2D}
+    return relax.op.nn.conv2d(*args, **options, out_dtype=expr.dtype)
 
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
@@ -161,38 +134,22 @@ def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
 
 
-def _resize2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    options = {key: value for key, value in expr.attrs.items() if key != "out_dtype"}
-    return relax.op.image.resize2d(*args, **options)
-
-
 def _padded(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     attrs: _Attributes = expr.attrs
     flat = [width for pair in attrs["widths"] for width in pair]
     return relax.op.nn.pad(*args, flat, attrs["mode"], attrs["value"])
 
 
-_WRITERS: Mapping[str, Callable[[Expr, Sequence[ir.Expr]], ir.Expr]] = {
+_WRITERS: Mapping[str, Writer] = {
+    **shared_writers(relax.op),
     "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
-    "reshape": lambda expr, args: relax.op.reshape(*args, expr.static_shape),
     "permute_dims": lambda expr, args: relax.op.permute_dims(*args, expr.attrs["axes"]),
     "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.static_shape),
-    "clip": lambda expr, args: relax.op.clip(*args, expr.attrs["low"], expr.attrs["high"]),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
-    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
-    "nn.adaptive_avg_pool2d": _adaptive,
-    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
-    **dict.fromkeys(
-        ("nn.softmax", "nn.log_softmax"),
-        lambda expr, args: getattr(relax.op.nn, expr.op.removeprefix("nn."))(
-            *args, axis=expr.attrs["axis"]
-        ),
-    ),
     "image_mean": _image_mean,
     "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
     "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
     "nn.pad": _padded,
-    "image.resize2d": _resize2d,
 }

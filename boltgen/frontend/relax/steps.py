@@ -8,7 +8,6 @@ from pathlib import Path
 import tvm
 from tvm import ir, relax
 
-from boltgen import pipeline
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
@@ -106,48 +105,6 @@ def _symbols(module: tvm.IRModule) -> set[str]:
     return found
 
 
-def compile_regions(
-    partitioned: Partitioned, *, arch: str, options: pipeline.PipelineOptions | None = None
-) -> tvm.IRModule:
-    """A partitioned module with its regions' kernels built for `arch` and attached.
-
-    Raises:
-        BoltgenError: a kernel cannot be chosen or compiled.
-    """
-    built = pipeline.build_regions(partitioned.regions, arch, options)
-    return attach(partitioned, built.objects, built.symbols, built.plan.workspaces)
-
-
-def partition(
-    module: tvm.IRModule,
-    *,
-    arch: str = "sm_80",
-    normalise: bool = True,
-    options: pipeline.PipelineOptions | None = None,
-) -> tvm.IRModule:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
-
-    The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
-    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
-    kernels are compiled. A module that was partitioned before may be so again: what has kernels
-    keeps them.
-
-    Raises:
-        BoltgenError: a kernel cannot be chosen or compiled.
-    """
-    chosen = options or pipeline.PipelineOptions()
-    partitioned = annotate(
-        module,
-        Passes(
-            normalise=normalise,
-            cut=pipeline.cutter(arch, chosen),
-            padding=pipeline.padding_costs(arch, chosen),
-            rejects=pipeline.rejecter(arch, chosen),
-        ),
-    )
-    return compile_regions(partitioned, arch=arch, options=chosen)
-
-
 def attach(
     partitioned: Partitioned,
     objects: Sequence[Path],
@@ -156,8 +113,8 @@ def attach(
 ) -> tvm.IRModule:
     """The module of a partition, with kernels that were built before.
 
-    `objects` are what `pipeline.build_regions` made of the regions, which have `symbols`;
-    `workspaces` are the bytes that its plan wants. A region without a symbol stays the call of an
+    `objects` are what was built of the regions, which have `symbols`; `workspaces` are the bytes
+    that their calls want. A region without a symbol stays the call of an
     external function.
     """
     module = with_host_functions(partitioned.module(workspaces), symbols)

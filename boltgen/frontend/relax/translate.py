@@ -9,24 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import ir, relax, tirx
 
-from boltgen.frontend.graph import (
-    CONSTANT,
-    INPUT,
-    OPAQUE,
-    PART,
-    Array,
-    Expr,
-    Graph,
-    GraphBuilder,
-    Structure,
-    leaves,
-)
+from boltgen.frontend.attributes import Attributes, integers, shared_attributes
+from boltgen.frontend.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.frontend.imported import TensorType
+from boltgen.frontend.translation import Translation
 
 
 def dtype_of(type_: object) -> str:
@@ -55,30 +45,8 @@ def _number(expr: object) -> float:
     raise TypeError(f"{expr} is no number")
 
 
-def _integers(values: Any) -> tuple[int, ...] | None:
-    return None if values is None else tuple(int(value) for value in values)
-
-
-def _named(*names: str) -> Callable[[ir.Call], dict[str, object]]:
-    """The attributes that have the same names in Relax."""
-    return lambda call: {name: getattr(call.attrs, name) for name in names}
-
-
-def _conv2d(call: ir.Call) -> dict[str, object]:
-    attrs = call.attrs
-    return {
-        "strides": _integers(attrs.strides),
-        "padding": _integers(attrs.padding),
-        "dilation": _integers(attrs.dilation),
-        "groups": int(attrs.groups),
-        "data_layout": str(attrs.data_layout),
-        "kernel_layout": str(attrs.kernel_layout),
-        "out_layout": str(attrs.out_layout or attrs.data_layout),
-    }
-
-
-def _pad(call: ir.Call) -> dict[str, object]:
-    flat = [int(width) for width in call.attrs.pad_width]
+def _pad(call: ir.Call) -> Attributes:
+    flat = integers(call.attrs.pad_width)
     return {
         "widths": tuple(zip(flat[::2], flat[1::2], strict=True)),
         "value": float(call.attrs.pad_value),
@@ -86,70 +54,25 @@ def _pad(call: ir.Call) -> dict[str, object]:
     }
 
 
-def _pool(call: ir.Call) -> dict[str, object]:
-    attrs = call.attrs
-    return {
-        "pool_size": _integers(attrs.pool_size),
-        "strides": _integers(attrs.strides),
-        "padding": _integers(attrs.padding),
-        "dilation": _integers(attrs.dilation),
-        "ceil_mode": bool(attrs.ceil_mode),
-        "count_include_pad": bool(attrs.count_include_pad),
-        "layout": str(attrs.layout),
-        "out_layout": str(attrs.out_layout),
-    }
+def _permutation(call: ir.Call) -> Attributes:
+    axes = call.attrs.axes
+    return {"axes": None if axes is None else integers(axes)}
 
 
-def _adaptive(call: ir.Call) -> dict[str, object]:
-    return {
-        "output_size": _integers(call.attrs.output_size),
-        "layout": str(call.attrs.layout),
-        "out_layout": str(call.attrs.out_layout),
-    }
-
-
-def _resize2d(call: ir.Call) -> dict[str, object]:
-    attrs = call.attrs
-    return {
-        "size": _integers(call.args[1].values),
-        "roi": tuple(float(edge.value) for edge in attrs.roi),
-        "layout": str(attrs.layout),
-        "method": attrs.method,
-        "coordinate_transformation_mode": attrs.coordinate_transformation_mode,
-        "rounding_method": attrs.rounding_method,
-        "cubic_alpha": attrs.cubic_alpha,
-        "cubic_exclude": attrs.cubic_exclude,
-        "extrapolation_value": attrs.extrapolation_value,
-        "out_dtype": attrs.out_dtype,
-    }
-
-
-def _reduction(call: ir.Call) -> dict[str, object]:
-    return {"axis": _integers(call.attrs.axis), "keepdims": bool(call.attrs.keepdims)}
-
-
-def _axis(call: ir.Call) -> dict[str, object]:
-    axis = call.attrs.axis
-    return {"axis": None if axis is None else int(axis)}
-
-
-_ATTRIBUTES: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
-    "nn.conv2d": _conv2d,
-    "permute_dims": lambda call: {"axes": _integers(call.attrs.axes)},
+# Attributes that only Relax has, or has in its own way.
+_ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
+    "permute_dims": _permutation,
     "nn.pad": _pad,
-    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
-    "nn.adaptive_avg_pool2d": _adaptive,
-    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "stack", "nn.prelu", "take"), _axis),
-    "nn.batch_norm": _named("axis", "epsilon", "center", "scale", "training"),
-    "image.resize2d": _resize2d,
-    "nn.leakyrelu": _named("alpha"),
-    "nn.softplus": _named("beta"),
+    "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
+    "nn.batch_norm": lambda call: {"training": call.attrs.training},
+    "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
+    "nn.softplus": lambda call: {"beta": call.attrs.beta},
     **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},
     "astype": lambda call: {"from_dtype": dtype_of(call.args[0].ty)},
     **dict.fromkeys(
-        ("nn.conv1d", "nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"), _named("groups")
+        ("nn.conv1d", "nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"),
+        lambda call: {"groups": call.attrs.groups},
     ),
 }
 
@@ -160,23 +83,20 @@ _MOST_FILLED = 1 << 20
 
 def translate(function: relax.Function) -> Graph:
     """The graph of a function whose body is in normal form; branches within are opaque."""
-    translation = _Translation(is_pure=bool(function.is_pure))
-    return translation.run(function)
+    return _Translation(is_pure=bool(function.is_pure)).run(function)
 
 
-class _Translation:
+class _Translation(Translation):
     """One function under translation; `_items` has what became of each variable and constant."""
 
     def __init__(self, *, is_pure: bool) -> None:
+        super().__init__(tensor_type, relax.TupleType)
         self._is_pure = is_pure
-        self._builder = GraphBuilder()
         self._items: dict[ir.Expr, Structure] = {}
 
     def run(self, function: relax.Function) -> Graph:
         for param in function.params:
-            shape, dtype = tensor_type(param.ty)
-            index = self._builder.add(Expr(op=INPUT, shape=shape, dtype=dtype, origin=param))
-            self._items[param] = self._parts(index, param.ty)
+            self._items[param] = self._input(param, param.ty)
         body = function.body
         is_sequence = isinstance(body, relax.SeqExpr)
         for block in body.blocks if is_sequence else ():
@@ -189,18 +109,11 @@ class _Translation:
         if expr in self._items:
             return self._items[expr]
         if isinstance(expr, ir.GenericConst):
-            self._items[expr] = self._constant(expr)
+            self._items[expr] = self._constant_of(expr, _to_array(expr), expr.ty)
             return self._items[expr]
         if isinstance(expr, ir.Tuple):
             return tuple(self._structure(part) for part in expr.fields)
         return self._opaque(expr, expr.ty, type(expr).__name__.lower())
-
-    def _constant(self, constant: ir.GenericConst) -> int:
-        array = _to_array(constant)
-        if array is not None:
-            return self._builder.constant(array, constant)
-        shape, dtype = tensor_type(constant.ty)
-        return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=constant))
 
     def _bound(self, binding: relax.Binding) -> Structure:
         value, type_ = binding.value, binding.var.ty
@@ -226,23 +139,16 @@ class _Translation:
             return self._opaque(call, type_, _callee(call), args)
         name = str(call.op.name).removeprefix("relax.")
         try:
-            attrs = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
+            more = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
+            attrs = {**shared_attributes(name, call.attrs), **more}
         except TypeError:  # a number that is not known before the model runs
             return self._opaque(call, type_, name, args)
         if (filled := self._filled(name, call, args)) is not None:
             return filled
-        if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
-            return (args[0], args[0])
-        if name == "nn.batch_norm" and not attrs["training"]:
-            shape, dtype = tensor_type(type_.fields[0])  # type: ignore[attr-defined]
-            made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call)
-            return (self._builder.add(made), args[3], args[4])
-        shape, dtype = tensor_type(type_)
-        pinned = not self._is_pure and dtype == ""
-        made = Expr(
-            op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call, pinned=pinned
-        )
-        return self._parts(self._builder.add(made), type_)
+        if (known := self._of_inference(call, type_, name, args, attrs)) is not None:
+            return known
+        pinned = not self._is_pure and dtype_of(type_) == ""
+        return self._kept(call, type_, name, args, attrs, pinned=pinned)
 
     def _filled(self, name: str, call: ir.Call, args: tuple[int, ...]) -> int | None:
         """A tensor of one number, or of a row of them: a constant, or a number that is broadcast.
@@ -277,19 +183,10 @@ class _Translation:
         if args is None:
             value = origin.value if isinstance(origin, relax.Binding) else origin
             args = tuple(self._indices(var) for var in free_variables(value) if var in self._items)
-        shape, dtype = tensor_type(type_)
         body = origin.value if isinstance(origin, relax.VarBinding) else None
         inside = translate(body) if isinstance(body, relax.Function) else None
-        made = Expr(
-            op=OPAQUE,
-            args=args,
-            shape=shape,
-            dtype=dtype,
-            attrs={"callee": callee, "inside": inside},
-            origin=origin,
-            pinned=pinned or not self._is_pure,
-        )
-        return self._parts(self._builder.add(made), type_)
+        attrs: Attributes = {"callee": callee, "inside": inside}
+        return self._kept(origin, type_, OPAQUE, args, attrs, pinned=pinned or not self._is_pure)
 
     def _indices(self, var: relax.Var) -> int:
         found = self._items[var]
@@ -309,17 +206,6 @@ class _Translation:
             elif isinstance(expr, (relax.Var, ir.GenericConst)):
                 found += leaves(self._structure(expr))
         return tuple(found)
-
-    def _parts(self, index: int, type_: object) -> Structure:
-        """A value, or a tuple of the parts that it holds."""
-        if not isinstance(type_, relax.TupleType):
-            return index
-        parts = []
-        for position, field in enumerate(type_.fields):
-            shape, dtype = tensor_type(field)
-            part = Expr(op=PART, args=(index,), shape=shape, dtype=dtype, attrs={"index": position})
-            parts.append(self._parts(self._builder.add(part), field))
-        return tuple(parts)
 
 
 # Operators that call a function, which is one of their arguments.
@@ -349,12 +235,11 @@ def free_variables(expr: object) -> list[relax.Var]:
 
 
 def _to_array(constant: ir.GenericConst) -> Array | None:
-    """A constant's elements, without a copy where DLPack knows the dtype; None without numpy's."""
+    """A constant's elements, without a copy where DLPack knows the dtype."""
     if not isinstance(constant.ty, relax.TensorType):
         return None
     try:
         array: Array = np.from_dlpack(constant.value)
     except (BufferError, RuntimeError, TypeError):
         array = constant.value.numpy()
-    is_known = str(array.dtype) == dtype_of(constant.ty) and array.dtype.kind in "fiub"
-    return array if is_known else None
+    return array

@@ -6,13 +6,13 @@ are, so any process on this machine can build the module.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
 from tvm import relay
 
 from boltgen.errors import BoltgenError
-from boltgen.pipeline import BuiltRegions
 
 # What a region is linked from, as attributes of its function: paths of its adapter's object, and of
 # the archives of its kernel and moves.
@@ -20,22 +20,19 @@ ADAPTER = "boltgen_adapter"
 ARCHIVES = "boltgen_archives"
 
 
-def linked_functions(
-    functions: dict[str, relay.Function], built: BuiltRegions
-) -> dict[str, relay.Function]:
-    """The regions' functions, by their symbols, with the paths of what was built for them."""
-    plan = built.plan
-    symbols = [kernel.symbol for kernel in plan.kernels] + [move.symbol for move in plan.moves]
-    archives = dict(zip(symbols, built.archives, strict=True))
-    made = dict(functions)
-    for launch, adapter in zip(plan.launches, built.adapters, strict=True):
-        kernels = [plan.kernel_of(launch).symbol]
-        kernels += [move.symbol for move in plan.moves_of(launch)]
-        paths = [tvm.runtime.String(str(archives[symbol])) for symbol in kernels]
-        symbol = launch.region.symbol
-        marked = functions[symbol].with_attr(ADAPTER, tvm.runtime.String(str(adapter)))
-        made[symbol] = marked.with_attr(ARCHIVES, tvm.runtime.convert(paths))
-    return made
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a region is linked from: its adapter's object, the archives of its kernel and moves."""
+
+    adapter: Path
+    archives: tuple[Path, ...]
+
+
+def marked(function: relay.Function, linked: Linked) -> relay.Function:
+    """A region's function with the paths of what was built for it."""
+    archives = [tvm.runtime.String(str(path)) for path in linked.archives]
+    with_adapter = function.with_attr(ADAPTER, tvm.runtime.String(str(linked.adapter)))
+    return with_adapter.with_attr(ARCHIVES, tvm.runtime.convert(archives))
 
 
 def generate(function: relay.Function) -> tvm.runtime.Module:

@@ -6,13 +6,14 @@ written by its neutral name and attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import ir, relay
 
+from boltgen.frontend.emission import Writer, joined, shared_writers
 from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
 from boltgen.frontend.passes.carving import CarvedRegion
 from boltgen.frontend.relay.translate import (
@@ -92,9 +93,7 @@ class _Emission:
 
     def structure(self, structure: Structure) -> relay.Expr:
         """The values of a structure, tuples joined."""
-        if isinstance(structure, int):
-            return self._values[structure]
-        return relay.Tuple([self.structure(part) for part in structure])
+        return joined(structure, self._values, relay.Tuple)
 
     def _written(self, expr: Expr) -> relay.Expr:
         args = [self._values[arg] for arg in expr.args]
@@ -141,13 +140,11 @@ class _Emission:
         if not self._is_region:
             layout = "HWIO" if attrs["groups"] == 1 else "HWOI"
             kernel = self._permuted(weight, tuple("OHWI".index(letter) for letter in layout))
+        options = {key: attrs[key] for key in ("strides", "padding", "dilation", "groups")}
         return relay.nn.conv2d(
             self._values[x],
             kernel,
-            strides=attrs["strides"],
-            padding=attrs["padding"],
-            dilation=attrs["dilation"],
-            groups=attrs["groups"],
+            **options,
             channels=filters,
             kernel_size=kernel_size,
             data_layout=attrs["data_layout"],
@@ -229,50 +226,21 @@ def _softplus(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
     return relay.nn.relu(x) + relay.log(tail + relay.const(1.0, expr.dtype))
 
 
-def _pool(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    options = dict(expr.attrs)
-    if expr.op == "nn.max_pool2d":
-        del options["count_include_pad"]
-    return getattr(relay.nn, expr.op.removeprefix("nn."))(*args, **options)
-
-
-def _adaptive(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    attrs: _Attributes = expr.attrs
-    return relay.nn.adaptive_avg_pool2d(*args, attrs["output_size"], layout=attrs["layout"])
-
-
-def _reduction(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    attrs: _Attributes = expr.attrs
-    return getattr(relay, expr.op)(*args, axis=attrs["axis"], keepdims=attrs["keepdims"])
-
-
-def _softmax(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    return getattr(relay.nn, expr.op.removeprefix("nn."))(*args, axis=expr.attrs["axis"])
-
-
 def _pad(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
     attrs: _Attributes = expr.attrs
     value = relay.const(attrs["value"], expr.dtype)
     return relay.nn.pad(*args, attrs["widths"], value, attrs["mode"])
 
 
-_WRITERS: Mapping[str, Callable[[Expr, Sequence[relay.Expr]], relay.Expr]] = {
+_WRITERS: Mapping[str, Writer] = {
+    **shared_writers(relay),
     "astype": lambda expr, args: relay.cast(*args, expr.dtype),
-    "reshape": lambda expr, args: relay.reshape(*args, list(expr.static_shape)),
-    "clip": lambda expr, args: relay.clip(*args, expr.attrs["low"], expr.attrs["high"]),
     "nn.softplus": _softplus,
-    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
-    "nn.adaptive_avg_pool2d": _adaptive,
-    **dict.fromkeys(("mean", "sum", "variance", "max", "min"), _reduction),
     # TVM fuses casts into means.
     "image_mean": lambda expr, args: relay.mean(
         *args, axis=[1, 2], keepdims=expr.attrs["keepdims"]
     ),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
     "concat": lambda expr, args: relay.concatenate(relay.Tuple(list(args)), expr.attrs["axis"]),
     "stack": lambda expr, args: relay.stack(relay.Tuple(list(args)), expr.attrs["axis"]),
     "nn.pad": _pad,
-    "image.resize2d": lambda expr, args: relay.image.resize2d(
-        *args, **{**expr.attrs, "out_dtype": None}
-    ),
 }

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 
 from tvm import ir, relay, tir
 
+from boltgen.frontend.attributes import Attributes, integers, shared_attributes
 from boltgen.frontend.imported import TensorType
-from boltgen.frontend.relay.versions import integers
-
-Attributes = dict[str, object]
 
 
 class UnknownFormError(ValueError):
@@ -43,65 +41,23 @@ def extents(expr: relay.Expr) -> tuple[int | str, ...]:
     return shape_of(expr.checked_type) or ()
 
 
-def _sides(padding: object) -> tuple[int, ...]:
-    """(top, left, bottom, right) of a padding that names one, two or four sides."""
-    sides = integers(padding)
-    return sides * (4 // len(sides))
-
-
-def _pair(values: object) -> tuple[int, ...]:
-    found = integers(values)
-    return found * (2 // len(found))
-
-
 def _conv2d(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    layout = str(attrs.kernel_layout)
-    if layout == "HWOI" and extents(call.args[1])[3] != 1:
-        layout = "HWCM"  # several filters for each channel: the third extent has no filters
-    return {
-        "strides": _pair(attrs.strides),
-        "padding": _sides(attrs.padding),
-        "dilation": _pair(attrs.dilation),
-        "groups": int(attrs.groups),
-        "data_layout": str(attrs.data_layout),
-        "kernel_layout": layout,
-        "out_layout": str(attrs.out_layout) or str(attrs.data_layout),
-    }
-
-
-def _pool(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    include = "count_include_pad" in attrs.keys() and bool(attrs.count_include_pad)  # noqa: SIM118
-    return {
-        "pool_size": integers(attrs.pool_size),
-        "strides": integers(attrs.strides),
-        "padding": _sides(attrs.padding),
-        "dilation": integers(attrs.dilation),
-        "ceil_mode": bool(attrs.ceil_mode),
-        "count_include_pad": include,
-        "layout": str(attrs.layout),
-        "out_layout": str(attrs.out_layout),
-    }
+    if call.attrs.kernel_layout == "HWOI" and extents(call.args[1])[3] != 1:
+        return {"kernel_layout": "HWCM"}  # several filters for each channel: O has no filters
+    return {}
 
 
 def _adaptive(call: relay.Call) -> Attributes:
-    attrs = call.attrs
     is_global = call.op.name == "nn.global_avg_pool2d"
-    return {
-        "output_size": (1, 1) if is_global else integers(attrs.output_size),
-        "layout": str(attrs.layout),
-        "out_layout": str(attrs.out_layout),
-    }
+    return {"output_size": (1, 1) if is_global else integers(call.attrs.output_size)}
 
 
 def _reduction(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    rank = len(extents(call.args[0]))
+    attrs, rank = call.attrs, len(extents(call.args[0]))
     axes = None if attrs.axis is None else tuple(axis % rank for axis in integers(attrs.axis))
     if bool(attrs.exclude):
         axes = tuple(axis for axis in range(rank) if axis not in (axes or ()))
-    return {"axis": axes, "keepdims": bool(attrs.keepdims)}
+    return {"axis": axes}
 
 
 def _variance(call: relay.Call) -> Attributes:
@@ -115,45 +71,13 @@ def _is_mean_of(expr: relay.Expr, x: relay.Expr) -> bool:
     return is_mean and bool(expr.args[0].same_as(x))
 
 
-def _axis(call: relay.Call) -> Attributes:
-    axis = call.attrs.axis
-    return {"axis": None if axis is None else int(axis)}
-
-
 def _take(call: relay.Call) -> Attributes:
     """TVM clips an index below 0 to 0, where others count from the end."""
     indices = call.args[1]
     counts_back = isinstance(indices, relay.Constant) and bool((indices.data.numpy() < 0).any())
     if int(call.attrs.batch_dims) != 0 or counts_back:
         raise UnknownFormError
-    return _axis(call)
-
-
-def _resize2d(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    return {
-        "size": integers(attrs.size),
-        "roi": None if attrs.roi is None else tuple(float(edge) for edge in attrs.roi),
-        "layout": str(attrs.layout),
-        "method": str(attrs.method),
-        "coordinate_transformation_mode": str(attrs.coordinate_transformation_mode),
-        "rounding_method": str(attrs.rounding_method),
-        "cubic_alpha": float(attrs.cubic_alpha),
-        "cubic_exclude": int(attrs.cubic_exclude),
-        "extrapolation_value": float(attrs.extrapolation_value),
-        "out_dtype": str(attrs.out_dtype or ""),
-    }
-
-
-def _batch_norm(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    return {
-        "axis": int(attrs.axis),
-        "epsilon": float(attrs.epsilon),
-        "center": bool(attrs.center),
-        "scale": bool(attrs.scale),
-        "training": False,
-    }
+    return {}
 
 
 def _pad(call: relay.Call) -> Attributes:
@@ -180,26 +104,19 @@ def _layout_transform(call: relay.Call) -> Attributes:
     return {"axes": tuple(source.index(letter) for letter in target)}
 
 
-def _bounds(call: relay.Call) -> Attributes:
-    return {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)}
-
-
+# Attributes that only Relay has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
     "nn.conv2d": _conv2d,
-    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     **dict.fromkeys(("nn.adaptive_avg_pool2d", "nn.global_avg_pool2d"), _adaptive),
     **dict.fromkeys(("mean", "sum", "max", "min"), _reduction),
     "variance": _variance,
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concatenate", "stack"), _axis),
-    **dict.fromkeys(("nn.prelu", "nn.bias_add"), _axis),
     "take": _take,
-    "image.resize2d": _resize2d,
-    "nn.batch_norm": _batch_norm,
+    "image.resize2d": lambda call: {"size": integers(call.attrs.size)},
+    "nn.batch_norm": lambda call: {"training": False},
     "nn.pad": _pad,
     "transpose": _transpose,
     "layout_transform": _layout_transform,
-    "nn.leaky_relu": lambda call: {"alpha": float(call.attrs.alpha)},
-    "clip": _bounds,
+    "clip": lambda call: {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)},
     "cast": lambda call: {"from_dtype": dtype_of(call.args[0].checked_type)},
 }
 
@@ -222,7 +139,10 @@ def neutral(name: str, call: relay.Call) -> tuple[str, Attributes]:
     Raises:
         UnknownFormError: there is no such name.
     """
-    attrs = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
+    known = _NAMES.get(name, name)
+    attrs = shared_attributes(known, call.attrs)
+    if name in _ATTRIBUTES:
+        attrs |= _ATTRIBUTES[name](call)
     if name == "nn.bias_add" and attrs["axis"] in {-1, len(extents(call)) - 1}:
         return "add", {}
-    return _NAMES.get(name, name), attrs
+    return known, attrs

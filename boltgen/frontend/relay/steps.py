@@ -1,4 +1,4 @@
-"""The Relay frontend's two steps: partition a module's functions, then build their kernels."""
+"""The Relay frontend's two steps: partition a module's functions, then attach their kernels."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relay
 
-from boltgen import pipeline
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
+from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
-from boltgen.ir.region import Convention
 
 
 def is_model(function: object) -> bool:
@@ -88,60 +87,17 @@ def _symbols(module: tvm.IRModule) -> set[str]:
     return {gvar.name_hint for gvar in module.get_global_vars()} | set(filter(None, symbols))
 
 
-def compile_regions(
-    partitioned: Partitioned, *, arch: str, options: pipeline.PipelineOptions | None = None
+def attach(
+    partitioned: Partitioned, linked: Mapping[str, Linked], workspaces: Mapping[str, int]
 ) -> tvm.IRModule:
-    """A partitioned module whose regions' kernels are built for `arch`; `relay.build` finds them.
+    """The module of a partition, with kernels that were built for its regions before.
 
-    Raises:
-        BoltgenError: a kernel cannot be chosen or compiled.
+    `linked` has by a region's symbol what it is linked from, `workspaces` the bytes that its call
+    wants.
     """
-    # Not left to the hook: there kernels would be built one after the other.
-    built = pipeline.build_regions(partitioned.regions, arch, options, Convention.RELAY)
-    return attach(partitioned, built)
-
-
-def attach(partitioned: Partitioned, built: pipeline.BuiltRegions) -> tvm.IRModule:
-    """The module of a partition, with kernels that were built for its regions before."""
     codegen.register()
-    module = partitioned.module(built.plan.workspaces)
-    regions = {symbol: module[symbol] for symbol in partitioned.carved}
-    for symbol, function in codegen.linked_functions(regions, built).items():
-        module.update_func(module.get_global_var(symbol), function)
+    module = partitioned.module(workspaces)
+    for symbol in partitioned.carved:
+        marked = codegen.marked(module[symbol], linked[symbol])
+        module.update_func(module.get_global_var(symbol), marked)
     return module
-
-
-def partition(
-    module: tvm.IRModule,
-    params: Parameters | None = None,
-    *,
-    arch: str = "sm_80",
-    normalise: bool = True,
-    allow_nonfinite: bool = False,
-    options: pipeline.PipelineOptions | None = None,
-) -> tvm.IRModule:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
-
-    The result builds with plain `relay.build` for target cuda, for every executor, in this process
-    or another one on this machine. `params` become constants. `normalise` first makes the model
-    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
-    kernels are compiled. A module that was partitioned before may be so again: what has kernels
-    keeps them.
-
-    Raises:
-        ModelImportError: the module or its parameters cannot be used; the message says why.
-        BoltgenError: a kernel cannot be chosen or compiled.
-    """
-    chosen = options or pipeline.PipelineOptions()
-    partitioned = annotate(
-        module,
-        params,
-        Passes(
-            normalise=normalise,
-            allow_nonfinite=allow_nonfinite,
-            cut=pipeline.cutter(arch, chosen),
-            padding=pipeline.padding_costs(arch, chosen),
-            rejects=pipeline.rejecter(arch, chosen),
-        ),
-    )
-    return compile_regions(partitioned, arch=arch, options=chosen)

@@ -7,24 +7,13 @@ expression. Shared values are visited once, and nothing here recurs on a value's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from tvm import ir, relay
 
-from boltgen.frontend.graph import (
-    CONSTANT,
-    INPUT,
-    OPAQUE,
-    PART,
-    Array,
-    Expr,
-    Graph,
-    GraphBuilder,
-    Structure,
-    leaves,
-)
+from boltgen.frontend.attributes import Attributes
+from boltgen.frontend.graph import OPAQUE, Graph, Structure, leaves
 from boltgen.frontend.relay.operators import UnknownFormError, neutral, tensor_type
+from boltgen.frontend.translation import Translation
 
 _PRODUCTS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
 # Their second operand is an attribute of the neutral operator, or follows from the first.
@@ -81,15 +70,15 @@ def free_variables(expr: relay.Expr) -> list[relay.Var]:
     return list(relay.analysis.free_vars(expr))
 
 
-class _Translation:
+class _Translation(Translation):
     """One function under translation; `_items` has what became of each Relay expression.
 
     Both dictionaries go by addresses: that an expression is hashed by TVM takes longer.
     """
 
     def __init__(self, function: relay.Function) -> None:
+        super().__init__(tensor_type, ir.TupleType)
         self._function = function
-        self._builder = GraphBuilder()
         self._items: dict[int, Structure] = {}
         # Bindings are names of values, unless they say in which order references are used.
         self._has_names = not _has_references(function)
@@ -98,9 +87,7 @@ class _Translation:
     def run(self) -> Graph:
         function = self._function
         for param in function.params:
-            shape, dtype = tensor_type(param.checked_type)
-            index = self._builder.add(Expr(op=INPUT, shape=shape, dtype=dtype, origin=param))
-            self._items[_address(param)] = self._parts(index, param.checked_type)
+            self._items[_address(param)] = self._input(param, param.checked_type)
         self._visit(function.body)
         return self._builder.graph(self._item(function.body))
 
@@ -135,7 +122,7 @@ class _Translation:
             return self._item(operands[0])
         match expr:
             case relay.Constant():
-                return self._constant(expr)
+                return self._constant_of(expr, expr.data.numpy(), expr.checked_type)
             case relay.Tuple():
                 return tuple(map(self._item, operands))
             case relay.TupleGetItem():
@@ -148,13 +135,6 @@ class _Translation:
     def _item(self, expr: relay.Expr) -> Structure:
         return self._items[_address(expr)]
 
-    def _constant(self, constant: relay.Constant) -> int:
-        array: Array = constant.data.numpy()
-        if array.dtype.kind in "fiub" and str(array.dtype) == constant.data.dtype:
-            return self._builder.constant(array, constant)
-        shape, dtype = tensor_type(constant.checked_type)
-        return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=constant))
-
     def _call(self, call: relay.Call, args: tuple[int, ...]) -> Structure:
         op = call.op
         if not isinstance(op, ir.Op):
@@ -163,13 +143,9 @@ class _Translation:
         try:
             name, attrs = neutral(written, call)
         except UnknownFormError:
-            return self._kept(call, f"relay.{written}", args)
-        if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
-            return (args[0], args[0])
-        if name == "nn.batch_norm":
-            shape, dtype = tensor_type(call.checked_type.fields[0])
-            made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, origin=call)
-            return (self._builder.add(made), args[3], args[4])
+            return self._kept(call, call.checked_type, f"relay.{written}", args)
+        if (known := self._of_inference(call, call.checked_type, name, args, attrs)) is not None:
+            return known
         if written in _PRODUCTS:
             return self._written(call, "matmul", self._straightened(call, args), {})
         if name == "nn.conv2d" and _has_other_weight(attrs) and self._builder[args[1]].is_static:
@@ -179,27 +155,13 @@ class _Translation:
             return self._written(call, name, args[:1], attrs)
         if (written, name) == ("nn.bias_add", "add"):
             return self._written(call, name, args, attrs)
-        return self._kept(call, name, args, attrs)
+        return self._kept(call, call.checked_type, name, args, attrs)
 
     def _written(
-        self, call: relay.Call, name: str, args: tuple[int, ...], attrs: Mapping[str, object]
+        self, call: relay.Call, name: str, args: tuple[int, ...], attrs: Attributes
     ) -> int:
         """An operator that its name, operands and attributes say all of."""
-        shape, dtype = tensor_type(call.checked_type)
-        return self._builder.operator(name, args, shape or (), dtype, **attrs)
-
-    def _kept(
-        self,
-        origin: relay.Expr,
-        name: str,
-        args: tuple[int, ...],
-        attrs: Mapping[str, object] | None = None,
-    ) -> Structure:
-        """An operator that is written again by its author's expression."""
-        type_ = origin.checked_type
-        shape, dtype = tensor_type(type_)
-        made = Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs or {}, origin=origin)
-        return self._parts(self._builder.add(made), type_)
+        return self._builder.add(self._typed(name, args, call.checked_type, attrs))
 
     def _straightened(self, call: relay.Call, args: tuple[int, ...]) -> tuple[int, ...]:
         """A matrix product's operands as (M, K) and (K, N), whichever way it reads them."""
@@ -225,18 +187,8 @@ class _Translation:
         """An expression that passes through."""
         called = expr.op if isinstance(expr, relay.Call) else expr
         callee = str(getattr(called, "name_hint", type(called).__name__.lower()))
-        return self._kept(expr, OPAQUE, args, {"callee": callee, "inside": _inside(expr)})
-
-    def _parts(self, index: int, type_: object) -> Structure:
-        """A value, or a tuple of the parts that it holds."""
-        if not isinstance(type_, ir.TupleType):
-            return index
-        parts = []
-        for position, field in enumerate(type_.fields):
-            shape, dtype = tensor_type(field)
-            part = Expr(op=PART, args=(index,), shape=shape, dtype=dtype, attrs={"index": position})
-            parts.append(self._parts(self._builder.add(part), field))
-        return tuple(parts)
+        attrs: Attributes = {"callee": callee, "inside": _inside(expr)}
+        return self._kept(expr, expr.checked_type, OPAQUE, args, attrs)
 
 
 def _inside(expr: relay.Expr) -> Graph | None:
@@ -246,7 +198,7 @@ def _inside(expr: relay.Expr) -> Graph | None:
     return translate(expr) if isinstance(expr, relay.Function) else None
 
 
-def _has_other_weight(attrs: Mapping[str, object]) -> bool:
+def _has_other_weight(attrs: Attributes) -> bool:
     """Whether all of a convolution but its weight's layout is as kernels have it."""
     is_nhwc = attrs["data_layout"] == "NHWC" and attrs["out_layout"] == "NHWC"
     return is_nhwc and attrs["groups"] == 1 and attrs["kernel_layout"] in _KERNEL_ORDERS

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from boltgen.errors import ToolchainError
 
@@ -131,17 +130,6 @@ def cuda_compile_callback(
         return bytearray(compile_text(code, target))
 
     return callback
-
-
-def integers(values: Any) -> tuple[int, ...]:
-    """An attribute of one or several integers.
-
-    They are `tir.IntImm` until 0.17; from 0.18 on a container gives Python's own. Source:
-    apache/tvm#16183, which #17257 brought back.
-    """
-    if hasattr(values, "__int__"):
-        return (int(values),)
-    return tuple(int(value) for value in values)
 
 
 def function_attribute(function: object, name: str) -> str | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 
-from boltgen.space.config import Cutlass2Config
-from boltgen.tune.strategies.exhaustive import InOrder
-from boltgen.tune.strategies.strategy import SearchProblem
+from boltgen.tune.strategies.strategy import InOrder, SearchProblem
 
 
-def random_search(problem: SearchProblem, rng: random.Random) -> InOrder[Cutlass2Config]:
+def random_search(problem: SearchProblem, rng: random.Random) -> InOrder:
     """All candidates, shuffled."""
     configs = list(problem.candidates)
     rng.shuffle(configs)

@@ -7,7 +7,7 @@ import pytest
 from boltgen.frontend.graph import INPUT, Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.region import Rejected
 
 Shape = tuple[int | str, ...]
@@ -61,13 +61,13 @@ def _conv2d(**changes: object) -> Anchor | Rejected:
         ((2, 3, 4, 8), (8, 6), (2, 3, 4, 6), Gemm(m=24, n=6, k=8)),
         ((5, 4, 8), (1, 8, 6), (5, 4, 6), Gemm(m=20, n=6, k=8)),
         ((1, 4, 8), (1, 8, 6), (1, 4, 6), Gemm(m=4, n=6, k=8)),
-        ((5, 4, 8), (5, 8, 6), (5, 4, 6), BatchedGemm(batch=5, m=4, n=6, k=8)),
-        ((2, 3, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6), BatchedGemm(batch=6, m=4, n=6, k=8)),
-        ((4, 8), (5, 8, 6), (5, 4, 6), BatchedGemm(batch=5, m=4, n=6, k=8, a_batched=False)),
-        ((1, 4, 8), (5, 8, 6), (5, 4, 6), BatchedGemm(batch=5, m=4, n=6, k=8, a_batched=False)),
+        ((5, 4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8)),
+        ((2, 3, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6), Gemm(batch=6, m=4, n=6, k=8)),
+        ((4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8, a_batched=False)),
+        ((1, 4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8, a_batched=False)),
     ],
 )
-def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm | BatchedGemm) -> None:
+def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm) -> None:
     anchor = _matmul(a, b, out)
     assert isinstance(anchor, Anchor)
     assert (anchor.problem, anchor.a, anchor.b, anchor.absorbed) == (expected, 0, 1, ())
@@ -82,12 +82,12 @@ def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm | BatchedGemm) ->
             (5, 4, 8),
             (5, 6, 8),
             (0, 2, 1),
-            BatchedGemm(batch=5, m=4, n=6, k=8, b_layout=Layout.COLUMN),
+            Gemm(batch=5, m=4, n=6, k=8, b_layout=Layout.COLUMN),
         ),
     ],
 )
 def test_a_transposed_b_is_read_as_columns(
-    a: Shape, b: Shape, axes: tuple[int, ...] | None, expected: Gemm | BatchedGemm
+    a: Shape, b: Shape, axes: tuple[int, ...] | None, expected: Gemm
 ) -> None:
     anchor = _matmul(a, b, (*a[:-1], 6), axes)
     assert isinstance(anchor, Anchor)

@@ -9,7 +9,7 @@ from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.region import Stored
 
 NCHW, NHWC = (2, 3, 5, 7), (2, 5, 7, 3)
-IMAGES = Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), channels=3)
+IMAGES = Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), shape=NCHW)
 
 
 def value(op: str, *args: int, shape: tuple[int, ...] = NHWC, dtype: str = "float16") -> Expr:
@@ -46,7 +46,7 @@ def test_a_matrix_is_cast_but_not_permuted() -> None:
     assert entry(graph(*exprs), 2, is_image=False) is None
     cast = entry(graph(X, CAST, value("matmul", 1)), 1, is_image=False)
     assert cast is not None
-    assert cast.stored == Stored(form=Form(layout=ImageLayout.NHWC, dtype=DType.F32), channels=7)
+    assert cast.stored == Stored(form=Form(layout=ImageLayout.NHWC, dtype=DType.F32), shape=NCHW)
 
 
 def test_what_is_in_the_kernels_form_has_no_border() -> None:
@@ -60,7 +60,7 @@ def test_a_reshape_that_moves_extents_of_one_is_a_permutation(shape: tuple[int, 
     exprs = (source, value("astype", 0, shape=shape), value("reshape", 1, shape=(n, h, w, c)))
     found = entry(graph(*exprs, value("conv", 2)), 2, is_image=True)
     assert found is not None
-    assert found.stored == Stored(form=IMAGES.form, channels=c)
+    assert found.stored == Stored(form=IMAGES.form, shape=shape)
 
 
 def test_two_permutations_are_not_one_layout() -> None:

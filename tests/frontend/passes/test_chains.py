@@ -5,10 +5,10 @@ from __future__ import annotations
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.chains import Joined, join
 from boltgen.frontend.passes.products import alike, find_products
-from boltgen.ir.chain import MAX_LAYERS, ChainLayer, Cut
+from boltgen.ir.workload import MAX_LAYERS, Cut, Layer
 
 
-def as_one(layers: tuple[ChainLayer, ...]) -> Cut:
+def as_one(layers: tuple[Layer, ...]) -> Cut:
     return Cut(counts=(len(layers),), reasons=("joined",) * (len(layers) - 1))
 
 
@@ -97,7 +97,7 @@ def test_a_plain_product_among_batched_ones_is_a_batch_that_shares_its_weight():
     second = net.add("matmul", (3, 32, 16), first, net.add("constant", (3, 48, 16)))
     net.value = net.add("matmul", (3, 32, 24), second, net.add("constant", (16, 24)))
 
-    def cut(layers: tuple[ChainLayer, ...]) -> Cut:
+    def cut(layers: tuple[Layer, ...]) -> Cut:
         problems = [layer.problem for layer in layers]
         assert [(each.batch, each.m) for each in problems] == [(3, 32)] * 3
         assert [each.b_batched for each in problems] == [False, True, False]
@@ -116,7 +116,7 @@ def test_the_cutter_decides_and_its_reasons_go_to_the_layer_before_each_joint():
     for n in (48, 16, 24):
         net.dense(n)
 
-    def cut(layers: tuple[ChainLayer, ...]) -> Cut:
+    def cut(layers: tuple[Layer, ...]) -> Cut:
         assert [layer.problem.k for layer in layers] == [64, 48, 16]
         return Cut(counts=(1, 2), reasons=("too wide", "pays"))
 

@@ -14,10 +14,10 @@ import tvm_ffi
 from tvm import relax
 
 import boltgen.relax
-from boltgen import pipeline
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax import annotate, attach, compile_regions
+from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.region import Region
+from boltgen.runtime import relax_model
 from tests.frontend.modules import build
 
 op = relax.op
@@ -85,7 +85,7 @@ def test_partition_builds_what_the_pipeline_returns(
             objects=tuple(objects), symbols=asked[-1][0], plan=SimpleNamespace(workspaces={})
         )
 
-    monkeypatch.setattr(pipeline, "build_regions", build_regions)
+    monkeypatch.setattr(relax_model, "build_regions", build_regions)
     module = boltgen.relax.partition(_product(), arch="sm_86")
     assert asked == [(("boltgen_0_matmul",), "sm_86")]
     np.testing.assert_array_equal(_run(module, tmp_path), np.full((4, 16), 42, np.float16))
@@ -95,9 +95,9 @@ def test_a_failure_in_the_pipeline_reaches_the_caller(monkeypatch: pytest.Monkey
     def build_regions(found: tuple[Region, ...], arch: str, options: object) -> None:
         raise ModelImportError(f"no kernel for {found[0].label} on {arch}")
 
-    monkeypatch.setattr(pipeline, "build_regions", build_regions)
+    monkeypatch.setattr(relax_model, "build_regions", build_regions)
     with pytest.raises(ModelImportError, match=r"^no kernel for matmul on sm_80$"):
-        compile_regions(annotate(_product()), arch="sm_80")
+        relax_model.compile_regions(annotate(_product()), arch="sm_80")
 
 
 def test_a_module_without_regions_needs_no_compiler() -> None:

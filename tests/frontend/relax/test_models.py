@@ -13,9 +13,9 @@ import models
 from boltgen.frontend.relax import ImportedModel, annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
-from boltgen.ir.region import Stored
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
+from tests.frontend.region_oracle import assert_stored
 
 
 def _products(model: onnx.ModelProto) -> int:
@@ -71,7 +71,7 @@ def test_resnet50_has_no_conversion_in_the_middle() -> None:
     ]
     first, *rest = annotated.regions
     nchw_f32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
-    assert first.a_stored == Stored(form=nchw_f32, channels=3)
+    assert_stored(first.a_stored, nchw_f32, 3)
     assert all(region.a_stored is region.d_stored is None for region in rest)
 
 

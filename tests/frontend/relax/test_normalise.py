@@ -17,9 +17,9 @@ from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
-from boltgen.ir.region import Stored
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
+from tests.frontend.region_oracle import assert_stored
 
 op = relax.op
 
@@ -82,10 +82,10 @@ def test_conv_bias_batch_norm_is_one_kernel() -> None:
         *(2, 8, 6, 6),
     )
     (region,) = model.regions
-    assert region.epilogue.describe() == "relu(add(acc, row0))"
+    assert region.workload.last.epilogue.describe() == "relu(add(acc, row0))"
     assert operators(model.annotated) == []
-    assert region.a_stored == Stored(form=IMAGES, channels=8)
-    assert region.d_stored == Stored(form=IMAGES, channels=16)
+    assert_stored(region.a_stored, IMAGES, 8)
+    assert_stored(region.d_stored, IMAGES, 16)
 
 
 def test_conv_batch_norm_without_bias_and_dense_batch_norm() -> None:
@@ -99,7 +99,9 @@ def test_conv_batch_norm_without_bias_and_dense_batch_norm() -> None:
         ),
         *(2, 8, 6, 6),
     )
-    assert [region.epilogue.describe() for region in model.regions] == ["add(acc, row0)"] * 2
+    assert [region.workload.last.epilogue.describe() for region in model.regions] == [
+        "add(acc, row0)"
+    ] * 2
 
 
 def test_a_batch_norm_before_a_convolution_is_scale_and_shift() -> None:
@@ -112,7 +114,7 @@ def test_a_batch_norm_before_a_convolution_is_scale_and_shift() -> None:
         ),
         *(2, 8, 6, 6),
     )
-    assert model.regions[0].epilogue.describe() == (
+    assert model.regions[0].workload.last.epilogue.describe() == (
         "relu(add(multiply(add(add(acc, row0), tensor0), row1), row2))"
     )
 
@@ -149,7 +151,7 @@ def _stacked(read: Callable[[relax.Expr], object]) -> tuple[Model, list[np.ndarr
 def test_a_reduced_stack_is_in_the_epilogue(name: str, binary: str) -> None:
     model, (stack, reduced) = _stacked(lambda stack: op.nn.relu(getattr(op, name)(stack, [0])))
     assert set(operators(model.annotated)) == {"permute_dims"}  # y is a residual too
-    assert sorted(region.epilogue.describe() for region in model.regions) == [
+    assert sorted(region.workload.last.epilogue.describe() for region in model.regions) == [
         "acc",
         f"relu({binary}({binary}(acc, tensor0), tensor1))",
     ]
@@ -189,7 +191,7 @@ def test_pools_joins_pads_and_reductions_stay_in_nhwc() -> None:
     )
     found = operators(model.annotated)
     assert len(model.regions) == 4
-    assert model.regions[0].a_stored == Stored(form=IMAGES, channels=8)
+    assert_stored(model.regions[0].a_stored, IMAGES, 8)
     assert found.count("permute_dims") == 0  # the result's last step moves extents of 1: a reshape
 
 
@@ -255,9 +257,9 @@ def test_grouped_convolutions_stay_with_tvm() -> None:
 def test_activations_of_pytorch(function: Callable[..., torch.Tensor], text: str) -> None:
     model = _check(Net(lambda s, x: function(s.dense(x)), dense=nn.Linear(16, 24)), 8, 16)
     (region,) = model.regions
-    assert region.epilogue.describe() == text
-    assert region.problem.out_dtype.value == "float32"
-    assert region.a_stored == Stored(form=replace(IMAGES, layout=ImageLayout.NHWC), channels=16)
+    assert region.workload.last.epilogue.describe() == text
+    assert region.workload.first.problem.out_dtype.value == "float32"
+    assert_stored(region.a_stored, replace(IMAGES, layout=ImageLayout.NHWC), 16)
     assert operators(model.annotated) == []
 
 
@@ -311,7 +313,10 @@ def test_weights_are_constants_in_their_final_form() -> None:
     )
     narrow, wide = model.regions
     # Ten columns allow 4-byte loads along N, sixteen rows allow 16-byte loads along K; and back.
-    assert (narrow.problem.alignment_b, wide.problem.alignment_b) == (8, 8)
+    assert (narrow.workload.first.problem.alignment_b, wide.workload.first.problem.alignment_b) == (
+        8,
+        8,
+    )
     assert operators(model.annotated) == []
 
 

@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
-from boltgen.ir.dtypes import DType
-from boltgen.ir.padding import KernelTimes, Launch
-from boltgen.ir.problem import Conv2d
+from boltgen.ir.padding import KernelTimes
+from boltgen.ir.workload import Workload
 from boltgen.tune.padding import PaddingTimes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
@@ -28,11 +27,11 @@ class Always:
 
     move_origin: str = "made up"
 
-    def kernels_us(self, launches: Sequence[Launch]) -> KernelTimes:
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The fewer elements a vector has, the slower."""
         times_us = tuple(
             sum(8 / width for width in (p.alignment_a, p.alignment_b, p.alignment_d))
-            for p, _ in launches
+            for p in (workload.single.problem for workload in workloads)
         )
         return KernelTimes(times_us=times_us, origin="made up")
 
@@ -74,7 +73,10 @@ def _check(net: nn.Module, *shape: int, costs: Always | None = None) -> Model:
 
 
 def _alignments(model: Model) -> list[tuple[int, int]]:
-    return [(r.problem.alignment_a, r.problem.alignment_d) for r in model.regions]
+    return [
+        (r.workload.first.problem.alignment_a, r.workload.first.problem.alignment_d)
+        for r in model.regions
+    ]
 
 
 def _said(model: Model) -> list[str]:
@@ -96,7 +98,7 @@ def test_padded_channels_flow_through_layers_and_residuals() -> None:
     )
     model = _check(net, 2, 3, 9, 7)
     assert _alignments(model) == [(8, 8)] * 4
-    assert [isinstance(r.problem, Conv2d) and r.problem.k for r in model.regions] == [16, 16, 16, 8]
+    assert [r.workload.first.problem.d_shape[-1] for r in model.regions] == [16, 16, 16, 8]
     first, *rest = model.regions
     assert first.a_stored is not None and first.a_stored.channels == 3
     assert all(region.a_stored is None for region in rest)  # nobody pads or crops in between
@@ -122,8 +124,9 @@ def test_padding_stays_finite(function: Callable[..., torch.Tensor], padded: boo
     net = Net(lambda s, x: s.b(function(s.a(x))), a=nn.Conv2d(8, 5, 1), b=nn.Conv2d(5, 8, 1))
     module = import_model(torch.export.export(net, (torch.zeros(1, 8, 4, 5),))).module
     first, _ = Model(module, normalise=True, padding=Always()).regions
-    assert isinstance(first.problem, Conv2d)
-    assert (first.problem.k == 8) is padded, first.epilogue.describe()
+    assert (first.workload.first.problem.d_shape[-1] == 8) is padded, (
+        first.workload.last.epilogue.describe()
+    )
 
 
 @pytest.mark.parametrize("function", [torch.exp, torch.sigmoid, lambda y: 1.0 / (y + 4.0)])
@@ -144,15 +147,19 @@ def test_a_join_and_a_result_have_the_models_channels() -> None:
     net = Net(forward, a=nn.Conv2d(8, 5, 1), b=nn.Conv2d(8, 6, 1), c=nn.Conv2d(11, 3, 3))
     model = _check(net, 1, 8, 6, 5)
     a, b, c = model.regions
-    assert (a.problem.alignment_d, b.problem.alignment_d, c.problem.alignment_d) == (1, 2, 1)
+    assert (
+        a.workload.first.problem.alignment_d,
+        b.workload.first.problem.alignment_d,
+        c.workload.first.problem.alignment_d,
+    ) == (1, 2, 1)
     assert c.a_stored is not None and c.a_stored.channels == 11  # padded by a move in its call
-    assert c.problem.alignment_a == 8
+    assert c.workload.first.problem.alignment_a == 8
 
 
 def test_dense_layers() -> None:
     net = nn.Sequential(nn.Linear(13, 21), nn.GELU(), nn.Linear(21, 7), nn.ReLU(), nn.Linear(7, 10))
     model = _check(net, 5, 13)
-    assert [r.problem.alignment_a for r in model.regions] == [8, 8, 8]
+    assert [r.workload.first.problem.alignment_a for r in model.regions] == [8, 8, 8]
 
 
 def test_where_moves_do_not_pay_alignment_is_lower() -> None:
@@ -162,7 +169,7 @@ def test_where_moves_do_not_pay_alignment_is_lower() -> None:
         b=nn.Conv2d(6, 8, 3),
     )
     model = _check(net, 1, 8, 10, 10, costs=Never())
-    assert [region.problem.alignment_a for region in model.regions] == [8, 2]
+    assert [region.workload.first.problem.alignment_a for region in model.regions] == [8, 2]
     (said,) = _said(model)
     assert said == (
         "conv2d: reads 6 channels and writes 8, as the model says; "
@@ -219,8 +226,8 @@ def test_what_mixes_channels_or_joins_behind_a_pool_has_the_models() -> None:
 
     net, shape = _pooled(twice, channels=10)
     model = _check(net, *shape, costs=Never())
-    assert [region.problem.alignment_a for region in model.regions] == [8, 2]
-    assert model.regions[0].problem.alignment_d == 1
+    assert [region.workload.first.problem.alignment_a for region in model.regions] == [8, 2]
+    assert model.regions[0].workload.first.problem.alignment_d == 1
 
 
 def test_each_group_of_layers_is_decided_by_itself() -> None:
@@ -256,12 +263,11 @@ def test_layers_are_padded_up_to_where_it_pays() -> None:
 
 def test_the_model_pads_the_channels_of_an_image_to_half_a_vector() -> None:
     net = Net(lambda s, x: torch.relu(s.a(x)), a=nn.Conv2d(3, 64, 7, stride=2, padding=3))
-    costs = PaddingTimes(arch_named("sm_80"), DType.F32)
+    costs = PaddingTimes(arch_named("sm_80"))
     module = import_model(torch.export.export(net, (torch.zeros(8, 3, 224, 224),))).module
     model = Model(module, normalise=True, padding=costs)
     (region,) = model.regions
-    assert isinstance(region.problem, Conv2d)
-    assert region.problem.c == 4
+    assert region.workload.first.problem.a_shape[-1] == 4
     (said,) = _said(model)
     assert said.startswith("conv2d: reads 3 channels as 4, moved in the call; 1605632 bytes more; ")
     assert said.endswith(" unpadded, predicted by the analytical model")

@@ -130,7 +130,7 @@ def test_a_product_of_a_matrix_with_itself_is_a_sum_of_squares(
     module = build({"x": ((8, 64), "float32")}, lambda x: op.sqrt(squares(x)))
     model = Model(module, normalise=True)
     (region,) = model.regions
-    assert region.problem.out_dtype.value == "float32"
+    assert region.workload.first.problem.out_dtype.value == "float32"
     (lengths,) = model.run(np.full((8, 64), 300, np.float32))
     np.testing.assert_allclose(lengths, np.full_like(lengths, 2400.0), rtol=2 * HALF_ULP)
 
@@ -159,7 +159,7 @@ def test_what_the_author_made_fp32_stays_so() -> None:
         build({"x": ((4, 64), "float16"), "w": ((64, 32), "float16")}, body), normalise=True
     )
     (region,) = model.regions
-    assert region.problem.out_dtype.value == "float32"
+    assert region.workload.first.problem.out_dtype.value == "float32"
     x = np.full((4, 64), 60, np.float16)
     w = np.full((64, 32), 30, np.float16)
     logits, total = model.run(x, w)
@@ -215,8 +215,8 @@ def test_a_mask_beyond_fp16_joins_the_product_as_its_lowest_number(lowest: float
     shape = ((3, 8, 16), "float32")
     model = Model(build({"q": shape, "k": shape}, body), normalise=True)
     (region,) = model.regions
-    assert [load.dtype.value for load in region.epilogue.loads] == ["float16"]
-    assert "clip" in region.epilogue.describe()
+    assert [load.dtype.value for load in region.workload.last.epilogue.loads] == ["float16"]
+    assert "clip" in region.workload.last.epilogue.describe()
     assert any("65504" in note for note in model.annotated.notes)
     q, k = (RNG.standard_normal((3, 8, 16)).astype(np.float32) for _ in range(2))
     (actual,) = model.run(q, k)
@@ -240,7 +240,7 @@ def test_a_mask_made_of_integers_joins_the_product() -> None:
     shape = ((3, 8, 16), "float32")
     model = Model(build({"q": shape, "k": shape, "keep": ((8,), "int64")}, body), normalise=True)
     (region,) = model.regions
-    assert [load.dtype.value for load in region.epilogue.loads] == ["float16"]
+    assert [load.dtype.value for load in region.workload.last.epilogue.loads] == ["float16"]
     q, k = (RNG.standard_normal((3, 8, 16)).astype(np.float32) for _ in range(2))
     keep = np.array([1, 1, 1, 0, 1, 1, 0, 0])
     (actual,) = model.run(q, k, keep)
@@ -319,7 +319,7 @@ def test_zeros_around_an_image_are_the_convolutions_own_padding() -> None:
 
     model = Model(build({"x": ((1, 8, 6, 6), "float32")}, body), normalise=True)
     assert operators(model.annotated) == []
-    assert model.regions[1].problem.padding == (1, 0, 2, 1)
+    assert model.regions[1].workload.first.problem.padding == (1, 0, 2, 1)
     x = RNG.standard_normal((1, 8, 6, 6)).astype(np.float32)
     w = torch.from_numpy(weight).double()
     y = torch.relu(functional.conv2d(torch.from_numpy(x).double(), w))

@@ -173,7 +173,7 @@ class Symbolic:
 def test_a_symbolic_dimension_passes_through() -> None:
     model = Model(Symbolic, normalise=True)
     (region,) = model.regions
-    assert region.problem.m == 8
+    assert region.workload.first.problem.m == 8
     rest = [p for p in model.annotated.placements if p.operator == "matmul" and not p.region]
     assert len(rest) == 1 and "'n'" in rest[0].reason
     for n in (1, 5):
@@ -282,7 +282,7 @@ def test_filled_tensors_are_constants_or_broadcast_numbers() -> None:
 
     model = Model(build({"x": ((8, 16), "float32")}, body), normalise=True)
     (region,) = model.regions
-    assert len(region.epilogue.loads) == 1
+    assert len(region.workload.last.epilogue.loads) == 1
     x = np.eye(8, 16, dtype=np.float32)
     softmax, counted, large = model.run(x)
     exact = np.where(np.tri(8) > 0, np.exp(np.eye(8)), 0.0)

@@ -17,7 +17,7 @@ from tvm.script import relax as R  # noqa: N812
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 
@@ -150,8 +150,8 @@ def test_gemm_tail(name: str) -> None:
     )
     model = Model(module)
     (region,) = model.regions
-    assert region.problem == Gemm(m=SIZE, n=SIZE, k=SIZE)
-    assert region.epilogue.describe() == text
+    assert region.workload.first.problem == Gemm(m=SIZE, n=SIZE, k=SIZE)
+    assert region.workload.last.epilogue.describe() == text
     assert operators(model.annotated) == []
     (actual,) = model.run(b, r, q, x, w)
     xd, wd, bd, rd, qd = _exact(x, w, b, r, q)
@@ -174,8 +174,8 @@ def test_conv2d_tail(name: str) -> None:
     )
     model = Model(module)
     (region,) = model.regions
-    assert isinstance(region.problem, Conv2d)
-    assert region.epilogue.describe() == text
+    assert isinstance(region.workload.first.problem, Conv2d)
+    assert region.workload.last.epilogue.describe() == text
     assert operators(model.annotated) == []
     (actual,) = model.run(w, x, q, r, b)
     xd, wd, bd, rd, qd = _exact(x, w, b, r, q)
@@ -215,11 +215,11 @@ def test_batched_gemm(
 ) -> None:
     model = Model(_batched(a, b, r))
     (region,) = model.regions
-    problem = region.problem
-    assert isinstance(problem, BatchedGemm)
+    problem = region.workload.first.problem
+    assert isinstance(problem, Gemm)
     assert (problem.batch, problem.m, problem.n, problem.k) == (6, 8, 24, 16)
     assert problem.b_layout is Layout.COLUMN
-    assert (problem.a_batched, region.operands[0].batched) == batched
+    assert (problem.a_batched, region.layers[0].operands[0].batched) == batched
     assert operators(model.annotated) == []
     arrays = [_random(*shape) for shape in (a, b, r)]
     ad, bd, rd = _exact(*arrays)
@@ -230,7 +230,7 @@ def test_batched_gemm(
 def test_a_row_per_sample_stays_outside() -> None:
     module = _batched((6, 8, 16), (6, 24, 16), (6, 1, 24))
     annotated = annotate(module, passes=Passes(normalise=False))
-    assert annotated.regions[0].epilogue.is_identity
+    assert annotated.regions[0].workload.last.epilogue.is_identity
     assert operators(annotated) == ["add"]
 
 
@@ -240,7 +240,7 @@ def test_leading_dimensions_are_rows() -> None:
         lambda x, w, b: op.nn.relu(op.add(op.matmul(x, w), b)),
     )
     model = Model(module)
-    assert model.regions[0].problem == Gemm(m=24, n=16, k=8)
+    assert model.regions[0].workload.first.problem == Gemm(m=24, n=16, k=8)
     x, w, b = _random(2, 3, 4, 8), _random(8, 16), _random(1, 1, 16)
     xd, wd, bd = _exact(x, w, b)
     _assert_one_rounding(model.run(x, w, b)[0], torch.relu(xd @ wd + bd))
@@ -255,7 +255,9 @@ def test_fp32_results_by_attribute_and_by_cast() -> None:
         ),
     )
     model = Model(module)
-    assert [region.problem.out_dtype.value for region in model.regions] == ["float32"] * 2
+    assert [region.workload.first.problem.out_dtype.value for region in model.regions] == [
+        "float32"
+    ] * 2
     assert operators(model.annotated) == []
     x, w, v = _random(8, 16), _random(16, 24), _random(16, 24)
     xd, wd, vd = _exact(x, w, v)
@@ -272,8 +274,8 @@ def test_a_cast_in_the_middle_rounds_as_its_author_wrote() -> None:
         ),
     )
     (region,) = annotate(module, passes=Passes(normalise=False)).regions
-    assert region.epilogue.describe() == "exp(float16(acc))"
-    assert region.problem.out_dtype.value == "float32"
+    assert region.workload.last.epilogue.describe() == "exp(float16(acc))"
+    assert region.workload.first.problem.out_dtype.value == "float32"
 
 
 @I.ir_module
@@ -328,8 +330,8 @@ def test_a_product_with_itself_has_one_parameter_in_two_roles() -> None:
     module = build({"x": ((16, 16), "float16")}, lambda x: op.add(op.matmul(x, x), x))
     model = Model(module)
     (region,) = model.regions
-    assert (region.parameter_count, region.a, region.b) == (1, 0, 0)
-    assert region.operands[0].parameter == 0
+    assert (region.parameter_count, region.a, region.layers[0].b) == (1, 0, 0)
+    assert region.layers[0].operands[0].parameter == 0
     x = _random(16, 16)
     (xd,) = _exact(x)
     _assert_one_rounding(model.run(x)[0], xd @ xd + xd)

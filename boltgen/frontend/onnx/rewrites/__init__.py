@@ -11,6 +11,6 @@ from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     resampling,
     windows,
 )
-from boltgen.frontend.onnx.rewrites.registry import RULES, Rule, UnsupportedError
+from boltgen.frontend.onnx.rewrites.registry import RULES
 
-__all__ = ["RULES", "Rule", "UnsupportedError"]
+__all__ = ["RULES"]

@@ -2,80 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-from boltgen.frontend.onnx.rewrites.registry import rewrites
-from boltgen.frontend.onnx.scope import Builder, attribute
-
-
-@dataclass(frozen=True, slots=True)
-class _Axes:
-    """The letters of a contraction by what they do, each in order of the first operand with it."""
-
-    batch: str
-    left: str
-    summed: str
-    right: str
+from boltgen.frontend.onnx.rewrites.registry import Builder, rewrites
 
 
 @rewrites("Einsum", why="it is written as a matrix product")
-def einsum(node: Any, build: Builder) -> bool:
+def einsum(build: Builder) -> str | None:
     """Write a contraction of two operands of known shapes as Transpose, Reshape and MatMul."""
-    terms = attribute(node, "equation").replace(" ", "")
-    axes = _axes(terms)
-    if axes is None:
-        return False
-    inputs, output = terms.split("->")
-    first, second = inputs.split(",")
-    extents: dict[str, int] = {}
-    for term, name in zip((first, second), node.input, strict=True):
-        shape = build.scope.shape(name)
-        if shape is None or len(shape) != len(term):
-            return False
-        for letter, extent in zip(term, shape, strict=True):
-            if extents.setdefault(letter, extent) != extent:
-                return False
-    a = _arranged(build, node.input[0], first, (axes.batch, axes.left, axes.summed), extents)
-    b = _arranged(build, node.input[1], second, (axes.batch, axes.summed, axes.right), extents)
-    product = build("MatMul", [a, b])
-    order = axes.batch + axes.left + axes.right
-    shaped = build("Reshape", [product, build.constant([extents[each] for each in order])])
-    build("Transpose", [shaped], out=node.output[0], perm=[order.index(each) for each in output])
-    return True
-
-
-def _axes(terms: str) -> _Axes | None:
-    """What each letter does, or None where the equation is no product of two matrices."""
-    inputs, arrow, output = terms.partition("->")
-    parts = inputs.split(",")
-    if not arrow or len(parts) != 2 or not all(each.isalpha() for each in (*parts, output)):
+    inputs, arrow, output = build.get("equation").replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not arrow or len(terms) != 2 or not all(each.isalpha() for each in (*terms, output)):
         return None
-    first, second = parts
+    first, second = terms
     if any(len(set(term)) < len(term) for term in (first, second, output)):
         return None
-    axes = _Axes(
-        batch="".join(each for each in first if each in second and each in output),
-        left="".join(each for each in first if each not in second),
-        summed="".join(each for each in first if each in second and each not in output),
-        right="".join(each for each in second if each not in first),
-    )
-    whole = sorted(axes.batch + axes.left + axes.right) == sorted(output)
-    return axes if whole and axes.summed else None
+    # Letters by what they do, in order of the first operand that has them.
+    batch = "".join(each for each in first if each in second and each in output)
+    left = "".join(each for each in first if each not in second)
+    summed = "".join(each for each in first if each in second and each not in output)
+    right = "".join(each for each in second if each not in first)
+    order = batch + left + right
+    if not summed or sorted(order) != sorted(output):
+        return None
+    extents: dict[str, int] = {}
+    for place, term in enumerate(terms):
+        shape = build.shape(place)
+        if len(shape) != len(term):
+            return None
+        for letter, extent in zip(term, shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                return None
 
+    def arranged(place: int, *groups: str) -> str:
+        """An operand with its letters in order of groups, one axis for each of the last two."""
+        axes = [terms[place].index(letter) for group in groups for letter in group]
+        name = build.operand(place)
+        moved = name if axes == sorted(axes) else build.Transpose(name, perm=axes)
+        joined = [prod(extents[letter] for letter in group) for group in groups[1:]]
+        return build.Reshape(moved, [extents[letter] for letter in groups[0]] + joined)
 
-def _arranged(
-    build: Builder,
-    name: str,
-    term: str,
-    groups: tuple[str, str, str],
-    extents: Mapping[str, int],
-) -> str:
-    """An operand with its letters in order of groups, one axis for each of the last two."""
-    order = [term.index(letter) for group in groups for letter in group]
-    moved = name if order == sorted(order) else build("Transpose", [name], perm=order)
-    shape = [extents[letter] for letter in groups[0]]
-    shape += [prod(extents[letter] for letter in group) for group in groups[1:]]
-    return build("Reshape", [moved, build.constant(shape)])
+    product = build.MatMul(arranged(0, batch, left, summed), arranged(1, batch, summed, right))
+    shaped = build.Reshape(product, [extents[each] for each in order])
+    return build.Transpose(shaped, perm=[order.index(each) for each in output])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
-from boltgen.frontend.onnx.scope import Builder, attribute, operand
+from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 
 # The operands of NonMaxSuppression behind boxes and scores, and what ONNX takes without them.
 _LIMITS = (
@@ -18,53 +15,48 @@ _LIMITS = (
 
 
 @rewrites("NonMaxSuppression", why="its thresholds are written as ONNX compares with them")
-def suppressed(node: Any, build: Builder) -> bool:
+def suppressed(build: Builder) -> list[str]:
     """Raise the threshold of overlap by one step of FP32.
 
     ONNX suppresses boxes that overlap by more than it, TVM also those that overlap by as much.
     """
     limits = []
     for place, (what, dtype, default) in enumerate(_LIMITS, 2):
-        name = operand(node, place)
-        value = build.scope.constant(name) if name else np.asarray(default)
+        value = build.known(place) if build.operand(place) else np.asarray(default)
         if value is None:
             raise UnsupportedError(
                 f"its {what} is computed, and TVM takes a number of its own",
                 f"make {what} a constant of the model",
             )
-        limits.append(value.astype(dtype).reshape(-1)[0])
+        limits.append(value.astype(dtype).reshape(-1)[:1])
     limits[1] = np.nextafter(limits[1], np.float32(np.inf))
-    names = [build.constant([limit], limit.dtype) for limit in limits]
-    build.again([*node.input[:2], *names])
-    return True
+    return build.again([*build.node.input[:2], *limits])
 
 
 @rewrites("RoiAlign", why="its regions are scaled before they are moved by half a pixel")
-def aligned(node: Any, build: Builder) -> bool:
+def aligned(build: Builder) -> list[str] | None:
     """Scale regions in the model: TVM's converter moves them by half a pixel before it does."""
-    if attribute(node, "mode", "avg") == "max":
+    if build.get("mode", "avg") == "max":
         raise UnsupportedError(
             "mode is max, which TVM takes of other numbers", "export it with mode avg"
         )
-    scale, dtype = attribute(node, "spatial_scale", 1.0), build.scope.dtype(node.input[1])
-    if not _is_half_pixel(node, build) or scale == 1 or dtype is None:
-        return False
-    regions = build("Mul", [node.input[1], build.constant(scale, dtype)])
-    build.again([node.input[0], regions, node.input[2]], spatial_scale=1.0)
-    return True
+    scale = build.get("spatial_scale", 1.0)
+    if not _is_half_pixel(build) or scale == 1:
+        return None
+    regions = build.Mul(build.operand(1), build.dtype(1).type(scale))
+    return build.again([build.x, regions, build.operand(2)], spatial_scale=1.0)
 
 
-def _is_half_pixel(node: Any, build: Builder) -> bool:
+def _is_half_pixel(build: Builder) -> bool:
     default = "half_pixel" if build.scope.opset >= 16 else "output_half_pixel"
-    return bool(attribute(node, "coordinate_transformation_mode", default) == "half_pixel")
+    return bool(build.get("coordinate_transformation_mode", default) == "half_pixel")
 
 
 @rewrites("RoiAlign", only="relay")
-def unaligned(node: Any, build: Builder) -> bool:
+def unaligned(build: Builder) -> None:
     """Refuse regions that begin at half a pixel: TVM's converter to Relay does not move them."""
-    if _is_half_pixel(node, build):
+    if _is_half_pixel(build):
         raise UnsupportedError(
             "its coordinates are half_pixel, and TVM takes those of whole pixels",
             "export it with coordinate_transformation_mode output_half_pixel",
         )
-    return False

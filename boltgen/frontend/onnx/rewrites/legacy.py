@@ -1,119 +1,79 @@
-"""Operators of operator sets 7 to 12, in the form that set 13 has for them."""
+"""Forms of operators that ONNX has changed since: they are lifted, or given their new names."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
-from boltgen.frontend.onnx.scope import Builder, attribute, operand, result
+from boltgen.frontend.onnx.rewrites.registry import Builder, Rewriting, UnsupportedError, rewrites
 
 LIFTED = "its old form was lifted to that of operator set 13"
+# Attributes that are operands since an operator set, in the order of the operands.
+_OPERANDS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Clip": (11, ("min", "max")),
+    "Pad": (11, ("pads", "value")),
+    "Slice": (10, ("starts", "ends", "axes")),
+    "Split": (13, ("split",)),
+    **dict.fromkeys(("Squeeze", "Unsqueeze", "ReduceSum"), (13, ("axes",))),
+}
 
 
-@rewrites("Clip", why=LIFTED, below=11)
-def clip(node: Any, build: Builder) -> bool:
-    """Write bounds that are attributes as inputs."""
-    dtype = build.scope.dtype(node.input[0]) or np.dtype(np.float32)
-    bounds = [attribute(node, name) for name in ("min", "max")]
-    inputs = ["" if bound is None else build.constant(bound, dtype) for bound in bounds]
-    build("Clip", [node.input[0], *inputs], out=node.output[0])
-    return True
+def _with_operands(names: tuple[str, ...]) -> Rewriting:
+    def lift(build: Builder) -> list[str]:
+        """Write attributes as operands."""
+        dtype = build.scope.dtype(build.x) or np.dtype(np.float32)
+        operands: list[object] = [build.x]
+        for value in map(build.get, names):
+            is_float = isinstance(value, float)
+            operands.append(np.asarray(value, dtype) if is_float else value)
+        return build.again(operands, **dict.fromkeys(names))
 
-
-@rewrites("Slice", why=LIFTED, below=10)
-def slice_(node: Any, build: Builder) -> bool:
-    """Write starts, ends and axes that are attributes as inputs."""
-    starts, ends = attribute(node, "starts"), attribute(node, "ends")
-    axes = attribute(node, "axes", list(range(len(starts))))
-    inputs = [build.constant(each) for each in (starts, ends, axes)]
-    build("Slice", [node.input[0], *inputs], out=node.output[0])
-    return True
-
-
-@rewrites("Pad", why=LIFTED, below=11)
-def pad(node: Any, build: Builder) -> bool:
-    """Write pads and value that are attributes as inputs."""
-    dtype = build.scope.dtype(node.input[0]) or np.dtype(np.float32)
-    pads = build.constant(attribute(node, "pads"))
-    value = build.constant(attribute(node, "value", 0.0), dtype)
-    mode = attribute(node, "mode", "constant")
-    build("Pad", [node.input[0], pads, value], out=node.output[0], mode=mode)
-    return True
-
-
-@rewrites("Squeeze", "Unsqueeze", "ReduceSum", why=LIFTED, below=13)
-def axes_input(node: Any, build: Builder) -> bool:
-    """Write axes that are an attribute as an input."""
-    axes = attribute(node, "axes")
-    inputs = [node.input[0]] if axes is None else [node.input[0], build.constant(axes)]
-    keep = attribute(node, "keepdims", 1) if node.op_type == "ReduceSum" else None
-    build(node.op_type, inputs, out=node.output[0], keepdims=keep)
-    return True
-
-
-@rewrites("Split", why=LIFTED, below=13)
-def split(node: Any, build: Builder) -> bool:
-    """Write the lengths of the parts as an input."""
-    lengths = attribute(node, "split")
-    inputs = [node.input[0]] if lengths is None else [node.input[0], build.constant(lengths)]
-    build.many("Split", inputs, list(node.output), axis=attribute(node, "axis", 0))
-    return True
-
-
-@rewrites("Softmax", "LogSoftmax", "Hardmax", why=LIFTED, below=13)
-def softmax(node: Any, build: Builder) -> bool:
-    """Write a softmax over all axes from `axis` on as one over a last axis that joins them."""
-    extents = build.scope.extents(node.input[0])
-    axis = attribute(node, "axis", 1)
-    if extents is None and axis != -1:
-        return False
-    rank = len(extents or ())
-    if axis in {-1, rank - 1}:
-        build(node.op_type, [node.input[0]], out=node.output[0], axis=-1)
-        return True
-    flat = build("Flatten", [node.input[0]], axis=axis)
-    soft = build(node.op_type, [flat], axis=-1)
-    shape = build("Shape", [node.input[0]])
-    build("Reshape", [soft, shape], out=node.output[0])
-    return True
+    return lift
 
 
 @rewrites("TopK", why=LIFTED, below=10)
-def top_k(node: Any, build: Builder) -> bool:
-    """Write k as an input."""
-    k = build.constant([attribute(node, "k")])
-    axis = attribute(node, "axis", -1)
-    build.many("TopK", [node.input[0], k], list(node.output), axis=axis)
-    return True
+def top_k(build: Builder) -> list[str]:
+    """Write k as an operand."""
+    return build.again([build.x, [build.get("k")]], k=None)
+
+
+for _operator, (_below, _names) in _OPERANDS.items():
+    rewrites(_operator, why=LIFTED, below=_below)(_with_operands(_names))
+
+
+@rewrites("Softmax", "LogSoftmax", "Hardmax", why=LIFTED, below=13)
+def softmax(build: Builder) -> str | None:
+    """Write a softmax over all axes from `axis` on as one over a last axis that joins them."""
+    axis = build.get("axis", 1)
+    apply: Callable[..., str] = getattr(build, build.node.op_type)
+    if axis == -1 or axis == len(build.extents()) - 1:
+        return apply(build.x, axis=-1)
+    flat = apply(build.Flatten(build.x, axis=axis), axis=-1)
+    return build.Reshape(flat, build.Shape(build.x))
 
 
 @rewrites("Upsample", why="it is written as the Resize that took its place", below=10)
-def upsample(node: Any, build: Builder) -> bool:
+def upsample(build: Builder) -> str:
     """Write Upsample as Resize, which computes coordinates as it does when told so."""
-    scales = operand(node, 1) or build.constant(attribute(node, "scales"), np.float32)
-    _old_resize(node, build, scales, "floor")
-    return True
+    scales = build.operand(1) or np.asarray(build.get("scales"), np.float32)
+    return _old_resize(build, scales, "floor")
 
 
 @rewrites("Resize", why=LIFTED, below=11)
-def resize(node: Any, build: Builder) -> bool:
+def resize(build: Builder) -> str | None:
     """Write the Resize of operator set 10, which knew one rule of coordinates."""
-    scales = build.scope.constant(node.input[1])
+    scales = build.known(1)
     if scales is None:
-        return False
+        return None
     # Source: onnxruntime, upsamplebase.h: without a rule, shrinking takes the upper neighbour.
-    _old_resize(node, build, node.input[1], "ceil" if scales.min() < 1 else "floor")
-    return True
+    return _old_resize(build, build.operand(1), "ceil" if scales.min() < 1 else "floor")
 
 
-def _old_resize(node: Any, build: Builder, scales: str, nearest: str) -> None:
-    mode = attribute(node, "mode", "nearest")
-    build(
-        "Resize",
-        [node.input[0], "", scales],
-        out=node.output[0],
+def _old_resize(build: Builder, scales: object, nearest: str) -> str:
+    mode = build.get("mode", "nearest")
+    return build.Resize(
+        *(build.x, "", scales),
         mode="linear" if mode == "bilinear" else mode,
         coordinate_transformation_mode="asymmetric",
         nearest_mode=nearest,
@@ -121,26 +81,21 @@ def _old_resize(node: Any, build: Builder, scales: str, nearest: str) -> None:
 
 
 @rewrites("Scatter", why="ScatterElements took its place")
-def scatter(node: Any, build: Builder) -> bool:
+def scatter(build: Builder) -> str:
     """Write Scatter as ScatterElements."""
-    axis = attribute(node, "axis", 0)
-    build("ScatterElements", list(node.input), out=node.output[0], axis=axis)
-    return True
+    return build.ScatterElements(*build.node.input, axis=build.get("axis", 0))
 
 
 @rewrites("Dropout", why="it does nothing outside of training")
-def dropout(node: Any, build: Builder) -> bool:
+def dropout(build: Builder) -> list[str]:
     """Write Dropout as what it is outside of training: its operand, and a mask of ones."""
-    training = build.scope.constant(operand(node, 2)) if operand(node, 2) else np.False_
-    ratio = build.scope.constant(operand(node, 1)) if operand(node, 1) else None
+    training = build.known(2) if build.operand(2) else np.False_
+    ratio = build.known(1)
     keeps_all = ratio is not None and not ratio.any()
     if not keeps_all and (training is None or training.any()):
         raise UnsupportedError("it draws random numbers", "export the model for inference")
-    if mask := result(node, 1):
-        shape = build("Shape", [node.input[0]])
-        ones = build.scope.onnx.helper.make_tensor(
-            "ones", build.scope.onnx.TensorProto.BOOL, [1], [1]
-        )
-        build("ConstantOfShape", [shape], out=mask, value=ones)
-    build.rename(node.input[0], node.output[0])
-    return True
+    if len(build.node.output) == 1:
+        return [build.x]
+    onnx = build.scope.onnx
+    ones = onnx.helper.make_tensor("ones", onnx.TensorProto.BOOL, [1], [1])
+    return [build.x, build.ConstantOfShape(build.Shape(build.x), value=ones)]

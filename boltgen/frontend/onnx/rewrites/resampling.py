@@ -8,13 +8,12 @@ second one whatever `axes` says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
-from boltgen.frontend.onnx.scope import Array, Builder, attribute, operand
+from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
+from boltgen.frontend.onnx.scope import Array
 
 # Coordinates that TVM knows, and those among them that do not depend on the scale.
 _OF_EXTENTS = frozenset({"align_corners", "tf_crop_and_resize"})
@@ -37,78 +36,66 @@ class _Axis:
 
 
 @rewrites("Resize", why="its coordinates are computed as ONNX has them")
-def resize(node: Any, build: Builder) -> bool:
+def resize(build: Builder) -> str | list[str] | None:
     """Leave what TVM takes as it is, complete what it can take, and write out the others."""
-    rank = len(build.scope.extents(node.input[0]) or ())
-    axes = _axes(node, build, rank)
+    axes = _axes(build)
     if axes is None:
-        return False
-    coordinates = attribute(node, "coordinate_transformation_mode", "half_pixel")
-    is_plain = (
-        not (attribute(node, "antialias", 0) and any(axis.scale < 1 for axis in axes))
+        return None
+    coordinates = build.get("coordinate_transformation_mode", "half_pixel")
+    if _is_plain(build, axes, coordinates):
+        is_complete = not build.get("axes") and not build.get("keep_aspect_ratio_policy")
+        return None if is_complete else _completed(build, axes)
+    if coordinates == "tf_crop_and_resize":
+        raise UnsupportedError(
+            "its coordinates are tf_crop_and_resize with antialias, or of another axis than "
+            "an image's",
+            "crop with Slice before it",
+        )
+    return _written_out(build, axes, coordinates)
+
+
+def _is_plain(build: Builder, axes: list[_Axis], coordinates: str) -> bool:
+    """Whether TVM computes what ONNX has."""
+    nearest = build.get("mode", "nearest") == "nearest" and build.get("nearest_mode") != "floor"
+    return (
+        not (build.get("antialias", 0) and any(axis.scale < 1 for axis in axes))
         and coordinates in _KNOWN
-        and 3 <= rank <= 5
+        and 3 <= len(build.extents()) <= 5
         and all(axis.place > 1 for axis in axes)
         and all(axis.is_whole or coordinates in _OF_EXTENTS for axis in axes)
         # TVM divides by the ratio as by a whole number for these.
-        and not (
-            coordinates == "asymmetric"
-            and attribute(node, "mode", "nearest") == "nearest"
-            and attribute(node, "nearest_mode", "round_prefer_floor") != "floor"
-            and all(axis.before for axis in axes)
-        )
+        and not (coordinates == "asymmetric" and nearest and all(axis.before for axis in axes))
         and not (coordinates == "align_corners" and any(axis.after == 1 for axis in axes))
     )
-    if not is_plain:
-        if coordinates == "tf_crop_and_resize":
-            raise UnsupportedError(
-                "its coordinates are tf_crop_and_resize with antialias, or of another axis than "
-                "an image's",
-                "crop with Slice before it",
-            )
-        _write_out(node, build, axes, coordinates)
-    elif attribute(node, "axes") or attribute(node, "keep_aspect_ratio_policy"):
-        _complete(node, build, axes, rank)
-    else:
-        return False
-    return True
 
 
-def _axes(node: Any, build: Builder, rank: int) -> list[_Axis] | None:
+def _axes(build: Builder) -> list[_Axis] | None:
     """The axes that change; None where TVM's converter sees what is not known, and refuses it."""
-    extents = build.scope.extents(node.input[0]) or ()
-    given = [build.scope.constant(operand(node, place)) for place in (2, 3)]
-    scales, sizes = (None if each is None or not each.size else each for each in given)
-    places = [axis % rank for axis in attribute(node, "axes") or range(rank)] if rank else []
+    extents = build.scope.extents(build.x) or ()
+    scales, sizes = (
+        None if each is None or not each.size else each for each in map(build.known, (2, 3))
+    )
     numbers = scales if sizes is None else sizes
-    if numbers is None or not places:
+    if numbers is None or not extents:
         return None
-    pairs = list(zip(places, numbers, strict=True))
+    places = [axis % len(extents) for axis in build.get("axes") or range(len(extents))]
     found = []
-    for place, number in pairs:
+    for place, number in zip(places, numbers, strict=True):
         before = extents[place]
         if not isinstance(before, int):
-            if sizes is None and number == int(number) and not attribute(node, "antialias", 0):
-                # Of any extent it gives a whole one.
-                found.append(_Axis(place=place, before=0, after=0, scale=np.float32(number)))
-                continue
-            raise _unknown(place, number)
+            if sizes is not None or number != int(number) or build.get("antialias", 0):
+                raise _unknown(place, number)
+            # Of any extent it gives a whole one.
+            found.append(_Axis(place=place, before=0, after=0, scale=np.float32(number)))
+            continue
         scale = np.float32(number if sizes is None else number / before)
         after = int(np.float32(scale * np.float32(before))) if sizes is None else int(number)
         found.append(_Axis(place=place, before=before, after=after, scale=scale))
-    policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
+    policy = build.get("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and sizes is not None:
-        choose = min if policy == "not_larger" else max
-        scale = choose(axis.scale for axis in found)
-        found = [
-            _Axis(
-                place=axis.place,
-                before=axis.before,
-                after=int(np.floor(scale * axis.before + np.float32(0.5))),
-                scale=scale,
-            )
-            for axis in found
-        ]
+        scale = (min if policy == "not_larger" else max)(axis.scale for axis in found)
+        afters = [int(np.floor(scale * axis.before + np.float32(0.5))) for axis in found]
+        found = [replace(a, after=n, scale=scale) for a, n in zip(found, afters, strict=True)]
     return [axis for axis in found if axis.before != axis.after or axis.scale != 1]
 
 
@@ -119,30 +106,25 @@ def _unknown(place: int, number: float) -> UnsupportedError:
     )
 
 
-def _complete(node: Any, build: Builder, axes: list[_Axis], rank: int) -> None:
+def _completed(build: Builder, axes: list[_Axis]) -> list[str]:
     """Name the extents of all axes, as TVM's converters read them."""
-    extents = build.scope.shape(node.input[0])
+    extents = build.scope.shape(build.x)
     if extents is None:
         raise UnsupportedError("it resizes some axes of an unknown shape", "give it with --shape")
-    sizes = list(extents)
+    rank, sizes, region = len(extents), list(extents), build.known(1)
     for axis in axes:
         sizes[axis.place] = axis.after
-    region = build.scope.constant(operand(node, 1))
     if region is not None and region.size:
         whole = np.repeat(np.array([0, 1], region.dtype), rank).reshape(2, rank)
-        places = attribute(node, "axes") or list(range(rank))
-        whole[:, places] = region.reshape(2, -1)
+        whole[:, build.get("axes") or list(range(rank))] = region.reshape(2, -1)
         region = whole.reshape(-1)
-    roi = "" if region is None else build.constant(region, region.dtype)
-    inputs = [node.input[0], roi, "", build.constant(sizes)]
-    build.again(inputs, axes=None, keep_aspect_ratio_policy=None)
+    return build.again([build.x, region, "", sizes], axes=None, keep_aspect_ratio_policy=None)
 
 
-def _write_out(node: Any, build: Builder, axes: list[_Axis], coordinates: str) -> None:
+def _written_out(build: Builder, axes: list[_Axis], coordinates: str) -> str:
     """Resize one axis after the other, the ones that shrink most first."""
-    x, rank = node.input[0], len(build.scope.extents(node.input[0]) or ())
-    dtype = build.scope.dtype(x)
-    is_nearest = attribute(node, "mode", "nearest") == "nearest"
+    x, rank, dtype = build.x, len(build.extents()), build.scope.dtype(build.x)
+    is_nearest = build.get("mode", "nearest") == "nearest"
     if not is_nearest and (dtype is None or dtype.kind != "f"):
         raise UnsupportedError(f"it resizes numbers of type {dtype}", "cast them to float before")
     for axis in axes:
@@ -151,23 +133,25 @@ def _write_out(node: Any, build: Builder, axes: list[_Axis], coordinates: str) -
     for axis in sorted(axes, key=lambda axis: axis.after / axis.before):
         centres = _centres(axis, coordinates)
         if is_nearest:
-            nearest = _nearest(centres, attribute(node, "nearest_mode", "round_prefer_floor"))
+            nearest = _nearest(centres, build.get("nearest_mode", "round_prefer_floor"))
             places = np.clip(nearest, 0, axis.before - 1).astype(np.int64)
-            x = build("Gather", [x, build.constant(places)], axis=axis.place)
+            x = build.Gather(x, places, axis=axis.place)
         else:
-            x = _multiplied(build, x, axis.place, rank, _weights(node, axis, centres).astype(dtype))
-    build.rename(x, node.output[0])
+            x = _multiplied(
+                build, x, axis.place, rank, _weights(build, axis, centres).astype(dtype)
+            )
+    return x
 
 
 def _multiplied(build: Builder, x: str, place: int, rank: int, weights: Array) -> str:
     """Multiply along an axis by weights of shape (after, before)."""
     if place == rank - 2:
-        return build("MatMul", [build.constant(weights, weights.dtype), x])
+        return build.MatMul(weights, x)
+    if place == rank - 1:
+        return build.MatMul(x, weights.T)
     order = [axis for axis in range(rank) if axis != place] + [place]
-    moved = x if place == rank - 1 else build("Transpose", [x], perm=order)
-    product = build("MatMul", [moved, build.constant(weights.T, weights.dtype)])
-    back = [order.index(axis) for axis in range(rank)]
-    return product if place == rank - 1 else build("Transpose", [product], perm=back)
+    product = build.MatMul(build.Transpose(x, perm=order), weights.T)
+    return build.Transpose(product, perm=[order.index(axis) for axis in range(rank)])
 
 
 def _centres(axis: _Axis, coordinates: str) -> Array:
@@ -212,18 +196,18 @@ def _nearest(centres: Array, rule: str) -> Array:
     return known[rule]
 
 
-def _weights(node: Any, axis: _Axis, centres: Array) -> Array:
+def _weights(build: Builder, axis: _Axis, centres: Array) -> Array:
     """What each new element takes of each old one: (after, before)."""
-    is_cubic = attribute(node, "mode", "nearest") == "cubic"
-    stretch = min(float(axis.scale), 1.0) if attribute(node, "antialias", 0) else 1.0
+    is_cubic = build.get("mode", "nearest") == "cubic"
+    stretch = min(float(axis.scale), 1.0) if build.get("antialias", 0) else 1.0
     reach = int(np.ceil((2 if is_cubic else 1) / stretch))
     first = np.floor(centres.astype(np.float64)).astype(np.int64)
     places = first[:, None] + np.arange(-reach, reach + 2)
     away = np.abs(places - centres.astype(np.float64)[:, None]) * stretch
-    a = attribute(node, "cubic_coeff_a", -0.75)
+    a = build.get("cubic_coeff_a", -0.75)
     parts = _cubic(away, a) if is_cubic else np.maximum(1 - away, 0)
     outside = (places < 0) | (places >= axis.before)
-    if attribute(node, "exclude_outside", 0):
+    if build.get("exclude_outside", 0):
         parts = np.where(outside, 0, parts)
     parts /= parts.sum(axis=1, keepdims=True)
     found = np.zeros((axis.after, axis.before))

@@ -2,135 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.registry import UnsupportedError, rewrites
-from boltgen.frontend.onnx.scope import Builder, attribute, operand
+from boltgen.frontend.onnx.rewrites.registry import (
+    Builder,
+    UnknownError,
+    UnsupportedError,
+    rewrites,
+)
+from boltgen.frontend.onnx.scope import attribute, operand
 
-WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
+
+def _rank(build: Builder) -> int:
+    return len(_kernel(build))
 
 
-@rewrites(*WINDOWED, why="padding that is a rule (auto_pad) was computed from the known shapes")
-def explicit_pads(node: Any, build: Builder) -> bool:
+def _kernel(build: Builder) -> list[int]:
+    return build.get("kernel_shape") or list(build.shape(1)[2:])
+
+
+def _windows(build: Builder) -> list[tuple[int | str | None, int, int]]:
+    """The extent of each spatial axis, and the reach and the stride of the window along it."""
+    kernel = _kernel(build)
+    strides, dilations = (build.get(key) or [1] * len(kernel) for key in ("strides", "dilations"))
+    reaches = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    return list(zip(build.extents()[2:], reaches, strides, strict=True))
+
+
+def _pads(totals: list[int], *, upper: bool) -> list[int]:
+    """Widths before each axis, then behind; the odd one behind where it is `upper`."""
+    small, large = [each // 2 for each in totals], [each - each // 2 for each in totals]
+    return [*small, *large] if upper else [*large, *small]
+
+
+@rewrites(
+    *("Conv", "MaxPool", "AveragePool", "LpPool"),
+    why="padding that is a rule (auto_pad) was computed from the known shapes",
+)
+def explicit_pads(build: Builder) -> list[str] | None:
     """Write SAME_UPPER, SAME_LOWER and VALID as numbers of elements."""
-    rule = attribute(node, "auto_pad", "NOTSET")
-    kernel = _kernel(node, build)
-    extents = build.scope.extents(node.input[0])
-    if rule == "NOTSET" or kernel is None or extents is None:
-        return False
-    rank = len(kernel)
-    pads = [0] * (2 * rank)
+    rule = build.get("auto_pad", "NOTSET")
+    if rule == "NOTSET":
+        return None
+    totals = [0] * _rank(build)
     if rule != "VALID":
-        strides = attribute(node, "strides") or [1] * rank
-        dilations = attribute(node, "dilations") or [1] * rank
-        for axis, extent in enumerate(extents[2:]):
+        for axis, (extent, reach, stride) in enumerate(_windows(build)):
             if not isinstance(extent, int):
-                return False
-            reach = (kernel[axis] - 1) * dilations[axis] + 1
-            steps = -(-extent // strides[axis])
-            total = max((steps - 1) * strides[axis] + reach - extent, 0)
-            small, large = total // 2, total - total // 2
-            upper = rule == "SAME_UPPER"
-            pads[axis], pads[rank + axis] = (small, large) if upper else (large, small)
-    build.again(node.input, auto_pad=None, pads=pads)
-    return True
+                raise UnknownError
+            totals[axis] = max((-(-extent // stride) - 1) * stride + reach - extent, 0)
+    return build.again(auto_pad=None, pads=_pads(totals, upper=rule == "SAME_UPPER"))
 
 
 @rewrites("Conv", why="zeros that were padded before it are its own padding")
-def absorb_pad(node: Any, build: Builder) -> bool:
+def absorb_pad(build: Builder) -> list[str] | None:
     """Take the zeros of a Pad before a convolution as the convolution's own padding."""
-    pad = build.scope.producer(node.input[0])
-    kernel = _kernel(node, build)
-    if pad is None or pad.op_type != "Pad" or kernel is None:
-        return False
+    pad, rank = build.scope.producer(build.x), _rank(build)
+    if pad is None or pad.op_type != "Pad" or build.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
     if attribute(pad, "mode", "constant") != "constant" or operand(pad, 3):
-        return False
+        return None
     pads = build.scope.constant(operand(pad, 1))
     value = build.scope.constant(operand(pad, 2)) if operand(pad, 2) else np.zeros(1)
     if pads is None or value is None or value.any() or (pads < 0).any():
-        return False
-    rank = len(kernel)
+        return None
     before, after = np.split(pads, 2)
     if len(before) != rank + 2 or before[:2].any() or after[:2].any():
-        return False
-    if attribute(node, "auto_pad", "NOTSET") != "NOTSET":
-        return False
-    own = attribute(node, "pads") or [0] * (2 * rank)
+        return None
+    own = build.get("pads") or [0] * (2 * rank)
     both = [a + int(b) for a, b in zip(own, [*before[2:], *after[2:]], strict=True)]
-    build.again([pad.input[0], *node.input[1:]], pads=both)
-    return True
+    return build.again([pad.input[0], *build.node.input[1:]], pads=both)
 
 
 @rewrites("ConvTranspose", why="the padding that gives its output shape was computed")
-def transposed(node: Any, build: Builder) -> bool:
+def transposed(build: Builder) -> list[str] | None:
     """Write an output shape, or SAME padding, as numbers of elements."""
-    rule, shape = attribute(node, "auto_pad", "NOTSET"), attribute(node, "output_shape")
-    kernel, extents = _kernel(node, build), build.scope.extents(node.input[0])
-    if kernel is None or extents is None or (rule == "NOTSET" and not shape):
-        return False
-    rank = len(kernel)
-    strides = attribute(node, "strides") or [1] * rank
-    dilations = attribute(node, "dilations") or [1] * rank
-    extra = list(attribute(node, "output_padding") or [0] * rank)
-    pads = [0] * (2 * rank)
-    for axis, extent in enumerate(extents[2:]):
+    rule, shape = build.get("auto_pad", "NOTSET"), build.get("output_shape")
+    if rule == "NOTSET" and not shape:
+        return None
+    rank = _rank(build)
+    extra, totals = list(build.get("output_padding") or [0] * rank), [0] * rank
+    for axis, (extent, reach, stride) in enumerate(_windows(build)):
         if rule == "VALID" and not shape:
             break
         if not isinstance(extent, int):
-            return False
-        wanted = shape[-rank:][axis] if shape else extent * strides[axis]
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        total = strides[axis] * (extent - 1) + extra[axis] + reach - wanted
-        if total < 0:
-            extra[axis], total = extra[axis] - total, 0
-        small, large = total // 2, total - total // 2
-        # Source: ONNX's Operators.md, ConvTranspose: only SAME_UPPER puts the odd one behind.
-        upper = rule == "SAME_UPPER"
-        pads[axis], pads[rank + axis] = (small, large) if upper else (large, small)
-    build.again(node.input, auto_pad=None, output_shape=None, pads=pads, output_padding=extra)
-    return True
+            raise UnknownError
+        wanted = shape[-rank:][axis] if shape else extent * stride
+        total = stride * (extent - 1) + extra[axis] + reach - wanted
+        extra[axis] -= min(total, 0)
+        totals[axis] = max(total, 0)
+    # Source: ONNX's Operators.md, ConvTranspose: only SAME_UPPER puts the odd one behind.
+    pads = _pads(totals, upper=rule == "SAME_UPPER")
+    return build.again(auto_pad=None, output_shape=None, pads=pads, output_padding=extra)
 
 
 @rewrites("MaxPool", "AveragePool", only="relay")
-def whole_windows(node: Any, build: Builder) -> bool:
+def whole_windows(build: Builder) -> None:
     """Refuse ceil_mode where the last window starts in the padding: ONNX leaves it out."""
-    kernel, extents = _kernel(node, build), build.scope.extents(node.input[0])
-    if not attribute(node, "ceil_mode", 0) or kernel is None or extents is None:
-        return False
-    rank = len(kernel)
-    strides = attribute(node, "strides") or [1] * rank
-    dilations = attribute(node, "dilations") or [1] * rank
-    pads = attribute(node, "pads") or [0] * (2 * rank)
-    for axis, extent in enumerate(extents[2:]):
-        if not isinstance(extent, int):
+    rank = _rank(build)
+    pads = build.get("pads") or [0] * (2 * rank)
+    for axis, (extent, reach, stride) in enumerate(_windows(build)):
+        if not isinstance(extent, int) or not build.get("ceil_mode", 0):
             continue
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
         padded = extent + pads[axis] + pads[rank + axis]
-        last = -(-(padded - reach) // strides[axis]) * strides[axis]
-        if last >= extent + pads[axis]:
+        if -(-(padded - reach) // stride) * stride >= extent + pads[axis]:
             raise UnsupportedError(
                 "with a ceil_mode whose last window starts in the padding",
                 "export it without ceil_mode",
             )
-    return False
 
 
 @rewrites("GridSample", why="its modes have their old names", only="relay")
-def grid_sample(node: Any, build: Builder) -> bool:
+def grid_sample(build: Builder) -> list[str] | None:
     """Name the modes as operator set 16 does."""
     old = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = attribute(node, "mode", "linear")
-    if mode not in old:
-        return False
-    build.again(node.input, mode=old[mode])
-    return True
-
-
-def _kernel(node: Any, build: Builder) -> list[int] | None:
-    kernel: list[int] | None = attribute(node, "kernel_shape")
-    if kernel is None and operand(node, 1):
-        shape = build.scope.shape(node.input[1])
-        kernel = None if shape is None else list(shape[2:])
-    return kernel
+    mode = build.get("mode", "linear")
+    return build.again(mode=old[mode]) if mode in old else None

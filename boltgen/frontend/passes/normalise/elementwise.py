@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from boltgen.frontend.passes.normalise.values import (
     Order,
     Store,
     Value,
-    as_c_array,
     identity,
     is_same,
     moves_nothing,
@@ -45,24 +45,27 @@ _OTHERS = (
 _SMALL = frozenset({"bool", "int8", "uint8"})
 
 
+def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
+    """The elementwise operator `name` on `args` in the place of `call`."""
+    options = {"original": None, "attrs": {}, **changes}
+    made = elementwise(replace(call, name=name, args=args, **options))
+    assert isinstance(made, Value)
+    return made
+
+
 def _prelu(call: OperatorCall) -> Item | None:
     """PReLU as ordinary elementwise operators, since its slopes have an axis of their own."""
-    x, slopes = call.tensor(0), call.tensor(1)
-    if slopes.constant is None or x.flat is not None:
+    x, slopes = call.tensor(0), call.tensor(1).constant
+    if slopes is None or x.flat is not None:
         return None
     shape = [1] * len(x.shape)
-    if slopes.constant.size > 1:
-        axis = call.attrs["axis"]
-        assert isinstance(axis, int)
-        shape[axis] = slopes.constant.size
-    order = call.store.settle(x).order
-    dtype = call.compute_dtype(x.reach)
-    expr = call.store.get(x, order, dtype)
-    apply = call.builder.elementwise
-    zero = call.builder.constant(np.array(0.0, dtype))
-    slope = _constant(call.store, slopes.constant.reshape(shape), order, dtype)
-    negative = apply("multiply", slope, apply("minimum", expr, zero))
-    return call.result(apply("add", apply("nn.relu", expr), negative), order, reach=x.reach)
+    if slopes.size > 1:
+        shape[cast("int", call.attrs["axis"])] = slopes.size
+    zero, slope = np.zeros((), slopes.dtype), slopes.reshape(shape)
+    negative = apply(call, "minimum", x, call.store.of_array(zero), single_use=True)
+    scaled = apply(call, "multiply", call.store.of_array(slope), negative, single_use=True)
+    positive = apply(call, "nn.relu", x, single_use=True)
+    return apply(call, "add", positive, scaled)
 
 
 def _astype(call: OperatorCall) -> Item | None:
@@ -115,10 +118,8 @@ def _add(call: OperatorCall) -> Item | None:
 def _bias_add(call: OperatorCall) -> Item | None:
     """An `add` whose second operand lies along an axis of its own."""
     x, bias = call.tensor(0), call.tensor(1)
-    axis = call.attrs["axis"]
-    assert isinstance(axis, int)
     shape = [1] * len(x.shape)
-    shape[axis] = bias.shape[0]
+    shape[cast("int", call.attrs["axis"])] = bias.shape[0]
     if bias.constant is not None:
         along = call.store.of_array(bias.constant.reshape(shape))
     else:
@@ -182,8 +183,7 @@ def _reach(call: OperatorCall) -> Reach:
         is_number = exponent is not None and exponent.size == 1
         return power_reach(number if is_number else None, reaches[0])
     if call.name == "clip":
-        low, high = call.attrs["low"], call.attrs["high"]
-        assert isinstance(low, float) and isinstance(high, float)
+        low, high = (cast("float", call.attrs[end]) for end in ("low", "high"))
         return clipped_reach(low, high, reaches[0])
     means = [value.mean for value in values if value.mean is not None]
     mean = means[0] if means and (call.name == "multiply" or values[0].mean) else None
@@ -202,17 +202,17 @@ def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
     """
     if not call.is_score or call.context.is_mixed or call.name not in {"add", "where"}:
         return None
-    values = call.tensors
-    masks = [v for v in values if v.is_float and v.reach.is_beyond]
-    scores = [v for v in values if v.is_float and not v.reach.is_beyond and v.constant is None]
-    if not masks or [v.stored for v in scores] != ["float16"]:
+    floats = [value for value in call.tensors if value.is_float]
+    masks = [value for value in floats if value.reach.is_beyond]
+    others = [value for value in floats if value not in masks and value.constant is None]
+    if not masks or [value.stored for value in others] != ["float16"]:
         return None
     if call.name == "where" and any(mask.constant is None for mask in masks):
         return None
     call.context.note(
         "a mask's numbers below FP16's lowest, -65504, are -65504: a softmax makes zero of both"
     )
-    args = tuple(_saturated(call, v) if v in masks else v for v in values)
+    args = tuple(_saturated(call, v) if v in masks else v for v in call.tensors)
     return replace(call, args=args, is_score=False)
 
 
@@ -221,9 +221,7 @@ def _saturated(call: OperatorCall, mask: Value) -> Value:
     if mask.constant is not None:
         return store.of_array(np.clip(mask.constant, -FP16_MAX, FP16_MAX).astype(np.float16))
     if mask.saturated is None:
-        expr = store.get(mask, mask.order, "float32")
-        clipped = builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
-        narrow = builder.astype(clipped, "float16")
+        narrow = builder.astype(_within(call, mask, "float32"), "float16")
         mask.saturated = store.of_expr(narrow, mask.shape, mask.dtype, mask.order)
     return mask.saturated
 
@@ -233,30 +231,24 @@ def _sum_within(call: OperatorCall) -> Item | None:
     made = elementwise(call)
     if call.name != "add" or not isinstance(made, Value):
         return made
-    expr = call.store.get(made, made.order, "float16")
-    clipped = call.builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
-    return call.result(clipped, made.order)
+    return call.result(_within(call, made, "float16"), made.order)
 
 
-def _constant(store: Store, array: Array, order: Order, dtype: str) -> int:
-    with np.errstate(over="ignore"):
-        narrow = array.astype(dtype)
-    return store.builder.constant(as_c_array(narrow.transpose(order)))
+def _within(call: OperatorCall, value: Value, dtype: str) -> int:
+    expr = call.store.get(value, value.order, dtype)
+    return call.builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
 
 
 def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> int:
     """`value` in `order` of the result's `rank` dimensions, extents of 1 put in front."""
-    if value.constant is not None:
-        if value.constant.size == 1:
-            with np.errstate(over="ignore"):
-                return store.builder.constant(value.constant.astype(dtype).reshape(()))
-        if order != identity(rank):
-            full = (1,) * (rank - value.constant.ndim) + value.constant.shape
-            return _constant(store, value.constant.reshape(full), order, dtype)
-        return store.get(value, None, dtype)
-    if len(value.shape) == rank or order == identity(rank):
-        return store.get(value, order if len(value.shape) == rank else None, dtype)
     full = (1,) * (rank - len(value.shape)) + value.shape
+    is_plain = full == value.shape or order == identity(rank)
+    if value.constant is not None and (value.constant.size == 1 or not is_plain):
+        is_scalar = value.constant.size == 1
+        array = value.constant.reshape(() if is_scalar else full)
+        return store.array(array, () if is_scalar else order, dtype)
+    if is_plain:
+        return store.get(value, order if full == value.shape else None, dtype)
     expr = store.builder.reshape(store.get(value, None, dtype), full)
     if moves_nothing(full, order):
         return store.builder.reshape(expr, permuted(full, order))

@@ -8,7 +8,7 @@ from math import prod
 from typing import cast
 
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
-from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
 from boltgen.frontend.passes.normalise.values import (
     FLAT,
@@ -34,9 +34,8 @@ def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
     given = call.attrs[name]
     if given is None:
         return tuple(range(rank))
-    if isinstance(given, int):
-        return (given % rank,)
-    return tuple(int(axis) % rank for axis in cast("Sequence[int]", given))
+    axes = [given] if isinstance(given, int) else cast("Sequence[int]", given)
+    return tuple(int(axis) % rank for axis in axes)
 
 
 def _permute_dims(call: OperatorCall) -> Item | None:
@@ -198,20 +197,10 @@ def _of_stack(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
     if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
         return None
-    result: Item | None = x.stacked[0]
-    for index, value in enumerate(x.stacked[1:], 1):
-        is_last = index + 1 == len(x.stacked)
-        assert isinstance(result, Value)
-        result = elementwise(
-            replace(
-                call,
-                name=_PAIRWISE[call.name],
-                original=None,
-                attrs={},
-                args=(result, value),
-                single_use=call.single_use if is_last else True,
-            )
-        )
+    result, *others = x.stacked
+    for value in others:
+        single = call.single_use or value is not others[-1]
+        result = apply(call, _PAIRWISE[call.name], result, value, single_use=single)
     return result
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from boltgen.frontend.graph import REASON, Array
 from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
-from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.reach import BEYOND, WITHIN, Reach
 from boltgen.frontend.passes.normalise.values import (
     FLOATS,
@@ -85,15 +85,8 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
-    written = {
-        "strides": attrs["strides"],
-        "padding": padding,
-        "dilation": attrs["dilation"],
-        "groups": groups,
-        "data_layout": "NHWC",
-        "kernel_layout": "OHWI",
-        "out_layout": "NHWC",
-    }
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    written = {**attrs, "padding": padding, **layouts}
     out_dtype, reach = _result_dtype(call)
 
     def product(kernel: int, bias: int | None, dtype: str, **more: object) -> int:
@@ -237,9 +230,8 @@ def _batch_norm(call: OperatorCall) -> Item | None:
     parameters = [value.constant for value in call.tensors[1:]]
     if attrs["training"] or not x.is_float or any(array is None for array in parameters):
         return None
-    gamma, beta, mean, variance = (
-        array.astype(np.float64) for array in parameters if array is not None
-    )
+    known = (array.astype(np.float64) for array in parameters if array is not None)
+    gamma, beta, mean, variance = known
     scale = 1.0 / np.sqrt(variance + cast("float", attrs["epsilon"]))
     scale = scale * gamma if attrs["scale"] else scale
     shift = (beta if attrs["center"] else 0.0) - mean * scale
@@ -250,27 +242,10 @@ def _batch_norm(call: OperatorCall) -> Item | None:
         return x
     shape = [1] * len(x.shape)
     shape[axis] = -1
-    scaled = _apply(call, "multiply", x, scale.astype(np.float32).reshape(shape), single_use=True)
-    shifted = shift.astype(np.float32).reshape(shape)
-    return _apply(call, "add", scaled, shifted, single_use=call.single_use)
-
-
-def _apply(call: OperatorCall, name: str, x: Value, array: Array, *, single_use: bool) -> Value:
-    """`x` and a constant under the elementwise operator `name`."""
-    result = elementwise(
-        replace(
-            call,
-            name=name,
-            original=None,
-            attrs={},
-            args=(x, call.store.of_array(array)),
-            shape=x.shape,
-            dtype=x.dtype,
-            single_use=single_use,
-        )
+    factors, shifts = (
+        call.store.of_array(each.astype(np.float32).reshape(shape)) for each in (scale, shift)
     )
-    assert isinstance(result, Value)
-    return result
+    return apply(call, "add", apply(call, "multiply", x, factors, single_use=True), shifts)
 
 
 RULES: dict[str, Rule] = {

@@ -5,13 +5,13 @@ It stands before the rules, since the branch compares: what compares is no part 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall
-from boltgen.frontend.passes.normalise.elementwise import elementwise
+from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.values import Value
 
 # From here on log(exp(x) + 1) is x in FP32.
@@ -68,17 +68,11 @@ def _scaled(graph: Graph, index: int, name: str) -> tuple[int, float]:
     return (parts[0], c) if parts and c is not None else (index, 1.0)
 
 
-def softplus(call: OperatorCall, x: Value, beta: float) -> Item | None:
+def softplus(call: OperatorCall, x: Value, beta: float) -> Item:
     """What takes the place of `call`: a softplus of `x`."""
 
-    def apply(name: str, *args: Item | None) -> Item | None:
-        assert all(args)
-        operands = tuple(arg for arg in args if arg is not None)
-        attrs = {"beta": 1.0} if name == "nn.softplus" else {}
-        return elementwise(replace(call, name=name, original=None, attrs=attrs, args=operands))
-
     if beta == 1.0:
-        return apply("nn.softplus", x)
+        return apply(call, "nn.softplus", x, attrs={"beta": 1.0})
     factor = call.store.of_array(np.array(beta, x.dtype))
-    bent = apply("nn.softplus", apply("multiply", x, factor))
-    return apply("divide", bent, factor)
+    bent = apply(call, "nn.softplus", apply(call, "multiply", x, factor), attrs={"beta": 1.0})
+    return apply(call, "divide", bent, factor)

@@ -195,8 +195,12 @@ class Store:
         assert array is not None
         if str(array.dtype) == dtype and order == identity(array.ndim):
             return self.builder.constant(array, value.origin)
+        return self.array(array, order, dtype)
+
+    def array(self, array: Array, order: Order, dtype: str) -> int:
+        """The expression of a constant with its dimensions in `order`."""
         with np.errstate(over="ignore"):  # to infinity, which `reach` and `as_weight` decide on
-            narrow = array.astype(dtype) if str(array.dtype) != dtype else array
+            narrow = array.astype(dtype, copy=False)
         return self.builder.constant(as_c_array(narrow.transpose(order)))
 
     def _reordered(self, value: Value, order: Order, dtype: str) -> int:

@@ -1,0 +1,1 @@
+"""Predictions of times: the cost models, chosen by name and injected."""

@@ -1,0 +1,54 @@
+"""CostModel: predicts times of a workload's configurations; and the registry by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from boltgen.arch import Arch
+from boltgen.errors import BoltgenError
+from boltgen.families.family import Config
+from boltgen.families.registry import predict
+from boltgen.ir.workload import Workload
+
+
+class CostModel(Protocol):
+    """Predicts what launches would take."""
+
+    @property
+    def name(self) -> str:
+        """What it is chosen by."""
+        ...
+
+    def predict_us(
+        self, workload: Workload, configs: Sequence[Config], arch: Arch
+    ) -> Sequence[float]:
+        """A time for each of `configs`, legal ones of `workload`, in microseconds."""
+        ...
+
+
+class Analytical:
+    """What each configuration's family derives from the hardware's figures."""
+
+    name = "analytical"
+
+    def predict_us(
+        self, workload: Workload, configs: Sequence[Config], arch: Arch
+    ) -> Sequence[float]:
+        """The families' predictions."""
+        return [predict(workload, config, arch).time_us for config in configs]
+
+
+ANALYTICAL = Analytical()
+COST_MODELS: dict[str, CostModel] = {ANALYTICAL.name: ANALYTICAL}
+
+
+def cost_model_named(name: str) -> CostModel:
+    """The cost model called `name`.
+
+    Raises:
+        BoltgenError: there is none; the message lists those that there are.
+    """
+    if name not in COST_MODELS:
+        raise BoltgenError(f"unknown cost model {name!r}; there are {', '.join(COST_MODELS)}")
+    return COST_MODELS[name]

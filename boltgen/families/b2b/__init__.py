@@ -1,0 +1,121 @@
+"""`b2b`: layers back to back in one kernel, of the CUTLASS 2.x parts: Bolt, section 3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from boltgen.arch import Arch
+from boltgen.families.b2b import code
+from boltgen.families.b2b.candidates import space_of
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.b2b.legality import rejection, violations
+from boltgen.families.b2b.model import B2bPrediction, predict
+from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.b2b.traits import B2bTraits, compiled_traits
+from boltgen.families.constants import ModelConstants
+from boltgen.families.family import Footprint, Level
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.problem import Problem
+from boltgen.ir.workload import Workload
+
+# What of a layer's sizes is an argument; the first layer's are the launch's.
+_LAYER_SIZES = ("n", "ldb", "batch_stride_b")
+
+
+class B2b:
+    """See `families.family.KernelFamily`."""
+
+    name = B2bConfig.family
+    config_type = B2bConfig
+    headers = code.HEADERS
+
+    stem = staticmethod(code.stem)
+    describe = staticmethod(code.describe)
+    includes = staticmethod(code.includes)
+    view = staticmethod(code.view)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """A single layer, or an architecture that it is not for."""
+        return rejection(workload, arch)
+
+    def space(self, workload: Workload, arch: Arch) -> Space[B2bConfig]:
+        """Rows, warps, depth, stages and residence; columns follow from the layers."""
+        return space_of(workload, arch)
+
+    def violations(
+        self, workload: Workload, config: B2bConfig, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """The rules of `legality`."""
+        return violations(workload, config, arch)
+
+    def footprint(self, workload: Workload, config: B2bConfig) -> Footprint:
+        """What `resources` says."""
+        return Footprint(
+            registers=registers_per_thread(workload, config),
+            shared_memory_bytes=shared_memory_bytes(workload, config),
+            warps=config.warps,
+        )
+
+    def predict(
+        self,
+        workload: Workload,
+        config: B2bConfig,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> B2bPrediction:
+        """The sum of the layers' times, of `model`."""
+        return predict(workload, config, arch, constants)
+
+    def compiled(self, config: B2bConfig) -> B2bConfig:
+        """All of it."""
+        return config
+
+    def traits(self, workload: Workload) -> B2bTraits:
+        """Each layer's types, layout, alignments and epilogue."""
+        return compiled_traits(workload)
+
+    def launch(self, workload: Workload, config: B2bConfig) -> Launch:
+        """The first layer's rows and depth, then each layer's columns."""
+        del config
+        first, last = workload.first.problem, workload.last.problem
+        sizes = first.sizes
+        # The columns and B of the first layer are in its own part of the struct.
+        if first.is_matrix:
+            sizes |= {"ldd": last.sizes["ldd"], "batch_stride_d": last.sizes["batch_stride_d"]}
+            outer = {k: v for k, v in sizes.items() if k not in _LAYER_SIZES}
+        else:
+            outer = {k: v for k, v in sizes.items() if k != "k"}
+        layers = {
+            f"layers[{index}].{name}": _sizes(layer.problem)[name]
+            for index, layer in enumerate(workload.layers)
+            for name in _LAYER_SIZES
+        }
+        return Launch(
+            struct=compiled_traits(workload).struct, sizes=outer | layers, has_layers=True
+        )
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """None: between layers the kernel depends on the epilogues."""
+        del workload
+        return None
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """None: its configurations follow from the extents of all layers."""
+        del arch, level, alignments
+        return {}
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[B2bConfig]:
+        """None."""
+        del workload, arch, level
+        return frozenset()
+
+
+def _sizes(problem: Problem) -> dict[str, int]:
+    """A layer's sizes as those of a matrix product."""
+    return (problem if problem.is_matrix else problem.gemm).sizes
+
+
+FAMILY = B2b()

@@ -1,0 +1,79 @@
+"""Configurations of back-to-back kernels. Only free parameters are fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+
+
+class Residence(Enum):
+    """Where a back-to-back kernel keeps what lies between two layers."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared_memory"
+
+    def __lt__(self, other: Residence) -> bool:
+        """By name: so that configurations have an order."""
+        return self.value < other.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LayerTile:
+    """The tiles of one layer of a back-to-back kernel.
+
+    `n` and `k` are the threadblock's columns and its step along K; `stages` those of the pipeline
+    that brings the operands from global memory.
+    """
+
+    n: int
+    k: int
+    warp_m: int
+    warp_n: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.n}x{self.k}w{self.warp_m}x{self.warp_n}s{self.stages}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class B2bConfig:
+    """One back-to-back kernel: `threadblock_m` rows of every layer, all of each layer's columns."""
+
+    family: ClassVar[str] = "b2b"
+
+    threadblock_m: int
+    layers: tuple[LayerTile, ...]
+    instruction: Shape
+    residence: Residence
+
+    def of_layer(self, layer: int) -> Cutlass2Config:
+        """The tiles of one layer, as those of a kernel of its own."""
+        tile = self.layers[layer]
+        return Cutlass2Config(
+            threadblock=Shape(self.threadblock_m, tile.n, tile.k),
+            warp=Shape(tile.warp_m, tile.warp_n, tile.k),
+            instruction=self.instruction,
+            stages=tile.stages,
+        )
+
+    @property
+    def tile(self) -> str:
+        """Rows, and each layer's columns."""
+        return f"{self.threadblock_m}x{'+'.join(str(layer.n) for layer in self.layers)}"
+
+    @property
+    def warps(self) -> int:
+        """Warps per threadblock; a legal configuration has as many in every layer."""
+        return self.of_layer(0).warps
+
+    @property
+    def threads(self) -> int:
+        """Threads per threadblock."""
+        return 32 * self.warps
+
+    def __str__(self) -> str:
+        layers = "_".join(map(str, self.layers))
+        return f"{self.threadblock_m}_{layers}_{self.residence.value}"

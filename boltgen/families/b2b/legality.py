@@ -1,0 +1,209 @@
+"""Which back-to-back configurations are legal for a chain: stated here and nowhere else.
+
+Example 13 of CUTLASS, run where its constraints are not met, returns wrong data without a word.
+Here every constraint of the kernel is a rule. What a layer shares with a kernel of its own comes
+from `cutlass2.legality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.legality import (
+    epilogue_violations,
+    main_loop_violations,
+    pipeline_violations,
+    tile_violations,
+)
+from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import DType
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+
+_INT32_MAX = 2**31 - 1
+# A threadblock's last rows are counted beyond M, in 32 bits.
+_MOST_ROWS = _INT32_MAX - 256
+_INNER_DEPTHS = (16, 32, 64)
+# Rules without which nothing else can be said.
+_STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
+_INNER_LAYER_H = "templates/include/boltgen/b2b_layer.h"
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no back-to-back kernel computes a workload; None where one can."""
+    del arch  # sm_75 and all that came after have their instructions
+    if not workload.is_fused:
+        return "it computes layers back to back, not one"
+    first = workload.first.problem
+    if not isinstance(first, (Gemm, Conv2d)):
+        return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
+    if not all(layer.prologue.is_identity for layer in workload.layers):
+        return "what is copied to shared memory cannot be changed before the product"
+    return None
+
+
+def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
+
+    A wrong number of layers and tiles that do not divide are reported alone: nothing else can be
+    said then.
+    """
+    count = len(workload.layers)
+    if len(config.layers) != count:
+        return (
+            Violation(
+                name="layer_count",
+                message=f"{len(config.layers)} layers in the configuration, {count} to compute",
+                reason="every layer has tiles of its own",
+            ),
+        )
+    last = count - 1
+    layers = [
+        violation
+        for i, layer in enumerate(workload.layers)
+        for violation in layer_violations(
+            layer, config.of_layer(i), arch, is_first=i == 0, is_last=i == last
+        )
+    ]
+    structural = [v for v in layers if v.name in _STRUCTURAL]
+    if structural:
+        return tuple(structural)
+    return (
+        *layers,
+        *_residence_violations(config),
+        *_capacity_violations(workload, config, arch),
+        *_extent_violations(workload),
+    )
+
+
+def layer_violations(
+    layer: Layer, tiles: Cutlass2Config, arch: Arch, *, is_first: bool, is_last: bool
+) -> Iterator[Violation]:
+    """The rules that concern one layer and its tiles in themselves."""
+    traits = kernel_traits(layer.problem)
+    # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer runs in.
+    structural = [
+        violation
+        for violation in tile_violations(tiles, arch)
+        if is_first or violation.name != "threadblock_k"
+    ]
+    yield from structural
+    if any(violation.name in _STRUCTURAL for violation in structural):
+        return
+    if is_first:
+        yield from pipeline_violations(traits, tiles, arch)
+        yield from main_loop_violations(traits, tiles)
+    else:
+        yield from _inner_violations(layer, tiles, arch)
+    if is_last:
+        yield from epilogue_violations(traits, tiles)
+    n = layer.problem.gemm.n
+    if n > tiles.threadblock.n:
+        yield Violation(
+            name="threadblock_residence",
+            message=f"a threadblock has {tiles.threadblock.n} columns of a layer with N={n}",
+            reason="the next layer multiplies whole rows, which no other threadblock can give; "
+            "Bolt, section 3.1",
+            slack=1.0 - n / tiles.threadblock.n,
+        )
+
+
+def _inner_violations(layer: Layer, tiles: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+    depth, stages = tiles.threadblock.k, tiles.stages
+    if depth not in _INNER_DEPTHS:
+        yield Violation(
+            name="inner_threadblock_k",
+            message=f"a later layer's threadblock k={depth} is not 16, 32 or 64",
+            reason="the permuted tile of B has rows of 32, 64 or 128 bytes, whole steps of "
+            f"mma.m16n8k16; {_INNER_LAYER_H}",
+        )
+    narrow = layer.problem.alignment_b == 1
+    if arch.max_stages == 2 or narrow:
+        if stages != 2:
+            why = f"B of vectors of {layer.problem.alignment_b}" if narrow else arch.name
+            yield Violation(
+                name="inner_stages",
+                message=f"{stages} stages in a later layer on {arch.name} with {why}",
+                reason="without cp.async, which copies 4 bytes or more from sm_80 on, B passes "
+                f"through registers in two stages; {_INNER_LAYER_H}",
+            )
+    elif not 2 <= stages <= arch.max_stages:
+        yield Violation(
+            name="inner_stages",
+            message=f"{stages} stages in a later layer on {arch.name}, which takes 2 to "
+            f"{arch.max_stages}",
+            reason="one stage cannot be filled while it is read; more than five only take memory",
+        )
+
+
+def _residence_violations(config: B2bConfig) -> Iterator[Violation]:
+    warps = [config.of_layer(i).warps for i in range(len(config.layers))]
+    if len(set(warps)) > 1:
+        yield Violation(
+            name="warp_count",
+            message=f"layers of {', '.join(map(str, warps))} warps",
+            reason="all layers run in the same threadblock",
+        )
+    for index, tile in enumerate(config.layers):
+        if config.residence is Residence.REGISTERS and tile.warp_n != tile.n:
+            yield Violation(
+                name="register_residence",
+                message=f"layer {index}: a warp has {tile.warp_n} of the threadblock's {tile.n} "
+                "columns",
+                reason="a warp reads the next layer's A from its own registers, so it must hold "
+                "whole rows; Bolt, section 3.1",
+            )
+        columns = config.layers[index - 1].n
+        if index and columns % tile.k:
+            yield Violation(
+                name="inner_k_divides_n",
+                message=f"layer {index}: k={tile.k} does not divide the {columns} columns of the "
+                "intermediate",
+                reason="a step along K would read beyond the intermediate's tile",
+            )
+
+
+def _capacity_violations(workload: Workload, config: B2bConfig, arch: Arch) -> Iterator[Violation]:
+    shared = shared_memory_bytes(workload, config)
+    if shared > arch.shared_memory_per_cta_bytes:
+        yield Violation(
+            name="shared_memory",
+            message=f"{shared} bytes of shared memory; a threadblock on {arch.name} has "
+            f"{arch.shared_memory_per_cta_bytes}",
+            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
+            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
+        )
+    registers = registers_per_thread(workload, config)
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers per thread; at most {most} with "
+            f"{config.threads} threads",
+            reason="accumulators, and an intermediate in registers, would spill to local memory",
+            slack=1.0 - registers / most,
+        )
+
+
+def _extent_violations(workload: Workload) -> Iterator[Violation]:
+    first = workload.layers[0].problem
+    gemm = first.gemm
+    sizes = {"M": (gemm.m, _MOST_ROWS), "K": (gemm.k, _INT32_MAX - 64)}
+    if isinstance(first, Conv2d):
+        f16 = DType.F16.size_bytes
+        sizes["activation"] = (first.n * first.h * first.w * first.c * f16, _INT32_MAX)
+        sizes["filter"] = (first.k * first.r * first.s * first.c * f16, _INT32_MAX)
+    for name, (size, most) in sizes.items():
+        if size > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {size} exceeds {most}",
+                reason="CUTLASS 2.x counts rows, and the bytes of a convolution's tensors, in 32 "
+                "bits; cutlass/conv/device/implicit_gemm_convolution.h, can_implement",
+                slack=1.0 - size / most,
+            )

@@ -1,0 +1,173 @@
+"""Predicts the time of a back-to-back kernel, as `cutlass2.model` does of a single one.
+
+A threadblock has `threadblock_m` rows of every layer and runs them one after the other, so its
+time is the sum of theirs; A comes from memory for the first layer only, and of the intermediates
+nothing goes there. Against that stand fewer threadblocks, each with more registers and shared
+memory, and every threadblock reads all of every layer's B.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import (
+    arithmetic_clocks,
+    bytes_per_clock,
+    epilogue_clocks,
+    fitting_threadblocks,
+    prologue_clocks,
+    step_clocks,
+)
+from boltgen.families.cutlass2.traffic import (
+    F16_BYTES,
+    channel_steps,
+    output_bytes_per_element,
+    tensor_operand_bytes,
+)
+from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
+
+# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
+_SHARED_BYTES_PER_CLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class B2bPrediction:
+    """What the model says of one launch of a back-to-back kernel.
+
+    `bound_by` is "threadblocks" where their own work takes longest, or "l2", "dram" or "launch".
+    """
+
+    time_us: float
+    bound_by: str
+    resident_threadblocks: int
+    l2_bytes: float
+    dram_bytes: float
+
+    @property
+    def bound(self) -> str:
+        """One line for people."""
+        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
+
+
+def predict(
+    workload: Workload, config: B2bConfig, arch: Arch, constants: ModelConstants | None = None
+) -> B2bPrediction:
+    """The predicted time of `workload` in a legal `config` on `arch`."""
+    c = constants or model_constants()
+    resident = fitting_threadblocks(
+        arch,
+        registers=registers_per_thread(workload, config),
+        shared_bytes=shared_memory_bytes(workload, config),
+        warps=config.warps,
+    )
+    rows = workload.first.problem.gemm.m
+    blocks = math.ceil(rows / config.threadblock_m) * workload.batch
+    full, rest = divmod(blocks, arch.sm_count * resident)
+    sm = _Multiprocessor(workload, config, arch, c)
+    clocks = full * sm.clocks(resident)
+    if rest:
+        clocks += sm.clocks(-(-rest // arch.sm_count))
+    outputs_bytes = _outputs_bytes(workload)
+    loaded_bytes = sum(
+        _steps(workload, config, index) * _loaded_bytes(config, index)
+        for index in range(len(workload.layers))
+    )
+    l2_bytes = float(blocks * loaded_bytes + outputs_bytes)
+    dram_bytes = float(_operands_bytes(workload) + outputs_bytes)
+    levels_us = {
+        "threadblocks": clocks / arch.boost_mhz,
+        "l2": l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
+        "dram": dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction),
+    }
+    bound_by = max(levels_us, key=lambda level: levels_us[level])
+    return B2bPrediction(
+        time_us=c.launch_us + levels_us[bound_by],
+        bound_by=bound_by if levels_us[bound_by] > c.launch_us else "launch",
+        resident_threadblocks=resident,
+        l2_bytes=l2_bytes,
+        dram_bytes=dram_bytes,
+    )
+
+
+def _steps(workload: Workload, config: B2bConfig, index: int) -> int:
+    layer, depth = workload.layers[index], config.layers[index].k
+    if index == 0 and isinstance(layer.problem, Conv2d):
+        return channel_steps(layer.problem, depth)
+    return math.ceil(layer.problem.gemm.k / depth)
+
+
+def _loaded_bytes(config: B2bConfig, index: int) -> int:
+    """Bytes that a threadblock takes from L2 in a step of a layer: of A only in the first."""
+    tile = config.layers[index]
+    rows = config.threadblock_m if index == 0 else 0
+    return (rows + tile.n) * tile.k * F16_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiprocessor:
+    """Times of threadblocks side by side on one SM, in clocks."""
+
+    workload: Workload
+    config: B2bConfig
+    arch: Arch
+    constants: ModelConstants
+
+    def clocks(self, resident: int) -> float:
+        """Of `resident` threadblocks, all layers of them."""
+        return sum(self._layer(index, resident) for index in range(len(self.workload.layers)))
+
+    def _layer(self, index: int, resident: int) -> float:
+        workload, config, arch, c = self.workload, self.config, self.arch, self.constants
+        layer, tiles = workload.layers[index], config.of_layer(index)
+        problem = layer.problem
+        narrowest = problem.alignment_b if index else min(problem.alignment_a, problem.alignment_b)
+        rate, loaded = bytes_per_clock(narrowest * F16_BYTES, arch, c), _loaded_bytes(config, index)
+        step, _ = step_clocks(
+            problem,
+            tiles,
+            arch,
+            c,
+            resident=resident,
+            load_bytes_per_clock=rate,
+            loaded_bytes=loaded,
+        )
+        begin = prologue_clocks(tiles, arch, resident, rate, loaded)
+        if index + 1 == len(workload.layers):
+            end = epilogue_clocks(problem, layer.epilogue, tiles, arch, c, resident=resident)
+        else:
+            end = self._inner_epilogue(index, resident)
+        return begin + _steps(workload, config, index) * step + end
+
+    def _inner_epilogue(self, index: int, resident: int) -> float:
+        """Arithmetic, its operands from L2, and the way through shared memory if there is one."""
+        layer, tiles = self.workload.layers[index], self.config.of_layer(index)
+        elements = resident * tiles.threadblock.m * tiles.threadblock.n
+        is_shared = self.config.residence is Residence.SHARED_MEMORY
+        staged = elements * F16_BYTES / _SHARED_BYTES_PER_CLOCK if is_shared else 0.0
+        operands = elements * tensor_operand_bytes(layer.epilogue)
+        # An accumulator's fragment holds pairs of columns.
+        rate = bytes_per_clock(2 * F16_BYTES, self.arch, self.constants)
+        arithmetic = arithmetic_clocks(layer.epilogue, elements, self.arch, self.constants)
+        return staged + operands / rate + arithmetic
+
+
+def _outputs_bytes(workload: Workload) -> int:
+    """Bytes of the last layer's D, and of every layer's full-tensor operands."""
+    last = workload.last
+    gemm = last.problem.gemm
+    total = gemm.m * gemm.n * output_bytes_per_element(last.problem, last.epilogue)
+    for layer in workload.layers[:-1]:
+        inner = layer.problem.gemm
+        total += inner.m * inner.n * tensor_operand_bytes(layer.epilogue)
+    return workload.batch * total
+
+
+def _operands_bytes(workload: Workload) -> int:
+    """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
+    return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)

@@ -1,0 +1,91 @@
+"""What a back-to-back configuration takes of a multiprocessor: shared memory and registers.
+
+Shared memory follows from the headers in templates/include; registers are an estimate, since ptxas
+decides.
+"""
+
+from __future__ import annotations
+
+from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.cutlass2.resources import (
+    BOOKKEEPING_REGISTERS,
+    epilogue_bytes,
+    main_loop_bytes,
+)
+from boltgen.families.cutlass2.resources import (
+    registers_per_thread as layer_registers,
+)
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.workload import Layer, Workload
+
+_F16_BYTES = DType.F16.size_bytes
+_REGISTER_BYTES = 4
+_WARP = 32
+# An intermediate in registers leaves a placeholder of one vector.
+_PLACEHOLDER_BYTES = 16
+
+
+def swizzled_tile_bytes(rows: int, columns: int) -> int:
+    """A tile in shared memory; rows are padded to whole blocks of 16-byte vectors.
+
+    Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
+    """
+    block = 64 if columns > 32 else (32 if columns > 16 else 16)
+    return rows * -(-columns // block) * block * _F16_BYTES
+
+
+def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
+    """The tiles of B of all stages of a layer after the first."""
+    tile = config.layers[index]
+    by_rows = layer.problem.gemm.b_layout is Layout.ROW
+    rows, columns = (tile.k, tile.n) if by_rows else (tile.n, tile.k)
+    return tile.stages * swizzled_tile_bytes(rows, columns)
+
+
+def staging_bytes(config: B2bConfig) -> int:
+    """Shared memory of the widest intermediate: one buffer serves all."""
+    if config.residence is Residence.REGISTERS:
+        return _PLACEHOLDER_BYTES
+    return max(swizzled_tile_bytes(config.threadblock_m, tile.n) for tile in config.layers[:-1])
+
+
+def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
+    """Dynamic shared memory of a threadblock.
+
+    Source: templates/include/boltgen/b2b_kernel.h, SharedStorage.
+    """
+    last = len(config.layers) - 1
+    tiles = max(
+        main_loop_bytes(config.of_layer(0)),
+        *(inner_tiles_bytes(workload.layers[i], config, i) for i in range(1, last + 1)),
+    )
+    working = tiles + staging_bytes(config)
+    return max(
+        working, epilogue_bytes(config.of_layer(last), workload.layers[last].problem.acc_dtype)
+    )
+
+
+def registers_per_thread(workload: Workload, config: B2bConfig) -> int:
+    """Estimated registers of a thread in the layer that takes most.
+
+    A layer holds its accumulators, and, where they reside in registers, all of its A besides.
+    """
+    first = layer_registers(config.of_layer(0), workload.layers[0].problem.acc_dtype)
+    return max(
+        first,
+        *(_inner_registers(workload.layers[i], config, i) for i in range(1, len(config.layers))),
+    )
+
+
+def _inner_registers(layer: Layer, config: B2bConfig, index: int) -> int:
+    tile, lane_bytes = config.layers[index], _WARP * _REGISTER_BYTES
+    accumulators = tile.warp_m * tile.warp_n * layer.problem.acc_dtype.size_bytes // lane_bytes
+    # mma.m16n8k16 takes sixteen columns of A and rows of B.
+    fragments = (tile.warp_m + tile.warp_n) * 16 * _F16_BYTES // lane_bytes
+    resident = 0
+    if config.residence is Residence.REGISTERS:
+        resident = tile.warp_m * config.layers[index - 1].n * _F16_BYTES // lane_bytes
+    staged = 0
+    if tile.stages == 2:
+        staged = tile.n * tile.k * _F16_BYTES // (_REGISTER_BYTES * config.threads)
+    return accumulators + fragments + resident + staged + BOOKKEEPING_REGISTERS

@@ -1,0 +1,77 @@
+"""What of several layers a back-to-back kernel is compiled for.
+
+As of single layers, sizes are no part of it. A layer's columns may be any number that its tile
+holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.families.cutlass2.traits import ConvIterator, channel_iterator
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Layer, Workload
+
+# In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
+# epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
+_FRAGMENT_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTraits:
+    """A layer of a chain: its epilogue, and how wide its operands are read.
+
+    `b_layout` is of the GEMM's B, column for a filter. `alignment_d` is of the epilogue's operands,
+    and of the output in the last layer.
+    """
+
+    epilogue: Epilogue
+    acc_dtype: DType
+    b_layout: Layout
+    alignment_b: int
+    alignment_d: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class B2bTraits:
+    """What of a workload is compiled; `alignment_a` is of the first layer's A.
+
+    `conv_iterator` is None where the first layer is a matrix product.
+    """
+
+    layers: tuple[LayerTraits, ...]
+    alignment_a: int
+    in_dtype: DType
+    out_dtype: DType
+    conv_iterator: ConvIterator | None = None
+
+    @property
+    def struct(self) -> str:
+        """The kernel's argument struct."""
+        return "boltgen_conv2d_chain_args" if self.conv_iterator else "boltgen_gemm_chain_args"
+
+
+def compiled_traits(workload: Workload) -> B2bTraits:
+    """What a kernel that computes `workload` is compiled for."""
+    first, last = workload.first.problem, workload.last.problem
+    end = len(workload.layers) - 1
+    return B2bTraits(
+        layers=tuple(_layer(layer, i == end) for i, layer in enumerate(workload.layers)),
+        alignment_a=first.alignment_a,
+        in_dtype=first.in_dtype,
+        out_dtype=last.out_dtype,
+        conv_iterator=channel_iterator(first) if isinstance(first, Conv2d) else None,
+    )
+
+
+def _layer(layer: Layer, is_last: bool) -> LayerTraits:
+    problem = layer.problem
+    return LayerTraits(
+        epilogue=layer.epilogue,
+        acc_dtype=problem.acc_dtype,
+        b_layout=problem.gemm.b_layout,
+        alignment_b=problem.alignment_b,
+        alignment_d=problem.alignment_d if is_last else min(problem.alignment_d, _FRAGMENT_PAIR),
+    )

@@ -1,0 +1,109 @@
+"""The cost model's constants that no document states: what they are, and where they come from.
+
+Their values lie in `constants.json` beside this module, which `benchmarks.fit_cost_model`
+writes. Figures of the hardware are in `boltgen.arch`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+
+from boltgen.arch import Arch
+from boltgen.errors import RecordError
+from boltgen.intake.json_text import read_json
+
+FORMAT = "boltgen-model-constants-1"
+PATH = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One constant: its value in `unit`, the bounds that a fit keeps, and what it means.
+
+    `origin` is "source: ..." or "fitted: ..." or "estimate, not yet fitted".
+    """
+
+    value: float
+    unit: str
+    low: float
+    high: float
+    meaning: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConstants:
+    """The constants' values, by name; `described` has their units, bounds and origins."""
+
+    launch_us: float
+    dram_fraction: float
+    l2_kept_fraction: float
+    vector_clocks: float
+    half_issue_warps: float
+    step_clocks: float
+    exposed_fraction: float
+    optimized_conv_factor: float
+    analytic_conv_factor: float
+    special_instructions: float
+    handover_us: float
+
+    def copy_us(self, bytes_moved: float, arch: Arch) -> float:
+        """Bytes at the bandwidth of DRAM that a copy reaches."""
+        return bytes_moved / (arch.dram_gb_per_s * 1e3 * self.dram_fraction)
+
+
+NAMES = tuple(field.name for field in fields(ModelConstants))
+
+
+def described(path: Path = PATH) -> dict[str, Constant]:
+    """Every constant, in the order of `ModelConstants`.
+
+    Raises:
+        RecordError: the file cannot be read, lacks a constant or has another one, or a value is
+            outside of its bounds.
+    """
+    try:
+        form = read_json(path)
+        if form["format"] != FORMAT:
+            raise RecordError(f"{path}: format {form['format']!r}, expected {FORMAT!r}")
+        found = {name: Constant(**constant) for name, constant in form["constants"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path} has no model constants: {error}") from error
+    if found.keys() != set(NAMES):
+        wrong = sorted(found.keys() ^ set(NAMES))
+        raise RecordError(f"{path}: missing or unknown constants: {', '.join(wrong)}")
+    for name, constant in found.items():
+        if not constant.low <= constant.value <= constant.high:
+            raise RecordError(
+                f"{path}: {name} = {constant.value} is not in {constant.low} to {constant.high}"
+            )
+    return {name: found[name] for name in NAMES}
+
+
+def write(constants: Mapping[str, Constant], path: Path = PATH) -> None:
+    """Write constants as `described` reads them."""
+    form = {
+        name: {field.name: getattr(constant, field.name) for field in fields(Constant)}
+        for name, constant in constants.items()
+    }
+    text = json.dumps({"format": FORMAT, "constants": form}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def values_of(constants: Mapping[str, Constant]) -> ModelConstants:
+    """The values alone, as the model takes them."""
+    return ModelConstants(**{name: constants[name].value for name in NAMES})
+
+
+@lru_cache(maxsize=1)
+def model_constants() -> ModelConstants:
+    """The values that boltgen is shipped with.
+
+    Raises:
+        RecordError: the installation is damaged.
+    """
+    return values_of(described())

@@ -1,0 +1,106 @@
+"""`cutlass2`: single layers by the CUTLASS 2.x API: sm_75 to sm_89, and sm_90 as the fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass2 import code
+from boltgen.families.cutlass2.candidates import space_of
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.legality import rejection, violations
+from boltgen.families.cutlass2.library import level_configs, library_specs
+from boltgen.families.cutlass2.model import Prediction, predict
+from boltgen.families.cutlass2.resources import (
+    registers_per_thread,
+    shared_memory_bytes,
+    split_workspace_bytes,
+)
+from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits, kernel_traits
+from boltgen.families.family import Footprint, Level
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.workload import Workload
+
+
+class Cutlass2:
+    """See `families.family.KernelFamily`."""
+
+    name = Cutlass2Config.family
+    config_type = Cutlass2Config
+    headers = code.HEADERS
+
+    stem = staticmethod(code.stem)
+    describe = staticmethod(code.describe)
+    includes = staticmethod(code.includes)
+    view = staticmethod(code.view)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """Whatever is not one layer with one output, or is not for the architecture."""
+        return rejection(workload, arch)
+
+    def space(self, workload: Workload, arch: Arch) -> Space[Cutlass2Config]:
+        """Tiles, warps and stages; swizzle and slices of K as arguments of the launch."""
+        return space_of(workload.single.problem, arch)
+
+    def violations(
+        self, workload: Workload, config: Cutlass2Config, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """The rules of `legality`."""
+        return violations(workload.single.problem, config, arch)
+
+    def footprint(self, workload: Workload, config: Cutlass2Config) -> Footprint:
+        """What `resources` says."""
+        acc_dtype = workload.single.problem.acc_dtype
+        return Footprint(
+            registers=registers_per_thread(config, acc_dtype),
+            shared_memory_bytes=shared_memory_bytes(config, acc_dtype),
+            warps=config.warps,
+        )
+
+    def predict(
+        self,
+        workload: Workload,
+        config: Cutlass2Config,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> Prediction:
+        """The hierarchical roofline of `model`."""
+        layer = workload.single
+        return predict(layer.problem, layer.epilogue, config, arch, constants)
+
+    def compiled(self, config: Cutlass2Config) -> Cutlass2Config:
+        """All but swizzle and slices of K."""
+        return config.kernel
+
+    def traits(self, workload: Workload) -> Cutlass2Traits:
+        """Types, layouts, alignments and the epilogue."""
+        layer = workload.single
+        return compiled_traits(layer.problem, layer.epilogue)
+
+    def launch(self, workload: Workload, config: Cutlass2Config) -> Launch:
+        """The problem's sizes, with swizzle and slices of K."""
+        problem = workload.single.problem
+        return Launch(
+            struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+            sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
+            workspace_bytes=split_workspace_bytes(problem, config),
+        )
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """The product without its epilogue."""
+        return workload.plain
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """Those of `library`."""
+        return library_specs(arch, level, alignments)
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass2Config]:
+        """Those of a level with the workload's traits."""
+        return frozenset(level_configs(kernel_traits(workload.single.problem), arch, level))
+
+
+FAMILY = Cutlass2()

@@ -1,0 +1,202 @@
+"""Enumerates the configurations worth considering for a problem: tens of kernels per arch.
+
+Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section
+3.2.2: large warp tiles within the register file, four or eight warps, small threadblocks for small
+problems; swizzles, stages by arch, and split-K for deep K with few tiles.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.legality import (
+    extent_violations,
+    kernel_violations,
+    violations,
+)
+from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
+from boltgen.families.space import Knob, Space
+from boltgen.ir.problem import Problem
+
+TILE_EXTENTS = (32, 64, 128, 256)
+TILE_DEPTHS = (32, 64)
+WARP_M = (32, 64)
+WARP_N = (32, 64, 128)
+SWIZZLES = (1, 2, 4, 8)
+SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
+_WARPS = (1, 2, 4, 8)
+
+# A 128x64 tile is the smallest that four warps can work on in warp tiles of 64x32.
+_FOUR_WARP_TILE = 128 * 64
+# A tile four times as long as wide loads 2.5 times the operands of a square one per product.
+_MOST_ELONGATED = 4
+_MOST_DEPTH_IN_FLIGHT = 192
+# One slice of K must outlive the pipeline's prologue several times over.
+_MIN_STEPS_PER_SLICE = 4
+
+
+def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...]:
+    """All legal configurations worth considering, in a fixed order."""
+    gemm = problem.gemm
+    kernels = kernel_configs(kernel_traits(problem), arch)
+    return tuple(
+        config
+        for kernel in kernels
+        # Small problems: a tile over twice the problem's extent computes mostly padding.
+        if _fits(kernel.threadblock.m, gemm.m) and _fits(kernel.threadblock.n, gemm.n)
+        for config in _launches(problem, kernel, arch)
+    )
+
+
+@lru_cache(maxsize=256)
+def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
+    """The configurations of kernels with these traits, without swizzle and split-K."""
+    found = []
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
+        # Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
+        if stages > 2 and stages * tile.k > _MOST_DEPTH_IN_FLIGHT:
+            continue
+        # Fewer than four warps leave schedulers idle; only small tiles have no work for more.
+        if warps < 4 and tile.m * tile.n >= _FOUR_WARP_TILE:
+            continue
+        legal = [
+            config
+            for config in _warp_splits(tile, warps, stages, arch)
+            if not kernel_violations(traits, config, arch)
+        ]
+        # Within the register file, the warp tile that loads least per product is the best one.
+        if legal:
+            found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
+    return tuple(found)
+
+
+def legal_kernels(traits: KernelTraits, arch: Arch) -> Iterator[Cutlass2Config]:
+    """Every legal configuration of the knobs' values, worth considering or not, without swizzle
+    and split-K.
+    """
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
+        for warps, stages in itertools.product(_WARPS, stage_counts(traits, arch)):
+            for config in _warp_splits(Shape(m, n, k), warps, stages, arch):
+                if not kernel_violations(traits, config, arch):
+                    yield config
+
+
+def _tiles() -> Iterator[Shape]:
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
+        # 256x256 accumulators are the whole register file; nothing would be left for operands.
+        if max(m, n) <= _MOST_ELONGATED * min(m, n) and m * n < 256 * 256:
+            yield Shape(m, n, k)
+
+
+def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
+    instruction = Shape(*arch.mma_shapes[0])
+    for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
+        if warp_m * warp_n * warps == tile.m * tile.n and tile.m % warp_m == tile.n % warp_n == 0:
+            yield Cutlass2Config(
+                threadblock=tile,
+                warp=Shape(warp_m, warp_n, tile.k),
+                instruction=instruction,
+                stages=stages,
+            )
+
+
+def _fits(tile: int, extent: int) -> bool:
+    return tile <= max(TILE_EXTENTS[0], 2 * extent - 1)
+
+
+def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
+    """`kernel` with the swizzles and slices of K that make sense for the extents."""
+    gemm = problem.gemm
+    rows = math.ceil(gemm.m / kernel.threadblock.m)
+    columns = math.ceil(gemm.n / kernel.threadblock.n)
+    slices = [1]
+    # Slices cost a reduction: only where the tiles alone cannot fill the SMs.
+    if problem.batch == 1 and rows * columns < arch.sm_count:
+        steps = math.ceil(gemm.k / kernel.threadblock.k)
+        most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
+        slices += [count for count in SLICES if 1 < count <= most]
+    for swizzle in SWIZZLES:
+        # CUTLASS lowers a swizzle beyond the tiles along N; with one row of tiles it reorders
+        # nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile.
+        if swizzle > 1 and (columns < swizzle or rows == 1):
+            break
+        for count in slices:
+            config = replace(kernel, swizzle=swizzle, split_k=count)
+            if not any(extent_violations(problem, config)):
+                yield config
+
+
+def _tried(problem: Problem, arch: Arch) -> Iterator[Cutlass2Config]:
+    """Everything that was considered, legal or not."""
+    traits = kernel_traits(problem)
+    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
+        yield from _warp_splits(tile, warps, stages, arch)
+
+
+def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
+    """Depths of the software pipeline that are worth having."""
+    # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
+    two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
+    if two_bytes_wide or arch.max_stages == 2:
+        return (2,)
+    return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
+
+
+def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
+    """The knobs of the 2.x kernels for a problem, in a fixed order."""
+    stages = stage_counts(kernel_traits(problem), arch)
+    slices = SLICES[:1] if problem.batch > 1 else SLICES
+    return (
+        Knob("threadblock_m", TILE_EXTENTS, 128),
+        Knob("threadblock_n", TILE_EXTENTS, 128),
+        Knob("threadblock_k", TILE_DEPTHS, 32),
+        Knob("warp_m", WARP_M, 64),
+        Knob("warp_n", WARP_N, 64),
+        Knob("stages", stages, stages[0]),
+        Knob("swizzle", SWIZZLES, 1),
+        Knob("split_k", slices, 1),
+    )
+
+
+def space_of(problem: Problem, arch: Arch) -> Space[Cutlass2Config]:
+    """The whole space of a problem."""
+
+    def config_at(point: Mapping[str, int]) -> Cutlass2Config:
+        depth = point["threadblock_k"]
+        return Cutlass2Config(
+            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], depth),
+            warp=Shape(point["warp_m"], point["warp_n"], depth),
+            instruction=Shape(*arch.mma_shapes[0]),
+            stages=point["stages"],
+            swizzle=point["swizzle"],
+            split_k=point["split_k"],
+        )
+
+    return Space(
+        family=Cutlass2Config.family,
+        knobs=knobs_for(problem, arch),
+        config_at=config_at,
+        point_of=_point,
+        listed=lambda: enumerate_configs(problem, arch),
+        tried=lambda: _tried(problem, arch),
+        broken=lambda config: violations(problem, config, arch),
+    )
+
+
+def _point(config: Cutlass2Config) -> dict[str, int]:
+    return {
+        "threadblock_m": config.threadblock.m,
+        "threadblock_n": config.threadblock.n,
+        "threadblock_k": config.threadblock.k,
+        "warp_m": config.warp.m,
+        "warp_n": config.warp.n,
+        "stages": config.stages,
+        "swizzle": config.swizzle,
+        "split_k": config.split_k,
+    }

@@ -1,0 +1,173 @@
+"""2.x kernels as text: the views of their templates, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.traits import ConvIterator, Cutlass2Traits
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.kernel import KernelSpec
+
+_ACTIVATIONS_HEADER = "boltgen/activations.h"
+_GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
+_FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
+HEADERS = (_ACTIVATIONS_HEADER, _GEMM_HEADER, _CONV2D_HEADER, _FIXED_CHANNELS_HEADER)
+
+ITERATOR_ALGORITHM = {
+    ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
+    ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
+    ConvIterator.FIXED_CHANNELS: "cutlass::conv::IteratorAlgorithm::kFixedChannels",
+}
+
+# Of CUTLASS's own mainloop, `Mainloop`, that of a kernel.
+MAINLOOP = {
+    ConvIterator.ANALYTIC: "Mainloop",
+    ConvIterator.OPTIMIZED: "Mainloop",
+    ConvIterator.FIXED_CHANNELS: "boltgen::FixedChannels<Mainloop>",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmView:
+    """One matrix-product kernel."""
+
+    TEMPLATE: ClassVar[str] = "gemm.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_accumulator: str
+    element_d: str
+    layout_b: str
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    threadblock: str
+    warp: str
+    instruction: str
+    stages: int
+    arch_tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv2dView:
+    """One convolution kernel; `mainloop` is made of the template's `Mainloop`."""
+
+    TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_accumulator: str
+    element_d: str
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    threadblock: str
+    warp: str
+    instruction: str
+    stages: int
+    arch_tag: str
+    iterator_algorithm: str
+    mainloop: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    match spec.traits.conv_iterator:
+        case None:
+            return _ACTIVATIONS_HEADER, _GEMM_HEADER
+        case ConvIterator.FIXED_CHANNELS:
+            return _ACTIVATIONS_HEADER, _CONV2D_HEADER, _FIXED_CHANNELS_HEADER
+        case _:
+            return _ACTIVATIONS_HEADER, _CONV2D_HEADER
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `gemm_sm80_128x128x32_64x64_s3_rc888`."""
+    config, traits = _parts(spec)
+    kind = "conv2d" if traits.conv_iterator else "gemm"
+    layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
+    return (
+        f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_"
+        f"{config.warp.m}x{config.warp.n}_s{config.stages}"
+        f"_{layouts}{traits.alignment_a}{traits.alignment_b}{traits.alignment_d}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """What the kernel computes and how, as labelled text for people."""
+    tile, traits = _parts(spec)
+    iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
+    return {
+        "Problem": _problem_text(traits),
+        "Epilogue": f"D = {traits.epilogue.describe()}",
+        "Alignment": (
+            f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
+        ),
+        "Config": (
+            f"threadblock {tile.threadblock}, warp {tile.warp}, instruction {tile.instruction}, "
+            f"{tile.stages} stages{iterator}"
+        ),
+        "Arch": spec.arch,
+    }
+
+
+def _problem_text(traits: Cutlass2Traits) -> str:
+    types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
+    if traits.conv_iterator:
+        return (
+            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, C) {0}, D: (N, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types)
+        )
+    b = "column" if traits.b_layout is Layout.COLUMN else "row"
+    return (
+        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, N) {types[0]} {b}-major, "
+        f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
+    )
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Conv2dView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    shared: dict[str, Any] = {
+        "symbol": symbol,
+        "workspace_symbol": workspace_symbol,
+        "epilogue": emit_epilogue(traits.epilogue),
+        "element_in": cpp_names.ELEMENT[traits.in_dtype],
+        "element_accumulator": cpp_names.ELEMENT[traits.acc_dtype],
+        "element_d": cpp_names.ELEMENT[traits.out_dtype],
+        "alignment_a": traits.alignment_a,
+        "alignment_b": traits.alignment_b,
+        "alignment_d": traits.alignment_d,
+        "threadblock": gemm_shape(config.threadblock),
+        "warp": gemm_shape(config.warp),
+        "instruction": gemm_shape(config.instruction),
+        "stages": config.stages,
+        "arch_tag": cpp_names.arch_tag(spec.arch),
+    }
+    if traits.conv_iterator is None:
+        return GemmView(layout_b=cpp_names.LAYOUT[traits.b_layout], **shared)
+    return Conv2dView(
+        iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],
+        mainloop=MAINLOOP[traits.conv_iterator],
+        **shared,
+    )
+
+
+def gemm_shape(shape: Shape) -> str:
+    """`cutlass::gemm::GemmShape<128, 128, 32>`."""
+    return f"cutlass::gemm::GemmShape<{shape.m}, {shape.n}, {shape.k}>"
+
+
+def _parts(spec: KernelSpec) -> tuple[Cutlass2Config, Cutlass2Traits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, Cutlass2Config)
+    assert isinstance(traits, Cutlass2Traits)
+    return config, traits

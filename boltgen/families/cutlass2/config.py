@@ -1,0 +1,63 @@
+"""Kernel configurations, composed by concern. Only free parameters are fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Extents along M, N and K, in elements."""
+
+    m: int
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Cutlass2Config:
+    """One kernel of the CUTLASS 2.x API: sm_75 to sm_89, and sm_90 as the fallback.
+
+    `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
+    slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the
+    compiled kernel.
+    """
+
+    family: ClassVar[str] = "cutlass2"
+
+    threadblock: Shape
+    warp: Shape
+    instruction: Shape
+    stages: int
+    swizzle: int = 1
+    split_k: int = 1
+
+    @property
+    def kernel(self) -> Cutlass2Config:
+        """What of it is compiled: the same for every swizzle and number of slices."""
+        return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
+
+    @property
+    def tile(self) -> str:
+        """The threadblock's."""
+        return str(self.threadblock)
+
+    @property
+    def warps(self) -> int:
+        """Warps per threadblock."""
+        tile, warp = self.threadblock, self.warp
+        return (tile.m // warp.m) * (tile.n // warp.n) * (tile.k // warp.k)
+
+    @property
+    def threads(self) -> int:
+        """Threads per threadblock."""
+        return 32 * self.warps
+
+    def __str__(self) -> str:
+        swizzle = f"_z{self.swizzle}" if self.swizzle > 1 else ""
+        split = f"_split{self.split_k}" if self.split_k > 1 else ""
+        return f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}{swizzle}{split}"

@@ -1,0 +1,390 @@
+"""Which configurations are legal for a problem: stated here and nowhere else.
+
+Exhaustive search filters on `violations`; searches that move through the space use their slack.
+Rules of the compiled kernel come first, then those of one problem's extents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.traits import (
+    ConvIterator,
+    KernelTraits,
+    conv_iterator,
+    kernel_traits,
+)
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Workload
+
+_INT32_MAX = 2**31 - 1
+# Source: CUDA C++ Programming Guide, technical specifications per compute capability.
+_MAX_GRID_YZ = 65535
+# cp.async copies 4, 8 or 16 bytes. Source: PTX ISA, cp.async.
+_MIN_ASYNC_COPY_BYTES = 4
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no 2.x kernel computes a workload, whatever its configuration; None where one can."""
+    del arch  # sm_75 and all that came after have their instructions
+    if workload.is_fused:
+        return f"it computes one layer, not {len(workload.layers)} back to back"
+    problem = workload.single.problem
+    if not isinstance(problem, (Gemm, Conv2d)):
+        return f"it computes matrix products and convolutions, not a {type(problem).__name__}"
+    if not workload.single.prologue.is_identity:
+        return (
+            "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
+            "product"
+        )
+    return None
+
+
+def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
+
+    Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
+    """
+    return kernel_violations(kernel_traits(problem), config, arch) + tuple(
+        extent_violations(problem, config)
+    )
+
+
+@lru_cache(maxsize=65536)
+def kernel_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> tuple[Violation, ...]:
+    """The rules that concern the compiled kernel, whatever the extents."""
+    structural = tuple(tile_violations(config, arch))
+    if structural:
+        return structural
+    return (
+        *pipeline_violations(traits, config, arch),
+        *_capacity_violations(traits, config, arch),
+        *main_loop_violations(traits, config),
+        *epilogue_violations(traits, config),
+    )
+
+
+def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+    """Threadblock, warp and instruction must divide each other."""
+    tile, warp, instruction = config.threadblock, config.warp, config.instruction
+    if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
+        known = ", ".join("x".join(map(str, shape)) for shape in arch.mma_shapes)
+        yield Violation(
+            name="instruction",
+            message=f"instruction {instruction} on {arch.name}, which has {known}",
+            reason="FP16 tensor-core instructions of CUTLASS 2.x, cutlass/arch/mma_sm*.h",
+        )
+    extents = (
+        ("m", tile.m, warp.m, instruction.m),
+        ("n", tile.n, warp.n, instruction.n),
+        ("k", tile.k, warp.k, instruction.k),
+    )
+    for axis, of_tile, of_warp, of_instruction in extents:
+        if of_warp < 1 or of_tile < of_warp or of_tile % of_warp:
+            yield Violation(
+                name="warp_divides_threadblock",
+                message=f"warp {axis}={of_warp} does not divide threadblock {axis}={of_tile}",
+                reason="warps tile the threadblock; cutlass/gemm/threadblock/default_mma_core_*.h",
+            )
+        # ldmatrix x4 fetches 16 rows or columns at once.
+        unit = of_instruction if axis == "k" else max(of_instruction, 16)
+        if of_warp % unit:
+            yield Violation(
+                name="instruction_divides_warp",
+                message=f"warp {axis}={of_warp} is no multiple of {unit}",
+                reason="the warp tile is whole instructions and whole ldmatrix fetches; "
+                "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
+            )
+    if tile.k not in (32, 64):
+        yield Violation(
+            name="threadblock_k",
+            message=f"threadblock k={tile.k} is neither 32 nor 64",
+            reason="the crosswise layout of shared memory holds rows of 64 or 128 bytes; "
+            "cutlass/layout/tensor_op_multiplicand_sm75.h",
+        )
+
+
+def pipeline_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> Iterator[Violation]:
+    """Warps, stages and how operands are copied."""
+    if config.warps not in (1, 2, 4, 8):
+        yield Violation(
+            name="warps",
+            message=f"{config.warps} warps are not 1, 2, 4 or 8",
+            reason="an SM has four schedulers; more than eight warps leave each too few registers",
+            slack=1.0 - config.warps / 8,
+        )
+    if config.threads > arch.max_threads_per_cta:
+        yield Violation(
+            name="threads",
+            message=f"{config.threads} threads exceed {arch.max_threads_per_cta}",
+            reason="threads per block, CUDA C++ Programming Guide",
+            slack=1.0 - config.threads / arch.max_threads_per_cta,
+        )
+    if not arch.min_stages <= config.stages <= arch.max_stages:
+        yield Violation(
+            name="stages",
+            message=f"{config.stages} stages on {arch.name}, which takes "
+            f"{arch.min_stages} to {arch.max_stages}",
+            reason="more than two stages need cp.async (sm_80); more than five only take memory",
+        )
+    narrowest = min(traits.alignment_a, traits.alignment_b) * DType.F16.size_bytes
+    if config.stages > 2 and narrowest < _MIN_ASYNC_COPY_BYTES:
+        yield Violation(
+            name="async_copy",
+            message=f"{config.stages} stages with copies of {narrowest} bytes",
+            reason=f"cp.async copies at least {_MIN_ASYNC_COPY_BYTES} bytes; narrower operands "
+            "pass through registers, in two stages",
+        )
+
+
+def _capacity_violations(
+    traits: KernelTraits, config: Cutlass2Config, arch: Arch
+) -> Iterator[Violation]:
+    shared = shared_memory_bytes(config, traits.acc_dtype)
+    if shared > arch.shared_memory_per_cta_bytes:
+        yield Violation(
+            name="shared_memory",
+            message=f"{config.stages} stages take {shared} bytes of shared memory; a threadblock "
+            f"on {arch.name} has {arch.shared_memory_per_cta_bytes}",
+            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
+            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
+        )
+    registers = registers_per_thread(config, traits.acc_dtype)
+    # A threadblock must also fit an SM's register file as a whole.
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers per thread; at most {most} with "
+            f"{config.threads} threads",
+            reason="the accumulators of the warp tile would spill to local memory",
+            slack=1.0 - registers / most,
+        )
+
+
+def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """What CUTLASS's mainloop cannot copy whole, or cannot guard."""
+    tile = config.threadblock
+    b_by_rows = traits.b_layout is Layout.ROW
+    tiles = (
+        ("A", tile.k, tile.m, True),
+        ("B", tile.n if b_by_rows else tile.k, tile.k if b_by_rows else tile.n, not b_by_rows),
+    )
+    for operand, contiguous, strided, k_major in tiles:
+        if not _threads_cover(contiguous, strided, k_major, config.warps):
+            yield Violation(
+                name="operand_thread_map",
+                message=f"{config.warps} warps do not tile the {contiguous}x{strided} tile of "
+                f"{operand} in whole vectors",
+                reason="every warp copies whole rows of 16-byte vectors; "
+                "cutlass/transform/pitch_linear_thread_map.h, PitchLinearWarpRakedThreadMap",
+            )
+    yield from _ldmatrix_violations(traits, config)
+    yield from _predicate_violations(traits, config)
+
+
+def _ldmatrix_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    # Four 8x8 matrices at once, of which an instruction's K has one or two side by side; fewer
+    # where the warp's tile is lower than that.
+    fetch = 4 * 8 * 8 // config.instruction.k
+    b_by_rows = traits.b_layout is Layout.ROW
+    extents = [("A", config.warp.m)] + ([] if b_by_rows else [("B", config.warp.n)])
+    for operand, extent in extents:
+        if extent > fetch and extent % fetch:
+            yield Violation(
+                name="ldmatrix_extent",
+                message=f"a warp's {extent} rows or columns of {operand} are no multiple of the "
+                f"{fetch} that ldmatrix fetches for {config.instruction}",
+                reason="the rest would not be loaded; "
+                "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h, LdsmIterations",
+            )
+    # Rows of B are permuted within 64 columns, or 32 where the threadblock has no more.
+    tile, warp = config.threadblock.n, config.warp.n
+    if b_by_rows and ((tile % 64 and tile != 32) or (warp % 64 and warp != 32)):
+        yield Violation(
+            name="congruous_extent",
+            message=f"warps of {warp} columns in a threadblock of {tile}, with a row-major B",
+            reason="the permuted rows of B are 32 or a multiple of 64 elements, for the "
+            "threadblock and for a warp; cutlass/layout/tensor_op_multiplicand_sm75.h, "
+            "TensorOpMultiplicandCongruous",
+        )
+
+
+# Four words of four predicates a byte.
+_MOST_GEMM_PREDICATES = 64
+# One bit for each of a thread's rows of the filter's tile, and one spare.
+_MOST_FILTER_ROWS = 31
+
+
+def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    tile = config.threadblock
+    operands = (("A", tile.m, traits.alignment_a), ("B", tile.n, traits.alignment_b))
+    for operand, extent, alignment in operands:
+        accesses = extent * tile.k // (config.threads * alignment)
+        if not traits.is_conv and accesses > _MOST_GEMM_PREDICATES:
+            yield Violation(
+                name="operand_predicates",
+                message=f"{accesses} accesses of {alignment} elements per thread for the tile of "
+                f"{operand}; at most {_MOST_GEMM_PREDICATES} can be guarded",
+                reason="cutlass/transform/threadblock/predicated_tile_access_iterator.h, "
+                "kPredicateWordCount",
+                slack=1.0 - accesses / _MOST_GEMM_PREDICATES,
+            )
+    rows = tile.n * tile.k * DType.F16.size_bytes // (config.threads * VECTOR_BYTES)
+    if traits.is_conv and rows > _MOST_FILTER_ROWS:
+        yield Violation(
+            name="filter_predicates",
+            message=f"{rows} rows of the filter's tile per thread; at most {_MOST_FILTER_ROWS} "
+            "can be guarded",
+            reason="cutlass/conv/threadblock/"
+            "conv2d_fprop_filter_tile_access_iterator_optimized.h, predicates_",
+            slack=1.0 - rows / _MOST_FILTER_ROWS,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> bool:
+    """Whether the warp-raked thread map copies a tile exactly once."""
+    vectors = contiguous // (VECTOR_BYTES // DType.F16.size_bytes)
+    lanes = vectors if k_major else min(vectors, 8)
+    if lanes < 1 or 32 % lanes or vectors % lanes or strided % (32 // lanes):
+        return False
+    across, along = vectors // lanes, strided // (32 // lanes)
+    warps_along = min(warps, along)
+    warps_across = warps // warps_along if warps > along else 1
+    return (
+        warps_along * warps_across == warps
+        and along % warps_along == 0
+        and across % warps_across == 0
+    )
+
+
+def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """What the output's thread map cannot store."""
+    if not _epilogue_covers(traits.out_dtype, traits.alignment_d, config):
+        yield Violation(
+            name="epilogue_thread_map",
+            message=f"{config.threadblock.n // config.warp.n} warps along N do not share rows of "
+            f"{config.threadblock.n} {traits.out_dtype.value} in vectors of {traits.alignment_d}",
+            reason="each stores whole vectors of whole rows, eight rows at a time; "
+            "cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement",
+        )
+
+
+def _epilogue_covers(out_dtype: DType, alignment: int, config: Cutlass2Config) -> bool:
+    """Whether the output's thread map stores every element; the header's terms are kept."""
+    warps_along_n = config.threadblock.n // config.warp.n
+    shape_row, shape_width = 8 // warps_along_n, config.threadblock.n // alignment
+    target_width = 256 // (alignment * out_dtype.size_bytes)  # kMemoryAccessSize, in bytes
+    target_rows = 32 // target_width
+    if shape_row == 0 or shape_width == 0:
+        return False
+    if target_rows > shape_row:
+        width, rows = 32 // shape_row, shape_row
+    else:
+        width = min(shape_width, 32, target_width)
+        rows = min(8, 32 // width)
+    return (
+        width * rows == 32
+        and width <= shape_width
+        and shape_width % width == 0
+        and rows <= shape_row
+        and shape_row % rows == 0
+    )
+
+
+def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:
+    """The rules that concern the extents of one problem, and what its launch is given."""
+    gemm = problem.gemm
+    tile = config.threadblock
+    if config.swizzle not in (1, 2, 4, 8):
+        yield Violation(
+            name="swizzle",
+            message=f"swizzle {config.swizzle} is not 1, 2, 4 or 8",
+            reason="cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile",
+        )
+    if config.split_k < 1 or (config.split_k > 1 and problem.batch > 1):
+        yield Violation(
+            name="split_k_batched",
+            message=f"{config.split_k} slices of K of {problem.batch} products",
+            reason="the grid's z dimension counts the slices, or the products of a batch",
+        )
+    elif config.split_k > 1 and _has_fixed_channels(problem):
+        yield Violation(
+            name="split_k_fixed_channels",
+            message=f"{config.split_k} slices of K of a convolution of {gemm.k} channels and "
+            "filter positions",
+            reason="each slice would make the steps of all of K; cutlass/conv/"
+            "conv2d_problem_size.h, implicit_gemm_k_iterations",
+        )
+    elif config.split_k > 1:
+        steps = math.ceil(gemm.k / tile.k)
+        needed = (config.split_k - 1) * math.ceil(steps / config.split_k) + 1
+        if needed > steps:
+            yield Violation(
+                name="split_k_depth",
+                message=f"{config.split_k} slices of K={gemm.k}, which has {steps} steps of "
+                f"{tile.k}",
+                reason="a slice would be empty; cutlass/gemm/kernel/gemm.h, gemm_k_size",
+                slack=1.0 - needed / steps,
+            )
+    columns = math.ceil(gemm.n / tile.n)
+    if columns > _MAX_GRID_YZ * config.swizzle or config.split_k > _MAX_GRID_YZ:
+        yield Violation(
+            name="grid",
+            message=f"{columns} tiles along N in {config.split_k} slices",
+            reason=f"the grid's y and z dimensions end at {_MAX_GRID_YZ}; "
+            "CUDA C++ Programming Guide",
+            slack=1.0 - columns / (_MAX_GRID_YZ * max(config.swizzle, 1)),
+        )
+    rows = math.ceil(gemm.m / tile.m) * max(config.swizzle, 1)
+    if rows > _INT32_MAX:
+        yield Violation(
+            name="grid",
+            message=f"{rows} threadblocks along the grid's x dimension",
+            reason=f"it ends at {_INT32_MAX}; CUDA C++ Programming Guide",
+            slack=1.0 - rows / _INT32_MAX,
+        )
+    yield from _index_violations(problem)
+
+
+def _has_fixed_channels(problem: Problem) -> bool:
+    if not isinstance(problem, Conv2d):
+        return False
+    return conv_iterator(problem) is ConvIterator.FIXED_CHANNELS
+
+
+def _index_violations(problem: Problem) -> Iterator[Violation]:
+    if isinstance(problem, Conv2d):
+        f16 = DType.F16.size_bytes
+        sizes = {
+            "activation": problem.n * problem.h * problem.w * problem.c * f16,
+            "filter": problem.k * problem.r * problem.s * problem.c * f16,
+            "output": problem.gemm.m * problem.k * problem.out_dtype.size_bytes,
+        }
+        reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "
+        reason += "cutlass/conv/device/implicit_gemm_convolution.h, can_implement"
+    else:
+        # Offsets are 64 bits wide, but a tile's first row and column are 32-bit sums.
+        gemm = problem.gemm
+        sizes = {"M": gemm.m + 256, "N": gemm.n + 256, "K": gemm.k + 64}
+        reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"
+    for name, size in sizes.items():
+        if size > _INT32_MAX:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {size} exceeds {_INT32_MAX}",
+                reason=reason,
+                slack=1.0 - size / _INT32_MAX,
+            )

@@ -1,0 +1,106 @@
+"""Which kernels a library holds: configurations instantiated once, for every model to come.
+
+A library's kernels have the plain epilogue. For each family they take the operand orders and
+alignments that models have most, and of the configurations worth considering
+
+    quick      one for each extent of the threadblock's tile (about a dozen)
+    standard   three for each (about 40)
+    full       all
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.candidates import kernel_configs
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.traits import ConvIterator, Cutlass2Traits, KernelTraits
+from boltgen.families.family import Level
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.kernel import KernelSpec
+
+# An SM has four schedulers, and one warp each is what Bolt, section 3.2.2, begins with.
+_FAVOURED_WARPS = 4
+
+
+_PER_TILE = {Level.QUICK: 1, Level.STANDARD: 3}
+_LAYOUTS = {"gemm": (Layout.COLUMN, Layout.ROW), "conv2d": (Layout.COLUMN,)}
+
+
+def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutlass2Config, ...]:
+    """The configurations of a level, the smaller levels' first; none has a swizzle or slices."""
+    by_tile: dict[tuple[int, int], list[Cutlass2Config]] = defaultdict(list)
+    for config in kernel_configs(traits, arch):
+        by_tile[config.threadblock.m, config.threadblock.n].append(config)
+    ranked = [_by_preference(configs) for configs in by_tile.values()]
+    most = _PER_TILE.get(level, max(map(len, ranked), default=0))
+    return tuple(
+        configs[place] for place in range(most) for configs in ranked if place < len(configs)
+    )
+
+
+def _by_preference(configs: Sequence[Cutlass2Config]) -> list[Cutlass2Config]:
+    """The likeliest first, then what differs most from it: depth of K, then number of warps."""
+    stages = defaultdict(list)
+    for config in configs:
+        stages[config.threadblock.k].append(config.stages)
+    middle = {k: statistics.median_low(sorted(found)) for k, found in stages.items()}
+    depths = sorted(stages)
+
+    def rank(config: Cutlass2Config) -> tuple[int, int, Cutlass2Config]:
+        k = config.threadblock.k
+        off_middle = abs(config.stages - middle[k])
+        ratio = max(config.warps, _FAVOURED_WARPS) // min(config.warps, _FAVOURED_WARPS)
+        return off_middle, 2 * (ratio.bit_length() - 1) + depths.index(k), config
+
+    return sorted(configs, key=rank)
+
+
+def library_specs(
+    arch: Arch, level: Level, alignments: Sequence[int]
+) -> dict[str, list[tuple[KernelSpec, ...]]]:
+    """The kernels of a library by what they compute, in groups that belong together.
+
+    Those of the smaller levels are groups of their own, so that a larger library holds a smaller
+    one's.
+    """
+    return {
+        kind: [
+            group
+            for layout in layouts
+            for alignment in alignments
+            for group in _groups(kind == "conv2d", layout, alignment, arch, level)
+            if group
+        ]
+        for kind, layouts in _LAYOUTS.items()
+    }
+
+
+def _groups(
+    is_conv: bool, layout: Layout, alignment: int, arch: Arch, level: Level
+) -> Iterator[tuple[KernelSpec, ...]]:
+    compiled = Cutlass2Traits(
+        epilogue=Epilogue(),
+        in_dtype=DType.F16,
+        acc_dtype=DType.F32,
+        out_dtype=DType.F16,
+        b_layout=layout,
+        alignment_a=alignment,
+        alignment_b=alignment,
+        alignment_d=alignment,
+        conv_iterator=ConvIterator.OPTIMIZED if is_conv else None,
+    )
+    taken: set[Cutlass2Config] = set()
+    for step in Level:
+        new = [c for c in level_configs(compiled.operands, arch, step) if c not in taken]
+        taken.update(new)
+        yield tuple(
+            KernelSpec(family=Cutlass2Config.family, arch=arch.name, traits=compiled, config=config)
+            for config in new
+        )
+        if step is level:
+            return

@@ -1,0 +1,291 @@
+"""Predicts a kernel's time from its problem, config and arch row alone.
+
+The model of one launch, a hierarchical roofline with a pipeline in it:
+
+    time = launch + max(sum of waves, L2 bytes, DRAM bytes) + split-K reduction
+    wave = prologue + k steps * step + epilogue
+    step = slowest of (tensor cores, shared memory, L2, latency), and a share of the rest
+
+A wave runs `resident` threadblocks on every SM; the last one may run fewer and is then faster. It
+ranks configurations; it is not a simulator. Figures of the hardware come from `boltgen.arch`, what
+no document states from `tune.model_constants`. Equal inputs give equal predictions in every
+process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.traffic import (
+    F16_BYTES,
+    Tiling,
+    Traffic,
+    operand_bytes_per_step,
+    output_bytes_per_element,
+    shared_bytes_per_step,
+    tiling,
+    traffic,
+)
+from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary, UnaryOp
+from boltgen.ir.problem import Conv2d, Problem
+
+# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
+_SHARED_BYTES_PER_CLOCK = 128
+# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
+_SCHEDULERS = 4
+_WARP = 32
+_SIMPLE_OPS = frozenset(
+    {UnaryOp.NEGATE, UnaryOp.ABS, UnaryOp.RELU, UnaryOp.LEAKY_RELU, UnaryOp.CLIP}
+    | {UnaryOp.HARDSIGMOID, UnaryOp.HARDSWISH}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the model says of one launch.
+
+    `bound_by` is what the time is mostly made of: "tensor", "shared memory", "l2", "latency",
+    "dram" or "launch". `waves` counts fractions of the machine filled; `occupancy` is resident
+    warps over the SM's limit; `efficiency` is useful FLOP over what the tensor cores could do in
+    `time_us`.
+    """
+
+    time_us: float
+    bound_by: str
+    waves: float
+    occupancy: float
+    resident_threadblocks: int
+    registers: int
+    traffic: Traffic
+    efficiency: float
+
+    @property
+    def bound(self) -> str:
+        """What bounds the launch, for people."""
+        names = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "its launch"}
+        return (
+            f"bound by {names.get(self.bound_by, self.bound_by)}: {self.waves:.2f} waves, "
+            f"{self.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM"
+        )
+
+
+def predict(
+    problem: Problem,
+    epilogue: Epilogue,
+    config: Cutlass2Config,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    """The predicted time of `problem` with `epilogue` in a legal `config` on `arch`."""
+    c = constants or model_constants()
+    tiles = tiling(problem, config)
+    resident = resident_threadblocks(config, problem.acc_dtype, arch)
+    moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+
+    waves = _waves_us(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+    l2_us = moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
+    dram_us = moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    slowest_us, bound_by = max(waves, (l2_us, "l2"), (dram_us, "dram"))
+    time_us = c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
+    if slowest_us < c.launch_us:
+        bound_by = "launch"
+    peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
+    return Prediction(
+        time_us=time_us,
+        bound_by=bound_by,
+        waves=tiles.blocks / (arch.sm_count * resident),
+        occupancy=resident * config.warps / arch.max_warps_per_sm,
+        resident_threadblocks=resident,
+        registers=registers_per_thread(config, problem.acc_dtype),
+        traffic=moved,
+        efficiency=problem.flops / (peak * time_us),
+    )
+
+
+@lru_cache(maxsize=16384)
+def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
+    """Threadblocks that one SM holds at once; at least 1 for a legal config."""
+    registers, shared = (
+        registers_per_thread(config, acc_dtype),
+        shared_memory_bytes(config, acc_dtype),
+    )
+    return fitting_threadblocks(arch, registers=registers, shared_bytes=shared, warps=config.warps)
+
+
+def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps: int) -> int:
+    """Threadblocks that one SM holds at once, at least 1, by what each takes.
+
+    `registers` are of a thread, the others of a threadblock.
+
+    Source: CUDA's occupancy calculation; registers are allocated by warp, in units.
+    """
+    unit = arch.register_allocation_unit
+    warp_registers = -(-registers * _WARP // unit) * unit
+    shared = shared_bytes + arch.reserved_shared_memory_bytes
+    return max(
+        1,
+        min(
+            arch.registers_per_sm // (warp_registers * warps),
+            arch.shared_memory_per_sm_bytes // shared,
+            arch.max_warps_per_sm // warps,
+            arch.max_ctas_per_sm,
+        ),
+    )
+
+
+def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
+    """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
+    peak = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
+    return peak[acc_dtype] * arch.mma_sync_fraction
+
+
+def _waves_us(
+    problem: Problem,
+    epilogue: Epilogue,
+    config: Cutlass2Config,
+    arch: Arch,
+    c: ModelConstants,
+    *,
+    tiles: Tiling,
+    resident: int,
+) -> tuple[float, str]:
+    """Time of all waves on the busiest SM, and what bounds their steps."""
+    full, rest = divmod(tiles.blocks, arch.sm_count * resident)
+    narrowest = min(problem.alignment_a, problem.alignment_b)
+    load = bytes_per_clock(narrowest * F16_BYTES, arch, c)
+    clocks, bound_by = 0.0, "latency"
+    shapes = [(1, -(-rest // arch.sm_count))] if rest else []
+    shapes += [(full, resident)] if full else []
+    for count, on_each in shapes:
+        step, bound_by = step_clocks(
+            problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
+        )
+        begin = prologue_clocks(config, arch, on_each, load)
+        end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
+        clocks += count * (begin + tiles.steps * step + end)
+    return clocks / arch.boost_mhz, bound_by
+
+
+def step_clocks(
+    problem: Problem,
+    config: Cutlass2Config,
+    arch: Arch,
+    c: ModelConstants,
+    *,
+    resident: int,
+    load_bytes_per_clock: float,
+    loaded_bytes: int | None = None,
+) -> tuple[float, str]:
+    """Clocks of one step of K with `resident` threadblocks on each SM, and what bounds it.
+
+    `loaded_bytes` is what a threadblock takes from L2 in a step; A's and B's tiles by default.
+    """
+    tile = config.threadblock
+    peak_per_us = tensor_tflops(problem.acc_dtype, arch) * 1e6
+    flops_per_clock = peak_per_us / arch.boost_mhz / arch.sm_count
+    schedulers_busy = resident * config.warps / _SCHEDULERS
+    # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
+    issue = min(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
+    tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
+    shared = resident * shared_bytes_per_step(config) / _SHARED_BYTES_PER_CLOCK
+    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
+    l2 = resident * loaded / load_bytes_per_clock
+    if isinstance(problem, Conv2d):
+        addresses = _conv_factor(conv_iterator(problem), c)
+        l2 *= addresses
+        tensor *= addresses
+    latency = arch.memory_latency_clocks / max(config.stages - 1, 1)
+    bounds = {"tensor": tensor, "shared memory": shared, "l2": l2, "latency": latency}
+    bound_by = max(bounds, key=lambda name: bounds[name])
+    # The busiest unit hides what the others do, or hides behind the latency itself.
+    hidden = tensor + shared + l2 - max(tensor, shared, l2)
+    return bounds[bound_by] + c.exposed_fraction * hidden + c.step_clocks, bound_by
+
+
+def _conv_factor(iterator: ConvIterator, c: ModelConstants) -> float:
+    match iterator:
+        case ConvIterator.OPTIMIZED:
+            return c.optimized_conv_factor
+        case ConvIterator.ANALYTIC | ConvIterator.FIXED_CHANNELS:
+            return c.analytic_conv_factor  # both divide to find a vector's filter position
+
+
+def prologue_clocks(
+    config: Cutlass2Config,
+    arch: Arch,
+    resident: int,
+    load_bytes_per_clock: float,
+    loaded_bytes: int | None = None,
+) -> float:
+    """Clocks until all stages but the last are filled, which the first product waits for."""
+    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
+    filled = loaded * (config.stages - 1) * resident
+    return arch.memory_latency_clocks + filled / load_bytes_per_clock
+
+
+def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
+    """What an SM moves to or from L2 in vectors of that width.
+
+    Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
+    """
+    l2 = arch.l2_bytes_per_clock / arch.sm_count
+    return 1.0 / (1.0 / l2 + c.vector_clocks / (_WARP * vector_bytes))
+
+
+def epilogue_clocks(
+    problem: Problem,
+    epilogue: Epilogue,
+    config: Cutlass2Config,
+    arch: Arch,
+    c: ModelConstants,
+    *,
+    resident: int,
+) -> float:
+    """Clocks of the epilogues of `resident` threadblocks on an SM."""
+    elements = resident * config.threadblock.m * config.threadblock.n
+    # Through shared memory once each way, then to L2 in vectors of the output's alignment.
+    staged = 2 * elements * problem.acc_dtype.size_bytes / _SHARED_BYTES_PER_CLOCK
+    vector = problem.alignment_d * problem.out_dtype.size_bytes
+    out_bytes = elements * output_bytes_per_element(problem, epilogue)
+    return (
+        arch.memory_latency_clocks
+        + staged
+        + out_bytes / bytes_per_clock(vector, arch, c)
+        + arithmetic_clocks(epilogue, elements, arch, c)
+    )
+
+
+def arithmetic_clocks(epilogue: Epilogue, elements: int, arch: Arch, c: ModelConstants) -> float:
+    """Clocks in which an SM computes the epilogue of so many elements."""
+    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
+    simple, special = operations(epilogue)
+    return elements * (simple + c.special_instructions * special) / lanes
+
+
+@lru_cache(maxsize=1024)
+def operations(epilogue: Epilogue) -> tuple[int, int]:
+    """Nodes of the graph that are one instruction, and those that are many."""
+    special = sum(
+        (isinstance(node, Unary) and node.op not in _SIMPLE_OPS)
+        or (isinstance(node, Binary) and node.op is BinaryOp.DIVIDE)
+        for node in epilogue.nodes
+    )
+    return len(epilogue.nodes) - special, special
+
+
+def _split_us(config: Cutlass2Config, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
+    """Serial split-K: each slice of a tile waits for the one before it, and adds to its sums."""
+    if config.split_k == 1:
+        return 0.0
+    # Partial sums are FP32: written and read once for each slice but the last, through L2.
+    sums_bytes = tiles.gemm.m * tiles.gemm.n * DType.F32.size_bytes
+    partial_bytes = 2 * (config.split_k - 1) * sums_bytes
+    l2_bytes_per_us = arch.l2_bytes_per_clock * arch.boost_mhz
+    return (config.split_k - 1) * c.handover_us + partial_bytes / l2_bytes_per_us

@@ -1,0 +1,79 @@
+"""What a configuration takes of a multiprocessor: shared memory and registers.
+
+Shared memory follows from CUTLASS's headers; registers are an estimate, since ptxas decides.
+"""
+
+from __future__ import annotations
+
+import math
+
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.ir.dtypes import DType
+from boltgen.ir.problem import Problem
+
+_WARP = 32
+_REGISTER_BYTES = 4
+_ROW_PADDING_BYTES = 32
+# Semaphores end on a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
+_CACHE_LINE_BYTES = 128
+# Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
+# GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
+BOOKKEEPING_REGISTERS = 40
+
+
+def main_loop_bytes(config: Cutlass2Config) -> int:
+    """Shared memory of the operand tiles of all stages.
+
+    Source: cutlass/gemm/threadblock/mma_base.h, SharedStorage (no padding for tensor-op layouts).
+    """
+    tile = config.threadblock
+    return config.stages * (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+
+
+def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Shared memory through which the epilogue reorders accumulators; it reuses the operands'.
+
+    Eight rows of every warp row of the threadblock, once for each warp that shares a tile's K.
+    Source: cutlass/epilogue/threadblock/epilogue_base.h, SharedStorage; padded rows as in
+    templates/include/boltgen/epilogue_graph.h, StagingIterators.
+    """
+    tile, warp = config.threadblock, config.warp
+    rows = 8 * (tile.m // warp.m) * (tile.k // warp.k)
+    padding = _ROW_PADDING_BYTES // acc_dtype.size_bytes
+    return rows * (tile.n + padding) * acc_dtype.size_bytes
+
+
+def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Dynamic shared memory of a threadblock."""
+    return max(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+
+
+def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
+    """Global memory for the partial sums of a product whose K is split, 0 where it is not.
+
+    A semaphore for each tile of the output, then a tile of FP32 for each. Source:
+    templates/include/boltgen/launch.h, SplitWorkspace; a kernel says the same of itself.
+    """
+    if config.split_k == 1:
+        return 0
+    gemm = problem.gemm
+    tile = config.threadblock
+    tiles = math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
+    semaphores = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    return semaphores + tiles * tile.m * tile.n * DType.F32.size_bytes
+
+
+def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Estimated registers of a thread: accumulators, operand fragments, bookkeeping.
+
+    Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage
+    kernels also carry the next tiles from global memory (mma_pipelined.h).
+    """
+    warp, tile, f16 = config.warp, config.threadblock, DType.F16.size_bytes
+    lane_bytes = _WARP * _REGISTER_BYTES
+    accumulators = warp.m * warp.n * acc_dtype.size_bytes // lane_bytes
+    fragments = 2 * (warp.m + warp.n) * config.instruction.k * f16 // lane_bytes
+    staged = 0
+    if config.stages == 2:
+        staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * max(config.threads, 1))
+    return accumulators + fragments + staged + BOOKKEEPING_REGISTERS

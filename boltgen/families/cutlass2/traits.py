@@ -1,0 +1,121 @@
+"""What of a workload a 2.x kernel is compiled for: what decides its machine code, no sizes.
+
+Problem sizes are not part of it. CUTLASS takes them at run time, so one kernel serves every
+problem, layer and model that its alignments and tiles allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Conv2d, Problem
+
+
+class ConvIterator(Enum):
+    """How a convolution computes its addresses (`cutlass::conv::IteratorAlgorithm`)."""
+
+    ANALYTIC = "analytic"
+    OPTIMIZED = "optimized"
+    FIXED_CHANNELS = "fixed_channels"  # a vector is all channels of a pixel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTraits:
+    """What legality needs to know of a kernel besides its configuration: no extents."""
+
+    is_conv: bool
+    b_layout: Layout
+    acc_dtype: DType
+    out_dtype: DType
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutlass2Traits:
+    """What of a workload is compiled.
+
+    `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
+    for a GEMM.
+    """
+
+    epilogue: Epilogue
+    in_dtype: DType
+    acc_dtype: DType
+    out_dtype: DType
+    b_layout: Layout
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    conv_iterator: ConvIterator | None = None
+
+    @property
+    def operands(self) -> KernelTraits:
+        """What legality needs of it."""
+        return KernelTraits(
+            is_conv=self.conv_iterator is not None,
+            b_layout=self.b_layout,
+            acc_dtype=self.acc_dtype,
+            out_dtype=self.out_dtype,
+            alignment_a=self.alignment_a,
+            alignment_b=self.alignment_b,
+            alignment_d=self.alignment_d,
+        )
+
+
+# The optimised iterator keeps one predicate bit per filter row and per column in 32-bit masks.
+# Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_optimized.h.
+_OPTIMIZED_FILTER_EXTENT = 32
+# Channels that are one vector, and one that cp.async copies in more than one word.
+# Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_fixed_channels.h.
+_FIXED_CHANNELS = (4, 8)
+
+
+def conv_iterator(problem: Conv2d) -> ConvIterator:
+    """The fastest iterator that is right for the problem.
+
+    The others make steps of K within the channels of one filter position: with four channels,
+    seven eighths of a step of 32 are zeros. With a vector for each position, steps are full.
+    """
+    if problem.c == problem.alignment_a and problem.c in _FIXED_CHANNELS:
+        return ConvIterator.FIXED_CHANNELS
+    return channel_iterator(problem)
+
+
+def channel_iterator(problem: Conv2d) -> ConvIterator:
+    """The fastest iterator that goes through the channels of one filter position at a time."""
+    if max(problem.r, problem.s) <= _OPTIMIZED_FILTER_EXTENT:
+        return ConvIterator.OPTIMIZED
+    return ConvIterator.ANALYTIC
+
+
+def kernel_traits(problem: Problem) -> KernelTraits:
+    """The traits of the kernels that can compute `problem`."""
+    return KernelTraits(
+        is_conv=isinstance(problem, Conv2d),
+        b_layout=problem.gemm.b_layout,
+        acc_dtype=problem.acc_dtype,
+        out_dtype=problem.out_dtype,
+        alignment_a=problem.alignment_a,
+        alignment_b=problem.alignment_b,
+        alignment_d=problem.alignment_d,
+    )
+
+
+def compiled_traits(problem: Problem, epilogue: Epilogue) -> Cutlass2Traits:
+    """What a kernel that computes `problem` with `epilogue` is compiled for."""
+    return Cutlass2Traits(
+        epilogue=epilogue,
+        in_dtype=problem.in_dtype,
+        acc_dtype=problem.acc_dtype,
+        out_dtype=problem.out_dtype,
+        b_layout=problem.gemm.b_layout,
+        alignment_a=problem.alignment_a,
+        alignment_b=problem.alignment_b,
+        alignment_d=problem.alignment_d,
+        conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
+    )

@@ -1,0 +1,149 @@
+"""KernelFamily: how a workload becomes a kernel.
+
+A family is a value. Whatever enumerates, selects, renders, launches, measures or stores kernels
+asks the families in `families.registry`, and names none of them. See docs/extending.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from boltgen.arch import Arch
+from boltgen.codegen.views import View
+from boltgen.families.constants import ModelConstants
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.workload import Workload
+
+
+class Config(Protocol):
+    """One setting of a family's free parameters: a frozen, ordered dataclass; `str` is for people.
+
+    `family` is the name of the family that it belongs to.
+    """
+
+    family: ClassVar[str]
+
+    @property
+    def tile(self) -> str:
+        """What of it people know a kernel by: "128x128x32"."""
+        ...
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+
+C = TypeVar("C", bound=Config)
+
+
+class Prediction(Protocol):
+    """What a family's analytical model says of one launch."""
+
+    @property
+    def time_us(self) -> float:
+        """The predicted time, in microseconds."""
+        ...
+
+    @property
+    def bound(self) -> str:
+        """What the time is mostly made of, for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What a threadblock takes of a multiprocessor; registers are an estimate, of one thread."""
+
+    registers: int
+    shared_memory_bytes: int
+    warps: int
+
+
+class Level(Enum):
+    """How much of a family's space a kernel library holds."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    FULL = "full"
+
+
+class KernelFamily(Protocol[C]):
+    """One way to compute workloads. `config_type` is the class of its configurations."""
+
+    name: str
+    config_type: type[C]
+    # All headers that its kernels may include.
+    headers: tuple[str, ...]
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """Why it cannot compute a workload at all, whatever the configuration; None if it can."""
+        ...
+
+    def space(self, workload: Workload, arch: Arch) -> Space[C]:
+        """The configurations of a workload that it does not reject."""
+        ...
+
+    def violations(self, workload: Workload, config: C, arch: Arch) -> tuple[Violation, ...]:
+        """Every rule that a configuration breaks; none where it is legal."""
+        ...
+
+    def footprint(self, workload: Workload, config: C) -> Footprint:
+        """What a configuration takes of a multiprocessor."""
+        ...
+
+    def predict(
+        self, workload: Workload, config: C, arch: Arch, constants: ModelConstants | None = None
+    ) -> Prediction:
+        """The analytical model's time of a legal configuration; the shipped constants if None."""
+        ...
+
+    def compiled(self, config: C) -> C:
+        """What of a configuration is compiled; the rest are arguments of the launch."""
+        ...
+
+    def traits(self, workload: Workload) -> Any:
+        """What of a workload is compiled: a frozen dataclass without problem sizes."""
+        ...
+
+    def launch(self, workload: Workload, config: C) -> Launch:
+        """The arguments with which a kernel computes a workload."""
+        ...
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """The workload whose times rank the kernels for this one, and whose kernels a library
+        holds; None where a kernel depends too much on what is fused to it.
+        """
+        ...
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """The kernels of a library by what they compute ("gemm"), in groups that belong together.
+
+        `alignments` are elements per vector access.
+        """
+        ...
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[C]:
+        """The compiled configurations that a library of that level holds for a workload."""
+        ...
+
+    def stem(self, spec: KernelSpec) -> str:
+        """The part of a kernel's symbol that people want to see: `gemm_sm80_128x128x32_s3`."""
+        ...
+
+    def describe(self, spec: KernelSpec) -> Mapping[str, str]:
+        """What a kernel computes and how, as labelled text for people."""
+        ...
+
+    def includes(self, spec: KernelSpec) -> tuple[str, ...]:
+        """The headers that a kernel's text includes."""
+        ...
+
+    def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> View:
+        """The variables of the kernel's template."""
+        ...

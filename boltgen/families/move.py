@@ -1,0 +1,184 @@
+"""`move`: layout transforms, with casts and channels added or dropped, as kernels of their own.
+
+A region's call runs one where TVM has a tensor otherwise than the region's kernel takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.arch import Arch
+from boltgen.codegen import cpp_names
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Footprint, Level
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.move import ImageLayout, LayoutTransform, Move
+from boltgen.ir.workload import Workload
+
+_KIND = {
+    (ImageLayout.NCHW, ImageLayout.NHWC): "NchwToNhwc",
+    (ImageLayout.NHWC, ImageLayout.NCHW): "NhwcToNchw",
+    (ImageLayout.NHWC, ImageLayout.NHWC): "NhwcToNhwc",
+}
+# Threads of a threadblock. Source: templates/include/boltgen/move.h.
+_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MoveConfig:
+    """There is nothing to choose."""
+
+    family: ClassVar[str] = "move"
+
+    @property
+    def tile(self) -> str:
+        """None to speak of."""
+        return "-"
+
+    def __str__(self) -> str:
+        return "move"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveView:
+    """One move: the header's class and its element types."""
+
+    TEMPLATE: ClassVar[str] = "move.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    kind: str
+    types: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPrediction:
+    """A pass over memory at the bandwidth that a copy reaches."""
+
+    time_us: float
+    bound: str
+
+
+class MoveFamily:
+    """See `families.family.KernelFamily`."""
+
+    name = MoveConfig.family
+    config_type = MoveConfig
+    headers = ("boltgen/move.h",)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """Whatever is no layout transform alone."""
+        del arch
+        is_transform = isinstance(workload.first.problem, LayoutTransform)
+        if is_transform and not workload.is_fused and workload == workload.plain:
+            return None
+        return "it only changes layout, type and number of channels"
+
+    def space(self, workload: Workload, arch: Arch) -> Space[MoveConfig]:
+        """One configuration."""
+        del workload, arch
+        return Space(
+            family=self.name,
+            knobs=(),
+            config_at=lambda point: MoveConfig(),
+            point_of=lambda config: {},
+            listed=lambda: (MoveConfig(),),
+            tried=lambda: (MoveConfig(),),
+            broken=lambda config: (),
+        )
+
+    def violations(
+        self, workload: Workload, config: MoveConfig, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """None."""
+        del workload, config, arch
+        return ()
+
+    def footprint(self, workload: Workload, config: MoveConfig) -> Footprint:
+        """A tile of a transposition at most."""
+        del workload, config
+        return Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)
+
+    def predict(
+        self,
+        workload: Workload,
+        config: MoveConfig,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> CopyPrediction:
+        """The bytes at a copy's bandwidth, and a launch."""
+        del config
+        c = constants or model_constants()
+        moved = _transform(workload).bytes_moved
+        return CopyPrediction(
+            time_us=c.launch_us + c.copy_us(moved, arch), bound=f"bound by DRAM: {moved} bytes"
+        )
+
+    def compiled(self, config: MoveConfig) -> MoveConfig:
+        """All of it."""
+        return config
+
+    def traits(self, workload: Workload) -> Move:
+        """The forms on both sides."""
+        return _transform(workload).move
+
+    def launch(self, workload: Workload, config: MoveConfig) -> Launch:
+        """Images, pixels and channels."""
+        del config
+        return Launch(struct="boltgen_move_args", sizes=_transform(workload).sizes)
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """None: there is one kernel."""
+        del workload
+        return None
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """None: nothing is tuned."""
+        del arch, level, alignments
+        return {}
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[MoveConfig]:
+        """None."""
+        del workload, arch, level
+        return frozenset()
+
+    def stem(self, spec: KernelSpec) -> str:
+        """`move_nchw_f32_to_nhwc_f16`."""
+        return f"move_{spec.traits}"
+
+    def describe(self, spec: KernelSpec) -> Mapping[str, str]:
+        """From where to where."""
+        return {
+            "Problem": f"layout transform, {spec.traits.source} to {spec.traits.target}",
+            "Epilogue": "D = A",
+            "Arch": spec.arch,
+        }
+
+    def includes(self, spec: KernelSpec) -> tuple[str, ...]:
+        """The one header."""
+        del spec
+        return self.headers
+
+    def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
+        """The header's class and its element types."""
+        move: Move = spec.traits
+        source, target = (cpp_names.MOVED[form.dtype] for form in (move.source, move.target))
+        kind = _KIND[move.source.layout, move.target.layout]
+        types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
+        return MoveView(
+            symbol=symbol, workspace_symbol=workspace_symbol, kind=kind, types=types[kind]
+        )
+
+
+def _transform(workload: Workload) -> LayoutTransform:
+    problem = workload.single.problem
+    assert isinstance(problem, LayoutTransform)
+    return problem
+
+
+FAMILY = MoveFamily()

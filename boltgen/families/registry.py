@@ -1,0 +1,169 @@
+"""The registry of kernel families, and what is asked of all of them.
+
+Every module or package beside this one is a family, `FAMILY` in it, but for those that families
+are made with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from boltgen import families
+from boltgen.arch import Arch
+from boltgen.errors import BoltgenError, NoLegalConfigError
+from boltgen.families.constants import ModelConstants
+from boltgen.families.family import Config, KernelFamily, Prediction
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.workload import Workload
+
+_NO_FAMILIES = frozenset({"constants", "family", "registry", "source", "space"})
+_METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
+_PARTS = ("name", "config_type", "headers", *_METHODS)
+
+
+class Registry:
+    """Families by name, in the order in which they were registered."""
+
+    def __init__(self, found: Iterable[KernelFamily[Any]]) -> None:
+        self._families: dict[str, KernelFamily[Any]] = {}
+        for family in found:
+            self.register(family)
+
+    def register(self, family: KernelFamily[Any]) -> None:
+        """Add a family.
+
+        Raises:
+            BoltgenError: its name is taken, or it lacks a part of the protocol, which is named.
+        """
+        lacking = sorted({part for part in _PARTS if not hasattr(family, part)})
+        shown = getattr(family, "name", type(family).__name__)
+        if lacking:
+            raise BoltgenError(
+                f"kernel family {shown!r} lacks {', '.join(lacking)}: see KernelFamily in "
+                "boltgen/families/family.py"
+            )
+        of_config = getattr(family.config_type, "family", None)
+        if of_config != family.name:
+            raise BoltgenError(
+                f"kernel family {shown!r}: {family.config_type.__name__}.family is {of_config!r}; "
+                "a configuration names the family that it belongs to"
+            )
+        if family.name in self._families:
+            raise BoltgenError(f"there are two kernel families of the name {shown!r}")
+        self._families[family.name] = family
+
+    def remove(self, name: str) -> None:
+        """Forget a family."""
+        del self._families[name]
+
+    def __iter__(self) -> Iterator[KernelFamily[Any]]:
+        return iter(tuple(self._families.values()))
+
+    def named(self, name: str) -> KernelFamily[Any]:
+        """The family called `name`.
+
+        Raises:
+            BoltgenError: there is none; the message lists those that there are.
+        """
+        if name not in self._families:
+            known = ", ".join(self._families)
+            raise BoltgenError(f"unknown kernel family {name!r}; the families are {known}")
+        return self._families[name]
+
+    def of(self, config: Config) -> KernelFamily[Any]:
+        """The family of a configuration."""
+        return self.named(config.family)
+
+    @property
+    def config_types(self) -> tuple[type[Any], ...]:
+        """The classes of configurations."""
+        return tuple(family.config_type for family in self)
+
+
+def _found() -> Iterator[KernelFamily[Any]]:
+    for module in pkgutil.iter_modules(families.__path__):
+        if module.name not in _NO_FAMILIES:
+            yield importlib.import_module(f"{families.__name__}.{module.name}").FAMILY
+
+
+FAMILIES = Registry(_found())
+
+
+def kernel_spec(workload: Workload, config: Config, arch: str) -> KernelSpec:
+    """The kernel that computes `workload` in `config` on `arch` ("sm_80")."""
+    family = FAMILIES.of(config)
+    return KernelSpec(
+        family=family.name,
+        arch=arch,
+        traits=family.traits(workload),
+        config=family.compiled(config),
+    )
+
+
+def compiled(config: Config) -> Any:
+    """What of a configuration is compiled; the rest are arguments of the launch."""
+    return FAMILIES.of(config).compiled(config)
+
+
+def launch(workload: Workload, config: Config) -> Launch:
+    """The arguments with which the kernel of `config` computes `workload`."""
+    return FAMILIES.of(config).launch(workload, config)
+
+
+def violations(workload: Workload, config: Config, arch: Arch) -> tuple[Violation, ...]:
+    """Why a configuration cannot compute a workload; none where it can."""
+    family = FAMILIES.of(config)
+    rejected = family.rejects(workload, arch)
+    if rejected is not None:
+        return (Violation(name="family", message=rejected, reason=f"the family {family.name}"),)
+    return family.violations(workload, config, arch)
+
+
+def spaces(workload: Workload, arch: Arch) -> tuple[Space[Any], ...]:
+    """The spaces of the families that have a legal configuration for a workload.
+
+    Raises:
+        NoLegalConfigError: none has; the message says of each family why.
+    """
+    found = []
+    reasons = []
+    for family in FAMILIES:
+        rejected = family.rejects(workload, arch)
+        if rejected is None:
+            space = family.space(workload, arch)
+            if space.candidates:
+                found.append(space)
+                continue
+            rejected = space.explain()
+        reasons.append(f"{family.name}: {rejected}")
+    if not found:
+        raise NoLegalConfigError(
+            f"no legal configuration of any kernel family for {workload.describe()} on "
+            f"{arch.name}; {'; '.join(reasons)}"
+        )
+    return tuple(found)
+
+
+def candidates(workload: Workload, arch: Arch) -> tuple[Any, ...]:
+    """The legal configurations of all families that are worth considering, family by family.
+
+    Raises:
+        NoLegalConfigError: there is none; the message says of each family why.
+    """
+    return tuple(config for space in spaces(workload, arch) for config in space.candidates)
+
+
+def predict(
+    workload: Workload, config: Config, arch: Arch, constants: ModelConstants | None = None
+) -> Prediction:
+    """What the configuration's family predicts of a launch."""
+    return FAMILIES.of(config).predict(workload, config, arch, constants)
+
+
+def order(config: Config) -> tuple[str, Any]:
+    """By which configurations of several families are sorted."""
+    return config.family, config

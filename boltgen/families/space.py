@@ -1,0 +1,152 @@
+"""The free parameters of a family as knobs, so that a search need not know which it turns.
+
+A knob knows its values, default, random value, neighbours and encoding; a `Space` makes
+configurations of them and says how far outside legality each one is.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A rule that a configuration breaks.
+
+    `message` has the numbers, `reason` the hardware's or CUTLASS's cause. `slack` is how far
+    inside the rule the configuration is, relative to the limit, where that is a matter of degree:
+    negative in a violation.
+    """
+
+    name: str
+    message: str
+    reason: str
+    slack: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """An ordered parameter: `values` ascend, and one of them is the default.
+
+    Its encoding is one number in 0 to 1, on a logarithmic scale: tile extents act by their ratios.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    default: int
+
+    def __post_init__(self) -> None:
+        if self.default not in self.values or list(self.values) != sorted(set(self.values)):
+            raise ValueError(
+                f"knob {self.name}: {self.default} is not one of the ascending {self.values}"
+            )
+
+    def random(self, rng: random.Random) -> int:
+        """Any value, each as likely as the others."""
+        return rng.choice(self.values)
+
+    def neighbours(self, value: int) -> tuple[int, ...]:
+        """The next smaller and larger value, where there is one."""
+        index = self.values.index(value)
+        return self.values[max(index - 1, 0) : index] + self.values[index + 1 : index + 2]
+
+    def encode(self, value: int) -> float:
+        """The place of a value, listed or not, between the least (0) and the greatest (1)."""
+        low, high = math.log2(self.values[0]), math.log2(self.values[-1])
+        return (math.log2(value) - low) / (high - low) if high > low else 0.0
+
+    def decode(self, place: float) -> int:
+        """The value nearest to a place, which may lie outside 0 to 1."""
+        return min(self.values, key=lambda value: (abs(self.encode(value) - place), value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space(Generic[C]):
+    """All settings of a family's knobs for one workload, legal or not.
+
+    A point is a value for each knob by its name. `config_at` gives its configuration, None where
+    the knobs leave no tile; `point_of` the point of a configuration. `listed` gives the legal
+    configurations worth considering, `broken` the rules that a configuration breaks.
+    """
+
+    family: str
+    knobs: tuple[Knob, ...]
+    config_at: Callable[[Mapping[str, int]], C | None]
+    point_of: Callable[[C], dict[str, int]]
+    listed: Callable[[], Iterable[C]]
+    tried: Callable[[], Iterable[C]]
+    broken: Callable[[C], tuple[Violation, ...]]
+
+    @cached_property
+    def candidates(self) -> tuple[C, ...]:
+        """The legal configurations worth considering, in a fixed order."""
+        return tuple(self.listed())
+
+    def explain(self) -> str:
+        """Why there is no candidate: the rules that are broken most often."""
+        counts: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for config in self.tried():
+            for violation in self.broken(config):
+                counts[violation.name] += 1
+                examples.setdefault(violation.name, f"{violation.message} ({violation.reason})")
+        worst = "; ".join(f"{name} x{n}: {examples[name]}" for name, n in counts.most_common(3))
+        return f"rules broken most often: {worst or 'no tile holds the columns of every layer'}"
+
+    def pinned(self, **values: int) -> Space[C]:
+        """The space with the named knobs held at these values."""
+        held = {name: Knob(name, (value,), value) for name, value in values.items()}
+        return replace(self, knobs=tuple(held.get(knob.name, knob) for knob in self.knobs))
+
+    @property
+    def size(self) -> int:
+        """How many settings there are."""
+        return math.prod(len(knob.values) for knob in self.knobs)
+
+    def __contains__(self, config: C) -> bool:
+        point = self.point_of(config)
+        listed = all(point[knob.name] in knob.values for knob in self.knobs)
+        return listed and self.config_at(point) == config
+
+    def default(self) -> C | None:
+        """Every knob at its default."""
+        return self.config_at({knob.name: knob.default for knob in self.knobs})
+
+    def random(self, rng: random.Random) -> C | None:
+        """Every knob at a random value."""
+        return self.config_at({knob.name: knob.random(rng) for knob in self.knobs})
+
+    def neighbours(self, config: C) -> tuple[C, ...]:
+        """The configurations that differ in one knob by one step."""
+        point = self.point_of(config)
+        found = (
+            self.config_at(point | {knob.name: value})
+            for knob in self.knobs
+            for value in knob.neighbours(point[knob.name])
+        )
+        return tuple(config for config in found if config is not None)
+
+    def encode(self, config: C) -> tuple[float, ...]:
+        """One number for each knob, in their order."""
+        point = self.point_of(config)
+        return tuple(knob.encode(point[knob.name]) for knob in self.knobs)
+
+    def decode(self, places: Sequence[float]) -> C | None:
+        """The configuration nearest to an encoding; legal or not."""
+        pairs = zip(self.knobs, places, strict=True)
+        return self.config_at({knob.name: knob.decode(place) for knob, place in pairs})
+
+    def penalty(self, config: C) -> float:
+        """0 where it is legal, else how far it is from that: 1 for a rule without degrees."""
+        return sum(1.0 if each.slack is None else -each.slack for each in self.broken(config))
+
+
+AnySpace = Space[Any]

@@ -1,0 +1,79 @@
+"""What the translation of a function to the neutral graph is in both IRs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from boltgen.frontend.attributes import Attributes
+from boltgen.frontend.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder, Structure
+from boltgen.frontend.imported import TensorType
+
+
+class Translation:
+    """A function under translation.
+
+    `tensor_type` gives shape and dtype of the IR's types, of which those of tuples are
+    `tuple_type`.
+    """
+
+    def __init__(self, tensor_type: Callable[[Any], TensorType], tuple_type: type) -> None:
+        self._builder = GraphBuilder()
+        self._tensor_type = tensor_type
+        self._tuple_type: Any = tuple_type
+
+    def _input(self, param: Any, type_: Any) -> Structure:
+        return self._kept(param, type_, INPUT, ())
+
+    def _constant_of(self, origin: Any, array: Array | None, type_: Any) -> int:
+        """A constant, with its elements where numpy has them as the IR does."""
+        shape, dtype = self._tensor_type(type_)
+        if array is not None and array.dtype.kind in "fiub" and str(array.dtype) == dtype:
+            return self._builder.constant(array, origin)
+        return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=origin))
+
+    def _kept(
+        self,
+        origin: Any,
+        type_: Any,
+        name: str,
+        args: tuple[int, ...],
+        attrs: Attributes | None = None,
+        *,
+        pinned: bool = False,
+    ) -> Structure:
+        """An expression that is written again by its author's."""
+        made = self._typed(name, args, type_, attrs, origin=origin, pinned=pinned)
+        return self._parts(self._builder.add(made), type_)
+
+    def _typed(
+        self,
+        name: str,
+        args: tuple[int, ...],
+        type_: Any,
+        attrs: Attributes | None = None,
+        **more: Any,
+    ) -> Expr:
+        shape, dtype = self._tensor_type(type_)
+        return Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs or {}, **more)
+
+    def _of_inference(
+        self, origin: Any, type_: Any, name: str, args: tuple[int, ...], attrs: Attributes
+    ) -> Structure | None:
+        """What has more results in training; None of every other operator."""
+        if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
+            return (args[0], args[0])
+        if name != "nn.batch_norm" or attrs["training"]:
+            return None
+        made = self._typed(name, args, type_.fields[0], attrs, origin=origin)
+        return (self._builder.add(made), args[3], args[4])
+
+    def _parts(self, index: int, type_: Any) -> Structure:
+        """A value, or a tuple of the parts that it holds."""
+        if not isinstance(type_, self._tuple_type):
+            return index
+        parts = []
+        for position, field in enumerate(type_.fields):
+            part = self._typed(PART, (index,), field, {"index": position})
+            parts.append(self._parts(self._builder.add(part), field))
+        return tuple(parts)

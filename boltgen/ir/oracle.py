@@ -1,0 +1,70 @@
+"""The oracle of workloads: every layer in FP64, what lies between two layers rounded to FP16.
+
+A correct kernel may round an element between two layers the other way, because its sum is a little
+off. So a layer's enclosure becomes an error of the next layer's A, and is carried on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from boltgen.errors import InputError
+from boltgen.ir.dtypes import DType
+from boltgen.ir.functions import Array
+from boltgen.ir.interval import overflow_threshold
+from boltgen.ir.reference import AnyArray, Enclosure, enclosure
+from boltgen.ir.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """A layer's B and the operands of its epilogue, shaped as `reference.run` takes them."""
+
+    b: AnyArray
+    operands: tuple[AnyArray, ...] = ()
+
+
+def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
+    """The exact result of the last layer, and where a correct kernel's output lies.
+
+    Args:
+        workload: what to compute.
+        a: float16, the first layer's A.
+        layers: the inputs of each layer.
+
+    Returns:
+        float64 arrays of the last layer's output shape. `reference.compare` judges by `exact` and
+        `bound`.
+
+    Raises:
+        InputError: the number of layers, an array's shape or its dtype is not what it takes.
+    """
+    count = len(workload.layers)
+    if len(layers) != count:
+        raise InputError(f"inputs for {len(layers)} layers; the workload has {count}")
+    error: Array | None = None
+    with np.errstate(all="ignore"):
+        for layer, inputs in zip(workload.layers, layers, strict=True):
+            last = enclosure(
+                layer.problem, layer.epilogue, a, inputs.b, inputs.operands, a_error=error
+            )
+            a = last.exact.astype(np.float16)
+            error = _distance(last, a)
+    return last
+
+
+def _distance(enclosure: Enclosure, rounded: AnyArray) -> Array:
+    """How far the kernel's FP16 value may be from `rounded`; infinite where it may be anything."""
+    value = rounded.astype(np.float64)
+    overflow = overflow_threshold(DType.F16)
+    distance = np.maximum(enclosure.high - value, value - enclosure.low)
+    # An infinity or a NaN is either certain, or next to it lies a number.
+    may_overflow = (enclosure.high >= overflow) | (enclosure.low <= -overflow)
+    distance = np.where(may_overflow, np.inf, distance)
+    infinite = (enclosure.low >= overflow) | (enclosure.high <= -overflow)
+    undefined = np.isnan(enclosure.low) & np.isnan(value)
+    distance = np.where(infinite | undefined, 0.0, distance)
+    return np.where(np.isnan(distance), np.inf, distance)

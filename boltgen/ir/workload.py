@@ -1,0 +1,186 @@
+"""Workloads: what one kernel computes, with all that is fused to it.
+
+Arrow: like `problem`. One layer, or several back to back: each one's output is then the next one's
+A, rounded to FP16, and stays on chip. Source: Xing et al., Bolt, MLSys 2022, section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.problem import Gemm, Problem, describe
+
+# BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
+MAX_LAYERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A problem, what is done to its A before, and to its product after."""
+
+    problem: Problem
+    epilogue: Epilogue = field(default_factory=Epilogue)
+    prologue: Epilogue = field(default_factory=Epilogue)
+
+    def describe(self) -> str:
+        """One line for people."""
+        before = f"{self.prologue.describe()} -> " if not self.prologue.is_identity else ""
+        return f"{before}{describe(self.problem)} -> {self.epilogue.describe()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What one kernel computes; several layers run back to back.
+
+    A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
+    batch that shares every B is one product of more rows. From the second layer on, problems are
+    matrix products of the rows before.
+
+    Raises:
+        InvalidProblemError: the layers do not fit together, or their number is not 1 to
+            `MAX_LAYERS`; the message names the layer and the numbers.
+    """
+
+    layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.layers) <= MAX_LAYERS:
+            raise InvalidProblemError(
+                f"Workload: {len(self.layers)} layers; it has 1 to {MAX_LAYERS}"
+            )
+        object.__setattr__(self, "layers", _canonical(self.layers))
+        for index in range(1, len(self.layers)):
+            _check_joint(self.layers[index - 1].problem, self.layers[index].problem, index)
+
+    @classmethod
+    def of(cls, problem: Problem, epilogue: Epilogue | None = None) -> Workload:
+        """One layer."""
+        return cls(layers=(Layer(problem=problem, epilogue=epilogue or Epilogue()),))
+
+    @property
+    def first(self) -> Layer:
+        """The layer that reads A."""
+        return self.layers[0]
+
+    @property
+    def last(self) -> Layer:
+        """The layer that writes D."""
+        return self.layers[-1]
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether it is several layers."""
+        return len(self.layers) > 1
+
+    @property
+    def single(self) -> Layer:
+        """The only layer.
+
+        Raises:
+            InvalidProblemError: there are several.
+        """
+        if self.is_fused:
+            raise InvalidProblemError(f"{len(self.layers)} layers where one is wanted")
+        return self.layers[0]
+
+    @property
+    def batch(self) -> int:
+        """How many products each layer is."""
+        return self.first.problem.batch
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all layers; a fused multiply-add counts as two."""
+        return sum(layer.problem.flops for layer in self.layers)
+
+    @property
+    def intermediate_bytes(self) -> int:
+        """Bytes of all that lies between layers: what unfused kernels write, and read again."""
+        gemms = (layer.problem.gemm for layer in self.layers[:-1])
+        return self.batch * sum(gemm.m * gemm.n * gemm.out_dtype.size_bytes for gemm in gemms)
+
+    @property
+    def plain(self) -> Workload:
+        """The products alone, each stored as it is."""
+        return Workload(layers=tuple(Layer(problem=layer.problem) for layer in self.layers))
+
+    @property
+    def short(self) -> str:
+        """Enough for people to know it by: "gemm 64x10x128"."""
+        problems = "; ".join(layer.problem.short for layer in self.layers)
+        return f"one kernel: {problems}" if self.is_fused else problems
+
+    @property
+    def epilogues(self) -> str:
+        """What is done to each product, for people."""
+        return "; ".join(layer.epilogue.describe() for layer in self.layers)
+
+    def describe(self) -> str:
+        """One line for people: `Gemm(...) -> relu(acc); Gemm(...) -> acc`."""
+        return "; ".join(layer.describe() for layer in self.layers)
+
+
+def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    problems = [layer.problem for layer in layers]
+    # A batch is folded in all layers or in none: otherwise the rows of two would differ.
+    batched = [each for each in problems if each.batch > 1]
+    if not all(isinstance(each, Gemm) and each.is_foldable for each in batched):
+        problems = [each if each.batch > 1 else each.canonical for each in problems]
+    else:
+        problems = [each.canonical for each in problems]
+    return tuple(
+        layer if problem is layer.problem else replace(layer, problem=problem)
+        for layer, problem in zip(layers, problems, strict=True)
+    )
+
+
+def _check_joint(before: Problem, then: Problem, index: int) -> None:
+    """Check that layer `index`, `then`, multiplies what the layer before it gives."""
+    if not isinstance(then, Gemm):
+        raise InvalidProblemError(
+            f"Workload: layer {index} is {describe(then)}; from the second layer on, a layer is a "
+            "matrix product or a 1x1 convolution of stride 1 without padding and dilation"
+        )
+    if before.out_dtype is not DType.F16:
+        raise InvalidProblemError(
+            f"Workload: layer {index - 1} gives {before.out_dtype.value}; what the next layer "
+            "multiplies is float16"
+        )
+    wanted = {"m": before.gemm.m, "k": before.gemm.n, "batch": before.batch}
+    for name, value in wanted.items():
+        if getattr(then, name) != value:
+            raise InvalidProblemError(
+                f"Workload: layer {index} has {name}={getattr(then, name)}; the output of layer "
+                f"{index - 1} makes it {value}"
+            )
+    if not then.a_batched:
+        raise InvalidProblemError(
+            f"Workload: layer {index} shares A between the products of the batch, but the layer "
+            "before it has a result for each"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where layers that could be one kernel are cut into several.
+
+    `counts` has the number of layers of each kernel; `reasons` says of each joint between layers
+    why it is cut, or is not.
+    """
+
+    counts: tuple[int, ...]
+    reasons: tuple[str, ...]
+
+
+# Chooses the cut of layers that could be one kernel.
+Cutter: TypeAlias = Callable[[tuple[Layer, ...]], Cut]
+
+
+def separate(layers: tuple[Layer, ...]) -> Cut:
+    """A kernel for each layer."""
+    return Cut(counts=(1,) * len(layers), reasons=("",) * (len(layers) - 1))

@@ -1,0 +1,54 @@
+"""Earlier forms of records: how a trial was written before a workload was one type.
+
+A problem was a `Gemm`, a `Gemm` or a `Conv2d` beside its epilogue; layers back to back were
+a `Workload` or a `Workload` with the identity behind them. Before there were these, a
+configuration needed no type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boltgen.errors import RecordError
+
+EARLIER_FORMATS = frozenset({"boltgen-record-1", "boltgen-record-2"})
+_CHAINS = frozenset({"Workload"})
+
+
+def earlier_trial(form: Any) -> dict[str, Any]:
+    """A trial's earlier form in today's.
+
+    Raises:
+        RecordError: it is none.
+    """
+    if not isinstance(form, dict) or not form.keys() <= {"problem", "epilogue", "config"}:
+        raise RecordError("trial: expected an object of problem, epilogue and config")
+    workload = earlier_workload(form.get("problem"), form.get("epilogue"))
+    config = form.get("config")
+    if isinstance(config, dict):
+        config = {"type": "Cutlass2Config", **config}
+    return {"workload": workload, "config": config}
+
+
+def earlier_workload(problem: Any, epilogue: Any) -> dict[str, Any]:
+    """The form of a workload, of what stood for it.
+
+    Raises:
+        RecordError: it is none.
+    """
+    if not isinstance(problem, dict):
+        raise RecordError("trial.problem: expected an object")
+    if problem.get("type") in _CHAINS:
+        layers = problem.get("layers")
+        if not isinstance(layers, list) or not all(isinstance(each, dict) for each in layers):
+            raise RecordError("trial.problem.layers: expected a list of objects")
+        return {"layers": [each | {"problem": _problem(each.get("problem"))} for each in layers]}
+    return {"layers": [{"problem": _problem(problem), "epilogue": epilogue}]}
+
+
+def _problem(form: Any) -> Any:
+    """A batch is a field of a product; one of 1 shares nothing."""
+    if not isinstance(form, dict) or form.get("type") != "Gemm":
+        return form
+    shared = {} if form.get("batch") != 1 else {"a_batched": True, "b_batched": True}
+    return form | {"type": "Gemm"} | shared
