@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
-from boltgen.families.move import render_moves
+from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import render_kernel
-from boltgen.ir.move import NHWC_F16, Move
+from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
+from boltgen.ir.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import golden_specs
 from tests.chain_cases import golden_chain_specs
@@ -41,8 +43,12 @@ def test_recorded_kernels_compile() -> None:
 @pytest.mark.parametrize("text_of", ["kernel", "moves"])
 def test_a_source_says_the_flags_that_it_is_compiled_with(text_of: str) -> None:
     spec = next(iter(SPECS.values()))
-    moves = render_moves([Move(source=NHWC_F16, target=NHWC_F16)], "sm_90a")
-    source = render_kernel(spec) if text_of == "kernel" else moves
+    if text_of != "kernel":
+        move = Move(source=NHWC_F16, target=NHWC_F16)
+        moved = LayoutTransform(move=move, images=1, pixels=4, source_channels=3, target_channels=8)
+        (config,) = candidates(Workload.of(moved), arch_named("sm_90a"))
+        spec = kernel_spec(Workload.of(moved), config, "sm_90a")
+    source = render_kernel(spec)
     comment = " ".join(line.lstrip("/ ") for line in source.text.splitlines() if line[:2] == "//")
     command = comment[comment.index("nvcc ") : comment.index(".cu", comment.index("nvcc "))].split()
     unit = kernel_unit(source, find_toolchain(settings_from()))

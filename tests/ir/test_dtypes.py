@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from boltgen.partitioned import accumulator_named
 
 from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
@@ -16,6 +15,7 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import EpilogueBuilder
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.options import CompileOptions
 
 
 @pytest.mark.parametrize("dtype", DType)
@@ -58,7 +58,7 @@ def test_an_instruction_that_is_newer_than_the_arch_is_named():
 @pytest.mark.parametrize("name", ["int8", "bfloat16", "tf32", "", "float64"])
 def test_another_accumulator_is_refused_by_name(name):
     with pytest.raises(InvalidProblemError, match=f"'{name}'.*'float32' or 'float16'"):
-        accumulator_named(name)
+        CompileOptions(accumulate=name)
 
 
 @pytest.mark.parametrize(
