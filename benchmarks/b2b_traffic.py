@@ -24,8 +24,9 @@ import numpy as np
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.registry import candidates, kernel_spec, violations
+from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Layer, Workload
 from boltgen.runtime.device import activate
@@ -42,7 +43,8 @@ def layer_config(workload: Workload, tiles: Cutlass2Config, arch: Arch) -> Cutla
     """The layer's tiles, or the nearest that a kernel of its own may have."""
     if not violations(workload, tiles, arch):
         return tiles
-    kernels = dict.fromkeys(config.kernel for config in candidates(workload, arch))
+    problem = workload.single.problem
+    kernels = dict.fromkeys(config.kernel for config in enumerate_configs(problem, arch))
     return min(
         kernels,
         key=lambda config: (

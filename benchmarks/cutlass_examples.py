@@ -23,8 +23,9 @@ from benchmarks import record
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.build.unit import DeviceCode, TranslationUnit, device_code_flag
+from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
+from boltgen.codegen.nvcc import DeviceCode, device_code_flag
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
@@ -25,7 +26,6 @@ from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import ModelCosts
 from tests.cases import TABLE_3, KernelCase, table_3_cases, table_3_problem
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
@@ -62,10 +62,9 @@ def predicted(arch: Arch) -> list[dict[str, Any]]:
 
 def _bound(workload: Workload, arch: Arch) -> str:
     """What the model's fastest configuration is bound by."""
-    costs = ModelCosts(arch).costs(workload).by_config
-    times = {config: cost for config, cost in costs.items() if isinstance(cost, float)}
-    fastest = min(times, key=lambda config: times[config])
-    return predict(workload.single.problem, Epilogue(), fastest, arch).bound_by
+    problem = workload.single.problem
+    found = [predict(problem, Epilogue(), c, arch) for c in enumerate_configs(problem, arch)]
+    return min(found, key=lambda prediction: prediction.time_us).bound_by
 
 
 def counted() -> list[dict[str, Any]]:
@@ -104,7 +103,7 @@ def _instructions(cuda: Cuda, library: KernelLibrary, case: KernelCase) -> float
         cuda.vgpu.set_option("counters", "off")
     (launch,) = cuda.vgpu.counters()
     blocks: int = math.prod(launch["grid"])
-    depth = -(-case.problem.c // case.spec.config.threadblock.k)
+    depth: int = -(-case.problem.c // case.spec.config.threadblock.k)
     steps = depth * case.problem.r * case.problem.s
     executed: int = sum(launch["instructions"].values())
     return round(executed / blocks / steps, 1)

@@ -107,8 +107,8 @@ def many_records() -> Iterator[Record]:
     chosen = rng.sample(configs, 400)
     keys: dict[object, str] = {}
     for number in range(RECORDS // 400):
-        sizes = {"m": 8 * (number % 50 + 1), "n": 8 * (number // 50 + 1)}
-        workload = Workload.of(Gemm(**sizes, k=4096))
+        problem = Gemm(m=8 * (number % 50 + 1), n=8 * (number // 50 + 1), k=4096)
+        workload = Workload.of(problem)
         for place, config in enumerate(chosen):
             trial = Trial(workload=workload, config=config)
             if config not in keys:

@@ -1,7 +1,7 @@
 """The architectures: one frozen row per sm, with the source of each figure.
 
 Limits are the architecture's; throughputs are of the reference device that the row names, dense,
-at boost clock.
+at boost clock. The virtual GPU imitates these devices: `boltgen.build.vgpu` gives it the rows.
 
 Sources:
     CC: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", and
@@ -9,7 +9,11 @@ Sources:
         allocation unit of registers is `cudaOccRegAllocationGranularity` of cuda_occupancy.h.
     T4, A100, A10, L40S, H200: NVIDIA's datasheets of these products.
     WP: NVIDIA's white papers of the Turing, Ampere (GA100, GA102), Ada and Hopper architectures
-        (SM counts, L2 sizes, boost clocks); of GA100: Table 4, p. 36 f., and Table 5, p. 43.
+        (SM counts, L2 sizes, boost clocks); of GA100: Table 4, p. 36 f., and Table 5, p. 43; of
+        GH100: Table 3, which gives one boost clock for tensor-core operations of TF32 and narrower
+        types and a higher one for all else.
+    BP: CUDA C++ Best Practices Guide 13.0, "Throughput of Native Arithmetic Instructions"; of its
+        conversions the slowest.
     LUO: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024
         (arXiv 2402.13499): latencies in Table IV, L2 throughput in Table V.
     EST: nobody has published the figure; an estimate after the neighbouring rows.
@@ -27,6 +31,9 @@ from boltgen.errors import UnknownArchError
 
 _KIB = 1024
 _MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+# By how much a data sheet's figure may be off from what its clocks and units give.
+_ROUNDED = 0.025
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,11 @@ class Arch:
     asynchronous copies it is always 2. `mma_sync_fraction` is the share of the tensor cores' peak
     that `mma.sync` can reach. `l2_bytes_per_clock` is what L2 delivers to all SMs together,
     `memory_latency_clocks` a round trip to DRAM.
+
+    `boost_mhz` is the clock at which the tensor cores' figures hold, `max_mhz` the highest, which
+    the driver tells and `fp32_tflops` holds at. GeForce devices sum in FP32 at half the rate of
+    FP16 or less. The last four figures are for the virtual GPU's model of time only: results of an
+    SM each clock, and PCIe's bandwidth one way.
 
     Raises:
         ValueError: figures that contradict each other.
@@ -60,9 +72,16 @@ class Arch:
     tensor_f16_acc_tflops: float
     fp32_tflops: float
     boost_mhz: int
+    max_mhz: int
+    dram_bytes: int
+    dram_bus_bits: int
     mma_shapes: tuple[tuple[int, int, int], ...]
     min_stages: int
     max_stages: int
+    half_per_clock: int
+    fp64_per_clock: int
+    conversions_per_clock: int
+    pcie_gb_per_s: float
     cutlass_api: int = 2
     mma_sync_fraction: float = 1.0
     max_threads_per_cta: int = 1024
@@ -73,8 +92,12 @@ class Arch:
         if not re.fullmatch(r"sm_\d+a?", self.name):
             raise ValueError(f"Arch: name {self.name!r} is not like 'sm_80'")
         carve_out = self.shared_memory_per_cta_bytes + self.reserved_shared_memory_bytes
-        # A tensor core's rate cannot exceed what its SMs retire each clock: 4096 FLOP is Hopper's.
-        flops_per_clock = self.tensor_f32_acc_tflops * 1e6 / self.boost_mhz / self.sm_count
+        # What an SM's tensor cores retire each clock: 512 FLOP on a GeForce that sums in FP32, 4096
+        # on a Hopper. Data sheets round their figures.
+        slowest, fastest = (
+            tflops * 1e6 / self.boost_mhz / self.sm_count
+            for tflops in (self.tensor_f32_acc_tflops, self.tensor_f16_acc_tflops)
+        )
         checks = {
             "max_threads_per_sm is no multiple of a warp": self.max_threads_per_sm % 32 == 0,
             "a threadblock's shared memory exceeds the SM's": carve_out
@@ -83,8 +106,15 @@ class Arch:
             % self.register_allocation_unit
             == 0,
             "stages are not 2 <= min <= max": 2 <= self.min_stages <= self.max_stages,
+            "more than two stages without asynchronous copies": self.has_async_copies
+            or self.max_stages == 2,
             "no tensor-core instruction": bool(self.mma_shapes),
-            "FLOP per clock and SM are implausible": 512 <= flops_per_clock <= 4200,
+            f"{slowest:.0f} FLOP per clock and SM, summed in FP32, are implausible": slowest
+            >= 512 * (1 - _ROUNDED),
+            f"{fastest:.0f} FLOP per clock and SM, summed in FP16, are implausible": fastest
+            <= 4096 * (1 + _ROUNDED),
+            "tensor cores sum faster in FP32 than in FP16": slowest <= fastest,
+            "max_mhz is below boost_mhz": self.boost_mhz <= self.max_mhz,
             "mma_sync_fraction is not in (0, 1]": 0.0 < self.mma_sync_fraction <= 1.0,
             "CUTLASS API generation is not 2 or 3": self.cutlass_api in (2, 3),
         }
@@ -102,11 +132,6 @@ class Arch:
         return self.max_threads_per_sm // 32
 
     @property
-    def has_async_copies(self) -> bool:
-        """Whether it has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
-        return self.compute_capability >= (8, 0)
-
-    @property
     def compute(self) -> str:
         """The virtual architecture that nvcc calls `compute_80`."""
         return self.name.replace("sm_", "compute_")
@@ -116,6 +141,16 @@ class Arch:
         """Major and minor version: (8, 0)."""
         digits = self.name.removeprefix("sm_").rstrip("a")
         return int(digits[:-1]), int(digits[-1])
+
+    @property
+    def has_async_copies(self) -> bool:
+        """Whether it has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
+        return self.compute_capability >= (8, 0)
+
+    @property
+    def fp32_per_clock(self) -> int:
+        """FP32 results of an SM each clock; a fused multiply-add is one."""
+        return round(self.fp32_tflops * 1e6 / 2 / self.max_mhz / self.sm_count)
 
     @staticmethod
     def named(name: str) -> Arch:
@@ -141,9 +176,16 @@ _SM75 = Arch(
     tensor_f16_acc_tflops=65,
     fp32_tflops=8.1,  # T4
     boost_mhz=1590,  # WP
+    max_mhz=1590,
+    dram_bytes=15 * _GIB,  # T4: 16 GB, of which ECC takes a part
+    dram_bus_bits=256,  # T4
     mma_shapes=((16, 8, 8),),  # CUTLASS
     min_stages=2,  # no cp.async: register-staged double buffering
     max_stages=2,
+    half_per_clock=128,  # BP
+    fp64_per_clock=2,  # BP
+    conversions_per_clock=16,  # BP
+    pcie_gb_per_s=16,  # T4: 3.0, 16 lanes
 )
 
 _SM80 = Arch(
@@ -164,9 +206,16 @@ _SM80 = Arch(
     tensor_f16_acc_tflops=312,
     fp32_tflops=19.5,  # A100
     boost_mhz=1410,  # WP
+    max_mhz=1410,
+    dram_bytes=40 * _GIB,  # A100
+    dram_bus_bits=5120,  # WP
     mma_shapes=((16, 8, 16), (16, 8, 8)),  # CUTLASS
     min_stages=2,
     max_stages=5,
+    half_per_clock=256,  # BP
+    fp64_per_clock=32,  # BP
+    conversions_per_clock=16,  # BP
+    pcie_gb_per_s=32,  # A100: 4.0, 16 lanes
 )
 
 _SM86 = replace(
@@ -186,6 +235,10 @@ _SM86 = replace(
     tensor_f16_acc_tflops=125,
     fp32_tflops=31.2,  # A10
     boost_mhz=1695,  # WP
+    max_mhz=1695,
+    dram_bytes=24 * _GIB,  # A10
+    dram_bus_bits=384,  # A10
+    fp64_per_clock=2,  # BP
 )
 
 _SM89 = replace(
@@ -202,6 +255,8 @@ _SM89 = replace(
     tensor_f16_acc_tflops=362,
     fp32_tflops=91.6,  # L40S
     boost_mhz=2520,  # WP
+    max_mhz=2520,
+    dram_bytes=48 * _GIB,  # L40S
 )
 
 _SM90 = replace(
@@ -218,7 +273,12 @@ _SM90 = replace(
     tensor_f32_acc_tflops=989,  # H200
     tensor_f16_acc_tflops=989,
     fp32_tflops=67,  # H200
-    boost_mhz=1830,  # WP: the clock at which the tensor figure holds
+    boost_mhz=1830,  # WP: of tensor-core operations
+    max_mhz=1980,  # WP: of FP32 and FP64; what the driver tells
+    dram_bytes=141 * _GIB,  # H200
+    dram_bus_bits=6144,  # H200: six stacks of 1024
+    fp64_per_clock=64,  # BP
+    pcie_gb_per_s=64,  # H200: 5.0, 16 lanes
     mma_sync_fraction=0.629,  # LUO: of the peak that wgmma reaches
 )
 

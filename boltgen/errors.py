@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 
 class BoltgenError(Exception):
     """Base of every error that boltgen raises on purpose."""
@@ -65,3 +67,11 @@ class DeviceError(BoltgenError):
 
 class VgpuError(DeviceError):
     """A fault that the virtual GPU found, with kernel, block and thread."""
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """End a `match` that has a case for everything; a value that it has none for is named.
+
+    The standard library has it from Python 3.11 on.
+    """
+    raise AssertionError(f"no case for {value!r}, of type {type(value).__name__}")

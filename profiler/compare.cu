@@ -107,7 +107,12 @@ int compare_all(Element const* output, float const* low, float const* high, uint
 int profiler_compare(void const* output, int dtype, float const* low, float const* high,
                      uint64_t count, profiler_verdict* out, profiler_status* status) {
   using boltgen::profiler::compare_all;
-  return dtype == PROFILER_F16
-             ? compare_all(static_cast<half const*>(output), low, high, count, out, status)
-             : compare_all(static_cast<float const*>(output), low, high, count, out, status);
+  switch (dtype) {
+    case PROFILER_F16:
+      return compare_all(static_cast<half const*>(output), low, high, count, out, status);
+    case PROFILER_F32:
+      return compare_all(static_cast<float const*>(output), low, high, count, out, status);
+    default:
+      return boltgen::profiler::refuse(status, "an output of the unknown element type %d", dtype);
+  }
 }

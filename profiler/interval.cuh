@@ -24,6 +24,12 @@ constexpr float kHalfOverflow = 65520.0f;
 /// One ulp of an FP32 value is at most this fraction of it.
 constexpr double kFloat32Ulp = 0x1p-23;
 
+/// The end of a switch that has a case for everything: an unknown number stops the kernel.
+__device__ inline double no_case() {
+  __trap();
+  return NAN;
+}
+
 __device__ inline Interval anything() { return {-INFINITY, INFINITY}; }
 
 __device__ inline double finite_magnitude(double x) { return isfinite(x) ? fabs(x) : 0.0; }
@@ -36,59 +42,12 @@ __device__ inline double maximum(double x, double y) {
   return isnan(x) || isnan(y) ? NAN : fmax(x, y);
 }
 
-__device__ inline double sigmoid(double x) {
-  // exp of a negative number only, so that no large argument overflows.
-  double const e = exp(-fabs(x));
-  return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
-}
-
-__device__ inline double softplus(double x) { return maximum(x, 0.0) + log1p(exp(-fabs(x))); }
+// `unary_function` and `kUnaryFunctions`, which boltgen.codegen.oracle_functions makes of the rows
+// of boltgen/ir/functions.py when the profiler is built.
+#include "unary_functions.inc"
 
 __device__ inline double function(profiler_node const& node, double x) {
-  double const first = node.constants[0], second = node.constants[1];
-  switch (node.op) {
-    case PROFILER_NEGATE:
-      return -x;
-    case PROFILER_ABS:
-      return fabs(x);
-    case PROFILER_SQRT:
-      return sqrt(x);
-    case PROFILER_RSQRT:
-      return 1.0 / sqrt(x);
-    case PROFILER_EXP:
-      return exp(x);
-    case PROFILER_LOG:
-      return log(x);
-    case PROFILER_ERF:
-      return erf(x);
-    case PROFILER_TANH:
-      return tanh(x);
-    case PROFILER_RELU:
-      return maximum(x, 0.0);
-    case PROFILER_LEAKY_RELU:
-      return x > 0.0 ? x : first * x;
-    case PROFILER_CLIP:
-      return minimum(maximum(x, first), second);
-    case PROFILER_GELU_ERF:
-      return 0.5 * x * (1.0 + erf(x * sqrt(0.5)));
-    case PROFILER_GELU_TANH:
-      // sqrt(2 / pi). Source: Hendrycks and Gimpel, Gaussian Error Linear Units, section 2.
-      return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    case PROFILER_SIGMOID:
-      return sigmoid(x);
-    case PROFILER_SILU:
-      return x * sigmoid(x);
-    case PROFILER_HARDSIGMOID:
-      return minimum(maximum(first * x + second, 0.0), 1.0);
-    case PROFILER_HARDSWISH:
-      return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0;
-    case PROFILER_SOFTPLUS:
-      return softplus(x);
-    case PROFILER_MISH:
-      return x * tanh(softplus(x));
-    default:
-      return NAN;
-  }
+  return unary_function(node.op - PROFILER_UNARY, x, node.constants[0], node.constants[1]);
 }
 
 __device__ inline double function(profiler_node const& node, double x, double y) {
@@ -106,7 +65,7 @@ __device__ inline double function(profiler_node const& node, double x, double y)
     case PROFILER_MINIMUM:
       return minimum(x, y);
     default:
-      return NAN;
+      return no_case();
   }
 }
 
@@ -168,17 +127,22 @@ __device__ inline Interval binary_image(profiler_node const& node, Interval x, I
 }
 
 __device__ inline double rounded(double x, int dtype) {
-  return dtype == PROFILER_F16 ? double(__half2float(__double2half(x))) : double(float(x));
+  switch (dtype) {
+    case PROFILER_F16:
+      return double(__half2float(__double2half(x)));
+    case PROFILER_F32:
+      return double(float(x));
+    default:
+      return no_case();
+  }
 }
 
 /// Rounds to `dtype` to nearest even, as if its exponent had no upper end.
 __device__ inline float rounded_unbounded(double x, int dtype) {
   constexpr double kHalfMax = 65504.0;
   constexpr int kHalfDigits = 11;
-  if (dtype != PROFILER_F16) {
-    return float(x);
-  }
-  if (!(fabs(x) > kHalfMax) || isinf(x)) {
+  // FP32 holds the ends, so what overflows in it is infinite anyway.
+  if (dtype == PROFILER_F32 || !(fabs(x) > kHalfMax) || isinf(x)) {
     return float(rounded(x, dtype));
   }
   int exponent;

@@ -65,12 +65,17 @@ int profiler_fill(void* pointer, int dtype, uint64_t count, uint64_t seed, float
   if (count == 0) {
     return succeed(status);
   }
-  if (dtype == PROFILER_F16) {
-    fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<half*>(pointer), count, seed, low,
-                                                   high - low);
-  } else {
-    fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<float*>(pointer), count, seed, low,
-                                                   high - low);
+  switch (dtype) {
+    case PROFILER_F16:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<half*>(pointer), count, seed, low,
+                                                     high - low);
+      break;
+    case PROFILER_F32:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<float*>(pointer), count, seed, low,
+                                                     high - low);
+      break;
+    default:
+      return refuse(status, "contents of the unknown element type %d", dtype);
   }
   cudaError_t const error = cudaGetLastError();
   return error == cudaSuccess ? finish(status, "fill") : fail(status, error, "launch of fill");

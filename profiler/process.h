@@ -18,6 +18,9 @@ int fail(profiler_status* status, cudaError_t error, char const* what);
 
 int refuse(profiler_status* status, char const* format, ...);
 
+/// Whether `dtype` is one of the element types of profiler.h.
+bool is_element_type(int dtype);
+
 /// Waits for the stream and tells what went wrong on it.
 int finish(profiler_status* status, char const* what);
 

@@ -127,12 +127,20 @@ __device__ double loaded(profiler_node const& node, Extents const& extents, Plac
     case PROFILER_LOAD_ROW:
       index += at.column;
       break;
-    default:
+    case PROFILER_LOAD_COLUMN:
       index += at.row;
+      break;
+    default:
+      return no_case();
   }
-  return node.dtype == PROFILER_F16
-             ? double(__half2float(static_cast<half const*>(node.pointer)[index]))
-             : double(static_cast<float const*>(node.pointer)[index]);
+  switch (node.dtype) {
+    case PROFILER_F16:
+      return double(__half2float(static_cast<half const*>(node.pointer)[index]));
+    case PROFILER_F32:
+      return double(static_cast<float const*>(node.pointer)[index]);
+    default:
+      return no_case();
+  }
 }
 
 __device__ Interval epilogue(profiler_node const* nodes, int count, Interval accumulator,
@@ -200,12 +208,33 @@ unsigned blocks_for(uint64_t count, unsigned threads) {
 
 constexpr unsigned kThreads = 128;
 
+/// Whether the reference has a case for everything in `reference`.
+int check_known(profiler_reference const& reference, profiler_status* status) {
+  if (!is_element_type(reference.out_dtype)) {
+    return refuse(status, "an output of the unknown element type %d", reference.out_dtype);
+  }
+  for (int i = 0; i < reference.node_count; ++i) {
+    profiler_node const& node = reference.nodes[i];
+    if (node.op < 0 || node.op >= PROFILER_UNARY + kUnaryFunctions) {
+      return refuse(status, "node %d has the unknown operation %d", i, node.op);
+    }
+    bool const is_load = node.op >= PROFILER_LOAD_TENSOR && node.op <= PROFILER_LOAD_COLUMN;
+    if ((is_load || node.op == PROFILER_CAST) && !is_element_type(node.dtype)) {
+      return refuse(status, "node %d has the unknown element type %d", i, node.dtype);
+    }
+  }
+  return succeed(status);
+}
+
 template <typename Product>
 int enclose_all(Product const& product, profiler_reference const& reference,
                 profiler_status* status) {
   if (reference.node_count < 1 || reference.node_count > PROFILER_MAX_NODES) {
     return refuse(status, "an epilogue of %d nodes; the reference takes 1 to %d",
                   reference.node_count, PROFILER_MAX_NODES);
+  }
+  if (int const code = check_known(reference, status)) {
+    return code;
   }
   size_t const bytes = sizeof(profiler_node) * size_t(reference.node_count);
   void* nodes = nullptr;

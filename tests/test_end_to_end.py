@@ -12,7 +12,8 @@ import pytest
 
 import boltgen
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run
 from boltgen.runtime.artifact import Artifact

@@ -13,7 +13,8 @@ from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
 from boltgen.families.registry import candidates
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import LayerRoles, Region, Stored

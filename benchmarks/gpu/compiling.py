@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.gpu.items import SOURCE, SOURCE_HEADERS
 from boltgen.build.children import Children
-from boltgen.build.unit import DeviceCode, device_flags
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 
 # Of a run's time: what is compiled goes on being of use, what is not measured is nothing.
 SHARE = 0.25

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 from boltgen.families.move import MoveSource
-from boltgen.ir.epilogue import UnaryOp
+from boltgen.ir.functions import UnaryOp
 
 _TEXT = """\
 // An unfused epilogue: out = {name}(in + bias), FP16, by rows of `columns` elements.

@@ -19,7 +19,8 @@ from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_unit
+from boltgen.build.unit import CompileFailure, kernel_unit
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.families.move import MoveSource
 from boltgen.families.source import kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec

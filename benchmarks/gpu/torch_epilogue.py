@@ -16,8 +16,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 
 
 def evaluated(torch: Any, epilogue: Epilogue, product: Any, operands: Sequence[Any]) -> Any:
@@ -73,6 +73,10 @@ def _unary(torch: Any) -> Mapping[UnaryOp, Callable[..., Any]]:
         UnaryOp.HARDSWISH: functional.hardswish,
         UnaryOp.SOFTPLUS: functional.softplus,
         UnaryOp.MISH: functional.mish,
+        UnaryOp.RELU6: functional.relu6,
+        UnaryOp.QUICK_GELU: lambda x: x * torch.sigmoid(1.702 * x),
+        UnaryOp.ELU: functional.elu,
+        UnaryOp.SELU: functional.selu,
     }
 
 

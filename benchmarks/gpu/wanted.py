@@ -49,7 +49,8 @@ from boltgen.families.family import Level
 from boltgen.families.move import MoveSource, move_symbol, render_moves
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem

@@ -21,17 +21,16 @@ from boltgen.build.headers import included_digest
 from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import (
-    CompileFailure,
-    DeviceCode,
-    TranslationUnit,
-    device_flags,
-    library_unit,
-    with_headers,
-)
+from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_headers
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import LibraryError
 from boltgen.families.registry import FAMILIES
-from boltgen.families.source import headers_of, kernel_body, kernel_symbol, render_library
+from boltgen.families.source import (
+    headers_of,
+    kernel_body,
+    kernel_symbol,
+    render_library,
+)
 from boltgen.intake.files import read_regular
 from boltgen.intake.json_text import MOST_BYTES, parse_json
 from boltgen.ir.kernel import KernelSpec

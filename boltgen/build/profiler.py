@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain
+from boltgen.codegen.nvcc import LANGUAGE_FLAGS, every_device_flags
+from boltgen.codegen.oracle_functions import render_oracle_functions
 from boltgen.errors import ToolchainError
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
@@ -16,9 +19,8 @@ LIBRARY = "libboltgen_profiler.so"
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".h")
 _LOG = "build.log"
-# PTX of the oldest serves the virtual GPU and what comes after the newest.
-_PTX = "75"
-_SASS = ("80", "86", "89", "90")
+# Written into the folder of the build, for profiler/interval.cuh.
+_FUNCTIONS = "unary_functions.inc"
 
 
 def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None = None) -> Path:
@@ -43,19 +45,19 @@ def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
     contents = tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
     abi = (tools.templates / "boltgen" / "abi.h").read_text(encoding="utf-8")
     flags = tuple(word for word in command if word.startswith("-") and "/" not in word)
-    return digest("profiler", contents, abi, flags, tools.cuda_identity)
+    return digest("profiler", contents, abi, render_oracle_functions(), flags, tools.cuda_identity)
 
 
 def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
-    code = ["-gencode", f"arch=compute_{_PTX},code=[sm_{_PTX},compute_{_PTX}]"]
-    for number in _SASS:
-        code += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+    # PTX of the oldest serves the virtual GPU and what comes after the newest.
+    code = every_device_flags([name for name in ARCHES if not name.endswith("a")])
     runtime = tools.nvcc.runtime
     return (
         str(tools.nvcc.path),
-        *("-shared", "-std=c++17", "-O3", "--no-compress", "-Xcompiler=-fPIC,-Wall,-Wextra"),
+        *("-shared", *LANGUAGE_FLAGS, "-Xcompiler=-fPIC,-Wall,-Wextra"),
         *code,
         *("-ccbin", str(tools.cxx.path)),
+        "-I.",  # _FUNCTIONS
         f"-I{tools.templates}",
         *(str(path) for path in sorted(source.iterdir()) if path.suffix in (".cu", ".cpp")),
         # As generated kernels are linked: the process decides which runtime it meets.
@@ -67,6 +69,7 @@ def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
 def _build(command: tuple[str, ...], folder: Path, tools: Toolchain, reporter: Reporter) -> None:
     reporter.start("building the profiler", 1)
     try:
+        (folder / _FUNCTIONS).write_text(render_oracle_functions(), encoding="utf-8")
         log = folder / _LOG
         status = Children().run(
             command, folder=folder, environment=dict(tools.environment), log=log

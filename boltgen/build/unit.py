@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boltgen.build.headers import included_digest
+from boltgen.codegen.nvcc import DeviceCode, device_flags, kernel_flags
 from boltgen.families.source import KernelSource
 from boltgen.ir.key import digest
 
 if TYPE_CHECKING:
     from boltgen.build.toolchain import Toolchain
-
-
-class DeviceCode(Enum):
-    """What a fat binary holds."""
-
-    SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
-    PTX = "ptx"  # three times as fast to compile; what tests on the virtual GPU need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,21 +103,8 @@ def safe_name(name: str) -> str:
     return kept or "unnamed"
 
 
-def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
-    """nvcc's `-gencode` for `arch` ("sm_80")."""
-    virtual = arch.replace("sm_", "compute_")
-    real = f"[{arch},{virtual}]" if code is DeviceCode.SASS_AND_PTX else virtual
-    return ("-gencode", f"arch={virtual},code={real}")
-
-
-# `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:
-# CUTLASS calls constexpr host functions on the device.
-_NVCC_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
-
-
-def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
-    """nvcc's flags that decide device code."""
-    return (*_NVCC_FLAGS, *device_code_flag(arch, code))
+# What ptxas says of each kernel, for `build.usage`; it decides nothing of the output.
+_TELL_USAGE = ("-Xptxas=-v",)
 
 
 def kernel_unit(
@@ -140,14 +120,9 @@ def kernel_unit(
         suffix=".cu",
         output="kernel.o",
         compiler=tools.nvcc.path,
-        flags=(
-            "-c",
-            *device_flags(source.arch, code),
-            "-cudart=shared",
-            "-Xcompiler=-fPIC",
-        ),
+        flags=kernel_flags(source.arch, code),
         include=(tools.templates, tools.cutlass.include),
-        machine_flags=("-ccbin", str(tools.cxx.path)),
+        machine_flags=(*_TELL_USAGE, "-ccbin", str(tools.cxx.path)),
         identity=with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
     )
@@ -171,6 +146,7 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
         flags=("-shared", *device_flags(arch, code), "-cudart=none", "-Xcompiler=-fPIC"),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=(
+            *_TELL_USAGE,
             *("-ccbin", str(tools.cxx.path)),
             # The runtime stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),

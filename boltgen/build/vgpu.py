@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+from boltgen.arch import ARCHES, Arch
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
@@ -62,7 +63,58 @@ def vgpu_environment(
 def _key(source: Path, compiler: HostCompiler) -> str:
     files = sorted(path for path in source.rglob("*") if path.name.endswith(_SOURCES))
     contents = tuple((str(path.relative_to(source)), path.read_text()) for path in files)
-    return digest("vgpu", contents, compiler.version)
+    return digest("vgpu", contents, device_table(), compiler.version)
+
+
+def device_table() -> str:
+    """The devices that the virtual GPU imitates, as initialisers of `DeviceModel` (core/device.h).
+
+    They are the rows of `boltgen.arch`, one for each compute capability.
+    """
+    rows: dict[tuple[int, int], Arch] = {}
+    for arch in ARCHES.values():
+        rows.setdefault(arch.compute_capability, arch)
+    return "".join(map(_device_model, rows.values()))
+
+
+def _device_model(arch: Arch) -> str:
+    major, minor = arch.compute_capability
+    tensor_flop = arch.tensor_f32_acc_tflops * arch.mma_sync_fraction * 1e6
+    # Two transfers a clock.
+    dram_khz = arch.dram_gb_per_s * 1e6 * 8 / 2 / arch.dram_bus_bits
+    rates = {
+        "fp32_results": arch.fp32_per_clock,
+        "half_results": arch.half_per_clock,
+        "fp64_results": arch.fp64_per_clock,
+        "conversions": arch.conversions_per_clock,
+        "mma_flop": round(tensor_flop / arch.max_mhz / arch.sm_count),
+        "l2_bytes": arch.l2_bytes_per_clock,
+        "memory_clocks": arch.memory_latency_clocks,
+        "host_mb_per_s": round(arch.pcie_gb_per_s * 1000),
+    }
+    model = {
+        "capability": 10 * major + minor,
+        "name": f'"vgpu {arch.name} ({arch.device.split()[0]})"',
+        "multiprocessors": arch.sm_count,
+        "threads_per_sm": arch.max_threads_per_sm,
+        "blocks_per_sm": arch.max_ctas_per_sm,
+        "registers_per_sm": arch.registers_per_sm,
+        "shared_per_sm": arch.shared_memory_per_sm_bytes,
+        "shared_per_block_optin": arch.shared_memory_per_cta_bytes,
+        "shared_reserved": arch.reserved_shared_memory_bytes,
+        "l2_bytes": arch.l2_bytes,
+        "clock_khz": arch.max_mhz * 1000,
+        "memory_clock_khz": round(dram_khz),
+        "memory_bus_bits": arch.dram_bus_bits,
+        "memory_bytes": f"{arch.dram_bytes}ull",
+        "fp32_per_fp64": arch.fp32_per_clock // arch.fp64_per_clock,
+        "rates": f"{{{_fields(rates)}}}",
+    }
+    return f"{{{_fields(model)}}},\n"
+
+
+def _fields(values: Mapping[str, object]) -> str:
+    return ",\n ".join(f".{name} = {value}" for name, value in values.items())
 
 
 def _make(
@@ -74,6 +126,8 @@ def _make(
             "make is not on PATH; the virtual GPU is built with it: install it (Debian and "
             "Ubuntu: `apt install make`)"
         )
+    devices = folder / "devices.inc"
+    devices.write_text(device_table())
     command = (
         make,
         "-C",
@@ -81,6 +135,7 @@ def _make(
         f"-j{settings.jobs}",
         f"CXX={compiler.path}",
         f"OUT={folder}",
+        f"DEVICES={devices}",
     )
     log = folder / "build.log"
     status = _run(command, folder, log, settings, reporter)
@@ -127,3 +182,7 @@ def _run(
                 raise
     finally:
         reporter.end()
+
+
+if __name__ == "__main__":
+    print(device_table(), end="")

@@ -17,15 +17,13 @@ ShapeCheck: TypeAlias = tuple[tuple[int, ...], str]
 # A field of a kernel's argument struct, and the C++ expression that it is set to.
 Field: TypeAlias = tuple[str, str]
 
-_TYPE = {DType.F16: "kFloat16", DType.F32: "kFloat32"}
-
 
 def data_call(index: int, role: str, dtype: DType, check: ShapeCheck, tensor: str = "") -> str:
     """The C++ call that checks parameter `index` and returns its pointer."""
     shape, rank = check
     extents = ", ".join(map(str, shape))
     name = tensor or f"p{index}"
-    return f'call.data({name}, {index}, "{role}", {_TYPE[dtype]}, {{{extents}}}, Rank::{rank})'
+    return f'call.data({name}, {index}, "{role}", {dtype.adapter}, {{{extents}}}, Rank::{rank})'
 
 
 def b_call(index: int, role: str, problem: Problem) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.arch import arch_named
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import LoadKind
-
-ELEMENT = {DType.F16: "cutlass::half_t", DType.F32: "float"}
 
 LAYOUT = {
     Layout.ROW: "cutlass::layout::RowMajor",
@@ -25,13 +24,5 @@ def arch_tag(arch: str) -> str:
     Every arch from sm_80 on has sm_80's tensor-core instructions and asynchronous copies, and the
     2.x API instantiates them under that tag.
     """
-    return "cutlass::arch::Sm80" if has_async_copies(arch) else "cutlass::arch::Sm75"
-
-
-def has_async_copies(arch: str) -> bool:
-    """Whether an arch ("sm_86") has cp.async. Source: PTX ISA, cp.async: sm_80 or higher."""
-    return int("".join(c for c in arch if c.isdigit())) >= 80
-
-
-# Moves need no CUTLASS.
-MOVED = {DType.F16: "boltgen::Half", DType.F32: "float"}
+    has_copies = arch_named(arch).has_async_copies
+    return "cutlass::arch::Sm80" if has_copies else "cutlass::arch::Sm75"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from boltgen.codegen.cpp_names import ELEMENT, OPERAND
+from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -19,7 +20,6 @@ from boltgen.ir.epilogue import (
     Node,
     Scalar,
     Unary,
-    UnaryOp,
 )
 
 _INFIX = {
@@ -27,18 +27,6 @@ _INFIX = {
     BinaryOp.SUBTRACT: "-",
     BinaryOp.MULTIPLY: "*",
     BinaryOp.DIVIDE: "/",
-}
-
-# Functions of more than a handful of instructions. The threadblock epilogue does not unroll its
-# loop over a graph that has one: it would repeat them for each of up to 16 iterations.
-_LONG = frozenset(UnaryOp) - {
-    UnaryOp.NEGATE,
-    UnaryOp.ABS,
-    UnaryOp.RELU,
-    UnaryOp.LEAKY_RELU,
-    UnaryOp.CLIP,
-    UnaryOp.HARDSIGMOID,
-    UnaryOp.HARDSWISH,
 }
 
 
@@ -75,22 +63,26 @@ def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
             case Scalar(value=value):
                 names.append(float_literal(value))
             case Unary() | Binary() | Cast():
-                name = f"{_stem(node)}{index}"
+                name = _name(node, index)
                 comment = _constants_comment(node, epilogue.nodes)
                 statements.append(f"float const {name} = {_expression(node, names)};{comment}")
                 names.append(name)
     return EpilogueCode(
         formula=tuple(textwrap.wrap(f"D = {epilogue.describe()}", 96)),
-        operand_types=_list([f"{OPERAND[x.kind]}<{ELEMENT[x.dtype]}>" for x in epilogue.loads], 6),
+        operand_types=_list([f"{OPERAND[x.kind]}<{x.dtype.cutlass}>" for x in epilogue.loads], 6),
         parameters=_list([f"float {name}" for name in parameters], 6),
         statements=tuple(statements),
-        result=names[-1],
+        result=names[epilogue.result],
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
     )
 
 
 def _is_long(node: Node) -> bool:
-    return isinstance(node, Unary) and node.op in _LONG
+    """Whether the threadblock epilogue does not unroll its loop over the graph.
+
+    It would repeat the function's code for each of up to 16 iterations.
+    """
+    return isinstance(node, Unary) and node.op.function.is_long
 
 
 def _list(items: list[str], indent: int) -> str:
@@ -108,8 +100,10 @@ def _list(items: list[str], indent: int) -> str:
     )
 
 
-def _stem(node: Unary | Binary | Cast) -> str:
-    return "rounded" if isinstance(node, Cast) else node.op.value
+def _name(node: Unary | Binary | Cast, index: int) -> str:
+    """What a node's value is called: `add2`, and `relu6_3`, which node 63 could else be too."""
+    stem = "rounded" if isinstance(node, Cast) else node.op.value
+    return f"{stem}_{index}" if stem[-1].isdigit() else f"{stem}{index}"
 
 
 def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
@@ -121,10 +115,21 @@ def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
             return f"boltgen::{op.value}({names[lhs]}, {names[rhs]})"
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
-        case Cast(x=x, dtype=DType.F16):
-            return f"boltgen::round_to_half({names[x]})"
-        case Cast(x=x):
-            return names[x]
+        case Cast(x=x, dtype=dtype):
+            return _rounded(names[x], dtype)
+        case _:
+            assert_never(node)
+
+
+def _rounded(name: str, dtype: DType) -> str:
+    """An FP32 value rounded to `dtype` and back."""
+    match dtype:
+        case DType.F16:
+            return f"boltgen::round_to_half({name})"
+        case DType.F32:
+            return name  # which it is
+        case _:
+            assert_never(dtype)
 
 
 def _constants_comment(node: Node, nodes: tuple[Node, ...]) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.arch import Arch
-from boltgen.codegen import cpp_names
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Footprint, Level
 from boltgen.families.space import Space, Violation
@@ -167,7 +166,7 @@ class MoveFamily:
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
         """The header's class and its element types."""
         move: Move = spec.traits
-        source, target = (cpp_names.MOVED[form.dtype] for form in (move.source, move.target))
+        source, target = (form.dtype.moved for form in (move.source, move.target))
         kind = _KIND[move.source.layout, move.target.layout]
         types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
         return MoveView(

@@ -1,24 +1,140 @@
-"""Element types and memory orders: the words that every later stage uses."""
+"""Element types and memory orders: the words that every later stage uses.
+
+Whatever depends on an element type is a figure of its row here. What is a case rather than a figure
+is a `match` that ends in `assert_never`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What is known of an element type; `DType` says what each figure means."""
+
+    short: str
+    size_bytes: int
+    significand_bits: int
+    max_exponent: int
+    cutlass: str
+    moved: str
+    adapter: str
+    accumulators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+_ROWS = {
+    "float16": _Row(
+        short="f16",
+        size_bytes=2,
+        significand_bits=11,
+        max_exponent=15,
+        cutlass="cutlass::half_t",
+        moved="boltgen::Half",
+        adapter="kFloat16",
+        # PTX ISA, mma.sync: m16n8k8 of FP16, with FP16 or FP32 accumulators, from sm_75.
+        accumulators={"float32": (7, 5), "float16": (7, 5)},
+    ),
+    "float32": _Row(
+        short="f32",
+        size_bytes=4,
+        significand_bits=24,
+        max_exponent=127,
+        cutlass="float",
+        moved="float",
+        adapter="kFloat32",
+        # No tensor core multiplies FP32: TF32 keeps 11 bits of its significand.
+    ),
+}
 
 
 class DType(Enum):
-    """An element type; the value is its NumPy name."""
+    """An element type; the value is its NumPy name.
+
+    `size_bytes` are those of an element. `short` is its name within a symbol. `cutlass` is its C++
+    type in kernels, `moved` the one in moves, which need no CUTLASS, and `adapter` the constant of
+    `boltgen/region_call.h` by which an adapter checks a tensor. `significand_bits` counts the
+    leading one. The row's accumulators are the types in which tensor cores sum products of this
+    type, each with the first compute capability whose instruction does.
+    """
 
     F16 = "float16"
     F32 = "float32"
 
+    def __init__(self, name: str) -> None:
+        row = _ROWS[name]
+        self.short = row.short
+        self.size_bytes = row.size_bytes
+        self.significand_bits = row.significand_bits
+        self.max_exponent = row.max_exponent
+        self.cutlass, self.moved, self.adapter = row.cutlass, row.moved, row.adapter
+        self._accumulators = row.accumulators
+
     @property
-    def size_bytes(self) -> int:
-        """Bytes per element."""
-        match self:  # the cost model asks a hundred thousand times: no hashing
-            case DType.F16:
-                return 2
-            case DType.F32:
-                return 4
+    def numpy(self) -> np.dtype[Any]:
+        """The element type of arrays."""
+        name: str = self.value
+        return np.dtype(name)
+
+    @property
+    def ulp(self) -> float:
+        """The distance from 1 to the next number."""
+        return 2.0 ** (1 - self.significand_bits)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """The largest relative error of rounding to nearest."""
+        return self.ulp / 2
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return (2.0 - self.ulp) * 2.0**self.max_exponent
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive number with a whole significand."""
+        return float(2.0 ** (1 - self.max_exponent))
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive number, and the distance between all subnormal ones."""
+        return self.smallest_normal * self.ulp
+
+    @property
+    def overflow_threshold(self) -> float:
+        """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number."""
+        return (2.0 - self.unit_roundoff) * 2.0**self.max_exponent
+
+    def accumulators(self, compute_capability: tuple[int, int] | None = None) -> tuple[DType, ...]:
+        """In what tensor cores sum its products: those of one capability, or of any."""
+        return tuple(
+            DType(name)
+            for name, since in self._accumulators.items()
+            if compute_capability is None or compute_capability >= since
+        )
+
+    def accumulator_rejection(
+        self, accumulator: DType, compute_capability: tuple[int, int] | None = None
+    ) -> str | None:
+        """Why no tensor-core instruction sums its products in `accumulator`; None where one does.
+
+        `compute_capability` asks for an instruction of that one; without it any will do.
+        """
+        known = self.accumulators(compute_capability)
+        if accumulator in known:
+            return None
+        where = "" if compute_capability is None else " of sm_{}{}".format(*compute_capability)
+        sums = ", ".join(dtype.value for dtype in known) or "no type"
+        return (
+            f"no tensor-core instruction{where} sums products of {self.value} in "
+            f"{accumulator.value}: they are summed in {sums}"
+        )
 
 
 class Layout(Enum):

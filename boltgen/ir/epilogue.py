@@ -1,63 +1,43 @@
-"""The epilogue: a small SSA graph of elementwise nodes over the accumulator.
+"""The elementwise graph: what a kernel does to each element before or after its product.
 
     node    ::= Accumulator | Load(kind, dtype) | Scalar(value)
               | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype)
-    graph   ::= node+                      operands are indices of earlier nodes
+    store   ::= Store(x, kind, dtype, reduction)
+    graph   ::= node+ store*               operands are indices of earlier nodes
 
-Node 0 is the accumulator; the last node is stored, converted to the problem's output type.
-Arithmetic is in FP32 wherever no Cast says otherwise: the FP16 roundings between the operators of
-an unfused graph are not reproduced, which makes a fused result the more exact one.
+It is in SSA form. Node 0 is the value that comes in: the accumulator of an epilogue, the element
+of an operand in a prologue. Without stores the last node is stored, over the whole output and in
+the problem's output type. Arithmetic is in FP32 wherever no Cast says otherwise: the FP16 roundings
+between the operators of an unfused graph are not reproduced, which makes a fused result the more
+exact one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from boltgen.errors import InvalidProblemError
+from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
+from boltgen.ir.functions import UnaryOp
 
 
 class LoadKind(Enum):
-    """How a loaded operand spans the (M, N) output."""
+    """How an operand, or what is stored, spans the (M, N) output."""
 
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
     COLUMN = "column"  # (M,)
 
 
-class UnaryOp(Enum):
-    """Elementwise functions of one value; `UNARY_PARAMS` names their constants."""
+class Reduction(Enum):
+    """How a store makes one value of a row's or a column's; it adds in FP32, in any order."""
 
-    NEGATE = "negate"
-    ABS = "abs"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    EXP = "exp"
-    LOG = "log"
-    ERF = "erf"
-    TANH = "tanh"
-    RELU = "relu"
-    LEAKY_RELU = "leaky_relu"
-    CLIP = "clip"
-    GELU_ERF = "gelu_erf"
-    GELU_TANH = "gelu_tanh"
-    SIGMOID = "sigmoid"
-    SILU = "silu"
-    HARDSIGMOID = "hardsigmoid"
-    HARDSWISH = "hardswish"
-    SOFTPLUS = "softplus"
-    MISH = "mish"
-
-
-# HARDSIGMOID is clip(alpha * x + beta, 0, 1), as ONNX defines it.
-UNARY_PARAMS: dict[UnaryOp, tuple[str, ...]] = {
-    UnaryOp.LEAKY_RELU: ("alpha",),
-    UnaryOp.CLIP: ("low", "high"),
-    UnaryOp.HARDSIGMOID: ("alpha", "beta"),
-}
+    SUM = "sum"
+    SUM_OF_SQUARES = "sum_of_squares"
+    MAXIMUM = "maximum"
 
 
 class BinaryOp(Enum):
@@ -93,7 +73,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`op(x)`, with the constants that `UNARY_PARAMS[op]` names."""
+    """`op(x)`, with the constants that `op.parameters` names."""
 
     op: UnaryOp
     x: int
@@ -115,6 +95,20 @@ class Cast:
 
     x: int
     dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A result in global memory: node `x`, in the order of the graph's stores.
+
+    TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output. COLUMN: (M,),
+    each that of a row. `dtype` is the problem's output type where it is None.
+    """
+
+    x: int
+    kind: LoadKind = LoadKind.TENSOR
+    dtype: DType | None = None
+    reduction: Reduction | None = None
 
 
 Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
@@ -142,14 +136,24 @@ def operands(node: Node) -> tuple[int, ...]:
 class Epilogue:
     """An elementwise graph; `Epilogue()` stores the accumulator as it is.
 
+    `stores` is empty where the last node is the one result; see `results`.
+
     Raises:
         InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
-            constant is missing or NaN, or there are more loads of a kind than `MAX_LOADS` allows.
+            constant is missing or NaN, a store has no such node, or reduces a full tensor, or does
+            not reduce to a row or column, or there are more loads of a kind than `MAX_LOADS`
+            allows.
     """
 
+    # Keys and records of graphs without stores are older than stores.
+    key_name: ClassVar[str] = "Epilogue"
+
     nodes: tuple[Node, ...] = (Accumulator(),)
+    stores: tuple[Store, ...] = field(default=(), metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
+        if self.stores == (Store(len(self.nodes) - 1),):
+            object.__setattr__(self, "stores", ())
         if not self.nodes or not isinstance(self.nodes[0], Accumulator):
             raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
         for index, node in enumerate(self.nodes):
@@ -160,6 +164,21 @@ class Epilogue:
                 raise InvalidProblemError(
                     f"Epilogue: {count} loads of kind '{kind.value}'; at most {most} are supported"
                 )
+        for index, store in enumerate(self.stores):
+            self._check_store(index, store)
+
+    def _check_store(self, index: int, store: Store) -> None:
+        if not 0 <= store.x < len(self.nodes):
+            raise InvalidProblemError(
+                f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
+            )
+        is_whole = store.kind is LoadKind.TENSOR
+        if is_whole != (store.reduction is None):
+            how = store.reduction.value if store.reduction else "no reduction"
+            raise InvalidProblemError(
+                f"Epilogue: store {index} of kind '{store.kind.value}' has {how}; rows and columns "
+                "are reductions, full tensors are not"
+            )
 
     def _check(self, index: int, node: Node) -> None:
         if index and isinstance(node, Accumulator):
@@ -167,7 +186,7 @@ class Epilogue:
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
         if isinstance(node, Unary):
-            names = UNARY_PARAMS.get(node.op, ())
+            names = node.op.parameters
             if len(node.params) != len(names):
                 raise InvalidProblemError(
                     f"Epilogue: {node.op.value} takes constants {names}, got {node.params}"
@@ -183,15 +202,34 @@ class Epilogue:
         return tuple(node for node in self.nodes if isinstance(node, Load))
 
     @property
+    def results(self) -> tuple[Store, ...]:
+        """What is stored: the last node where the graph names no stores."""
+        return self.stores or (Store(len(self.nodes) - 1),)
+
+    @property
+    def result(self) -> int:
+        """The node that is the one result, a full tensor in the problem's output type.
+
+        Raises:
+            InvalidProblemError: the graph stores something else.
+        """
+        if self.stores:
+            raise InvalidProblemError(
+                f"Epilogue: stores other than its last node as one full tensor: {self.describe()}"
+            )
+        return len(self.nodes) - 1
+
+    @property
     def is_identity(self) -> bool:
-        """Whether the accumulator is stored as it is."""
-        return len(self.nodes) == 1
+        """Whether the accumulator is stored as it is, and nothing else."""
+        return len(self.nodes) == 1 and not self.stores
 
     def describe(self) -> str:
         """One line for people: `relu(add(acc, row0))`.
 
         A term that would be longer than a line is given a name: `v9 = add(...); relu(v9)`. So
-        the text is linear in the nodes, however often one is read.
+        the text is linear in the nodes, however often one is read. Stores are named by what they
+        span: `tensor: relu(acc); column float32: sum(relu(acc))`.
         """
         names: list[str] = []
         named: list[str] = []
@@ -212,10 +250,20 @@ class Epilogue:
                     names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
                 case Cast(x=x, dtype=dtype):
                     names.append(f"{dtype.value}({names[x]})")
-            if len(names[index]) > _LONGEST_TERM and index + 1 < len(self.nodes):
+                case _:
+                    assert_never(node)
+            is_last = index + 1 == len(self.nodes) and not self.stores
+            if len(names[index]) > _LONGEST_TERM and not is_last:
                 named.append(f"v{index} = {names[index]}")
                 names[index] = f"v{index}"
-        return "; ".join([*named, names[-1]])
+        stored = [_describe_store(store, names[store.x]) for store in self.stores]
+        return "; ".join([*named, *(stored or names[-1:])])
+
+
+def _describe_store(store: Store, x: str) -> str:
+    dtype = f" {store.dtype.value}" if store.dtype else ""
+    value = f"{store.reduction.value}({x})" if store.reduction else x
+    return f"{store.kind.value}{dtype}: {value}"
 
 
 class EpilogueBuilder:
@@ -227,6 +275,7 @@ class EpilogueBuilder:
 
     def __init__(self) -> None:
         self._nodes: list[Node] = [Accumulator()]
+        self._stores: list[Store] = []
 
     def _append(self, node: Node) -> int:
         self._nodes.append(node)
@@ -252,6 +301,16 @@ class EpilogueBuilder:
         """Append a rounding to `dtype`."""
         return self._append(Cast(x, dtype))
 
+    def store(
+        self,
+        x: int,
+        kind: LoadKind = LoadKind.TENSOR,
+        dtype: DType | None = None,
+        reduction: Reduction | None = None,
+    ) -> None:
+        """Store node `x`; without any store the last node is the result."""
+        self._stores.append(Store(x, kind, dtype, reduction))
+
     def build(self) -> Epilogue:
         """The graph so far."""
-        return Epilogue(tuple(self._nodes))
+        return Epilogue(tuple(self._nodes), tuple(self._stores))

@@ -157,7 +157,7 @@ def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
 
 
 def check_dtypes(problem: Problem) -> None:
-    """Check that kernels take the operands' type.
+    """Check that kernels take the operands' type, and that an instruction sums their products.
 
     Raises:
         InvalidProblemError: they do not.
@@ -167,6 +167,8 @@ def check_dtypes(problem: Problem) -> None:
             f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
             "tensor-core kernels take float16: convert the model to FP16 first"
         )
+    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,8 @@ class Gemm:
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
-            dimension, or an operand is not float16.
+            dimension, an operand is not float16, or no instruction sums its products in
+            `acc_dtype`.
     """
 
     kind: ClassVar[str] = "gemm"

@@ -1,4 +1,4 @@
-"""Interval arithmetic over epilogue nodes: where a correct FP32 kernel's value may lie.
+"""Elementwise graphs in FP64 and in intervals: where a correct FP32 kernel's value may lie.
 
 An end may be infinite: the kernel's value may have overflowed, or anything is right. NaN on both
 ends is a certain NaN. There are no half-NaN intervals.
@@ -6,18 +6,31 @@ ends is a certain NaN. There are no half-NaN intervals.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Unary
-from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, FUNCTIONS, Array
+from boltgen.ir.epilogue import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Epilogue,
+    Load,
+    Reduction,
+    Scalar,
+    Unary,
+)
+from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = DType.F32.largest
 # Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
-_FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+_FLOAT32_TINY = DType.F32.smallest_normal
 
 BINARY_FUNCTIONS = {
     BinaryOp.ADD: np.add,
@@ -54,7 +67,7 @@ def around(exact: Array, error: Array) -> Interval:
 
 def unary_image(node: Unary, x: Interval) -> Interval:
     """What `node.op` may return for an argument in `x`."""
-    function = FUNCTIONS[node.op]
+    function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
     corners = [function.value(x.low, *constants), function.value(x.high, *constants)]
     for turn in function.turns:
@@ -79,25 +92,114 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
     return _widened(image, BINARY_ULPS[op], np.float64(0.0))
 
 
+def evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> list[Array]:
+    """The graph's nodes in FP64; `arrays` are its loads, shaped to broadcast."""
+    nodes: list[Array] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                value = product
+            case Load():
+                value = next(loaded)
+            case Scalar(value=constant):
+                value = np.asarray(as_float32(constant))
+            case Unary(op=op, x=x, params=params):
+                value = np.asarray(op.function.value(nodes[x], *map(as_float32, params)))
+            case Binary(op=bop, lhs=lhs, rhs=rhs):
+                value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
+            case Cast(x=x, dtype=dtype):
+                value = _rounded(nodes[x], dtype)
+            case _:
+                assert_never(node)
+        nodes.append(value)
+    return nodes
+
+
+def enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> list[Interval]:
+    """The graph's nodes in intervals; the same walk as `evaluate`."""
+    nodes: list[Interval] = []
+    loaded = iter(arrays)
+    for node in epilogue.nodes:
+        match node:
+            case Accumulator():
+                image = accumulated
+            case Load():
+                array = next(loaded)
+                image = Interval(array, array)
+            case Scalar(value=constant):
+                point = np.asarray(as_float32(constant))
+                image = Interval(point, point)
+            case Unary():
+                image = unary_image(node, nodes[node.x])
+            case Binary():
+                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
+            case Cast(x=x, dtype=dtype):
+                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+            case _:
+                assert_never(node)
+        nodes.append(image)
+    return nodes
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    return np.asarray(x.astype(dtype.numpy), dtype=np.float64)
+
+
+def reduced(reduction: Reduction, x: Interval, axes: tuple[int, ...]) -> Interval:
+    """What a kernel may make of the values in `x` along `axes`, adding in FP32 in any order.
+
+    Source of the sum's bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
+    """
+    match reduction:
+        case Reduction.MAXIMUM:
+            return Interval(x.low.max(axis=axes), x.high.max(axis=axes))
+        case Reduction.SUM:
+            terms = x
+        case Reduction.SUM_OF_SQUARES:
+            ends = (x.low * x.low, x.high * x.high)
+            least = np.where((x.low < 0.0) & (x.high > 0.0), 0.0, np.minimum(*ends))
+            terms = _widened(Interval(least, np.maximum(*ends)), 0.5, np.float64(0.0))
+        case _:
+            assert_never(reduction)
+    low, high = terms.low.sum(axis=axes), terms.high.sum(axis=axes)
+    count = terms.low.size // low.size
+    size = np.maximum(_finite_magnitude(terms.low), _finite_magnitude(terms.high)).sum(axis=axes)
+    # The smallest normal number once for each addition: subnormal results may be flushed.
+    error = math.expm1((count - 1) * math.log1p(DType.F32.unit_roundoff)) * size
+    error = error + (count - 1) * _FLOAT32_TINY
+    # Of infinities of both signs, of which not all are certain, anything may come.
+    image = _free(Interval(low, high), np.isnan(low) != np.isnan(high))
+    overflows = size + error > _FLOAT32_MAX
+    return _free(Interval(image.low - error, image.high + error), overflows & ~np.isnan(low))
+
+
+def exactly_reduced(reduction: Reduction, x: Array, axes: tuple[int, ...]) -> Array:
+    """The reduction of `x` along `axes` in FP64."""
+    match reduction:
+        case Reduction.MAXIMUM:
+            return np.asarray(x.max(axis=axes))
+        case Reduction.SUM:
+            return np.asarray(x.sum(axis=axes))
+        case Reduction.SUM_OF_SQUARES:
+            return np.asarray((x * x).sum(axis=axes))
+        case _:
+            assert_never(reduction)
+
+
 def as_float32(value: float) -> float:
     """The FP32 number in which a kernel holds a constant."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
-def overflow_threshold(dtype: DType) -> float:
-    """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number."""
-    limits = np.finfo(dtype.value)
-    return float(limits.max) + 2.0 ** (int(limits.maxexp) - int(limits.nmant) - 2)
-
-
 def round_unbounded(x: Array, dtype: DType) -> Array:
     """Rounds to `dtype` to nearest even, as if its exponent had no upper end."""
-    rounded = x.astype(dtype.value).astype(np.float64)
-    digits = int(np.finfo(dtype.value).nmant) + 1
+    rounded = x.astype(dtype.numpy).astype(np.float64)
+    digits = dtype.significand_bits
     mantissa, exponent = np.frexp(x)
     beyond = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
-    return np.where(np.abs(x) > float(np.finfo(dtype.value).max), beyond, rounded)
+    return np.where(np.abs(x) > dtype.largest, beyond, rounded)
 
 
 def _ends(x: Interval) -> tuple[Array, ...]:

@@ -30,7 +30,7 @@ class Form:
     dtype: DType
 
     def __str__(self) -> str:
-        return f"{self.layout.value}_{'f16' if self.dtype is DType.F16 else 'f32'}"
+        return f"{self.layout.value}_{self.dtype.short}"
 
 
 NHWC_F16 = Form(layout=ImageLayout.NHWC, dtype=DType.F16)
@@ -214,4 +214,4 @@ def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[A
     padded = np.zeros((*nhwc.shape[:-1], target_c), np.float16)
     padded[..., :kept] = nhwc[..., :kept].astype(np.float16)
     moved = padded.transpose(0, 3, 1, 2) if move.target.layout is ImageLayout.NCHW else padded
-    return np.ascontiguousarray(moved.astype(move.target.dtype.value))
+    return np.ascontiguousarray(moved.astype(move.target.dtype.numpy))

@@ -14,7 +14,6 @@ import numpy as np
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import Array
-from boltgen.ir.interval import overflow_threshold
 from boltgen.ir.reference import AnyArray, Enclosure, enclosure
 from boltgen.ir.workload import Workload
 
@@ -59,7 +58,7 @@ def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> E
 def _distance(enclosure: Enclosure, rounded: AnyArray) -> Array:
     """How far the kernel's FP16 value may be from `rounded`; infinite where it may be anything."""
     value = rounded.astype(np.float64)
-    overflow = overflow_threshold(DType.F16)
+    overflow = DType.F16.overflow_threshold
     distance = np.maximum(enclosure.high - value, value - enclosure.low)
     # An infinity or a NaN is either certain, or next to it lies a number.
     may_overflow = (enclosure.high >= overflow) | (enclosure.low <= -overflow)

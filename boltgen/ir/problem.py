@@ -27,7 +27,8 @@ class Conv2d:
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            an operand is not float16, or the filter does not fit into the padded activation.
+            an operand is not float16, no instruction sums its products in `acc_dtype`, or the
+            filter does not fit into the padded activation.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -145,7 +146,7 @@ class Conv2d:
     @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
-        return self.gemm.flops
+        return 2 * self.n * self.p * self.q * self.k * self.r * self.s * self.c
 
     @property
     def a_bytes(self) -> int:
@@ -156,7 +157,7 @@ class Conv2d:
     @property
     def b_bytes(self) -> int:
         """Bytes of the filters."""
-        return self.gemm.b_bytes
+        return self.k * self.r * self.s * self.c * self.in_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -15,42 +15,29 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from boltgen.errors import InputError
+from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
-    Accumulator,
-    Binary,
-    Cast,
-    Epilogue,
-    Load,
-    LoadKind,
-    Scalar,
-    Unary,
-)
-from boltgen.ir.functions import FUNCTIONS, Array
+from boltgen.ir.epilogue import Epilogue, LoadKind, Store
+from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
-    BINARY_FUNCTIONS,
     Interval,
     around,
-    as_float32,
-    binary_image,
-    overflow_threshold,
+    enclose,
+    evaluate,
+    exactly_reduced,
+    reduced,
     round_unbounded,
-    unary_image,
 )
 from boltgen.ir.problem import Problem
 
 AnyArray: TypeAlias = NDArray[Any]
 
-# Relative error of one addition in the accumulator's type. Tensor cores truncate, so it is a whole
-# ulp and not half of one. Source: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
-# tensor cores, PeerJ Computer Science 2021, sections 3.1 to 3.5.
-_ROUNDOFF = {DType.F32: 2.0**-23, DType.F16: 2.0**-10}
 # The products that the tensor core adds at once: 4 on Volta, more on later ones. The sum of such a
 # block truncates each addend, the accumulator among them, by up to one ulp of the largest: in FP32
-# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block (same source).
+# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block. Source: Fasi,
+# Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
+# 2021, sections 3.1 to 3.5.
 _BLOCK = 4
-_HALF_SUBNORMAL_ULP = 2.0**-24
 # Split-K adds up to this many partial sums afterwards.
 _MOST_SLICES = 32
 
@@ -75,10 +62,28 @@ def run(
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `results`.
+    """
+    _ = epilogue.result
+    return results(problem, epilogue, a, b, operands)[0]
+
+
+def results(
+    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+) -> tuple[Array, ...]:
+    """The exact value of each of the epilogue's stores; arguments as in `run`.
+
+    Returns:
+        float64 arrays. TENSOR: of `problem.d_shape`. ROW: (N,) or (batch, N). COLUMN: the
+        output's shape without its last dimension.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
     """
     a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
-        return _evaluate(problem, epilogue, problem.product(a_wide, b_wide), arrays)
+        nodes = evaluate(epilogue, problem.product(a_wide, b_wide), arrays)
+        return tuple(_stored(problem, store, nodes[store.x]) for store in epilogue.results)
 
 
 def error_bound(
@@ -137,6 +142,28 @@ def enclosure(
 
     `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
     where that may be anything. Without it A is exact.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `enclosures`.
+    """
+    _ = epilogue.result
+    return enclosures(problem, epilogue, a, b, operands, a_error=a_error)[0]
+
+
+def enclosures(
+    problem: Problem,
+    epilogue: Epilogue,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+    *,
+    a_error: Array | None = None,
+) -> tuple[Enclosure, ...]:
+    """`enclosure` for each of the epilogue's stores, in the shapes of `results`.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
     """
     a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
@@ -153,11 +180,11 @@ def enclosure(
                 np.where(anything, -np.inf, accumulated.low - carried),
                 np.where(anything, np.inf, accumulated.high + carried),
             )
-        image = _enclose(epilogue, accumulated, arrays)
-        return Enclosure(
-            exact=_evaluate(problem, epilogue, product, arrays),
-            low=round_unbounded(image.low, problem.out_dtype),
-            high=round_unbounded(image.high, problem.out_dtype),
+        exact = evaluate(epilogue, product, arrays)
+        images = enclose(epilogue, accumulated, arrays)
+        return tuple(
+            _enclosed_store(problem, store, exact[store.x], images[store.x])
+            for store in epilogue.results
         )
 
 
@@ -203,9 +230,10 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    if actual.dtype not in (np.float16, np.float32):
-        raise InputError(f"compare: actual is {actual.dtype}; kernels return float16 or float32")
-    overflow = overflow_threshold(DType(actual.dtype.name))
+    if actual.dtype not in [dtype.numpy for dtype in DType]:
+        known = " or ".join(dtype.value for dtype in DType)
+        raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
+    overflow = DType(actual.dtype.name).overflow_threshold
     with np.errstate(all="ignore"):
         got = actual.astype(np.float64)
         error = np.abs(got - expected)
@@ -270,7 +298,7 @@ def _shaped(
     is_matrix: bool,
 ) -> Array:
     """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions."""
-    if array.dtype == np.dtype(dtype.value):
+    if array.dtype == dtype.numpy:
         for shape in shapes:
             is_same = array.shape == shape
             if is_same or (
@@ -283,56 +311,39 @@ def _shaped(
     )
 
 
-def _evaluate(
-    problem: Problem, epilogue: Epilogue, product: Array, arrays: Sequence[Array]
-) -> Array:
-    """The epilogue in FP64."""
-    nodes: list[Array] = []
-    loaded = iter(arrays)
-    for node in epilogue.nodes:
-        match node:
-            case Accumulator():
-                value = product
-            case Load():
-                value = next(loaded)
-            case Scalar(value=constant):
-                value = np.asarray(as_float32(constant))
-            case Unary(op=op, x=x, params=params):
-                value = np.asarray(FUNCTIONS[op].value(nodes[x], *map(as_float32, params)))
-            case Binary(op=bop, lhs=lhs, rhs=rhs):
-                value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
-            case Cast(x=x, dtype=dtype):
-                value = _rounded(nodes[x], dtype)
-        nodes.append(value)
-    return np.array(np.broadcast_to(nodes[-1], problem.d_shape), dtype=np.float64)
+def _axes(problem: Problem, store: Store) -> tuple[int, ...]:
+    """The axes of the output along which `store` reduces."""
+    last = len(problem.d_shape) - 1
+    match store.kind:
+        case LoadKind.TENSOR:
+            return ()
+        case LoadKind.ROW:
+            return tuple(range(1 if problem.batch > 1 else 0, last))
+        case LoadKind.COLUMN:
+            return (last,)
+        case _:
+            assert_never(store.kind)
 
 
-def _enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> Interval:
-    """The epilogue in intervals; the same walk as `_evaluate`."""
-    nodes: list[Interval] = []
-    loaded = iter(arrays)
-    for node in epilogue.nodes:
-        match node:
-            case Accumulator():
-                image = accumulated
-            case Load():
-                array = next(loaded)
-                image = Interval(array, array)
-            case Scalar(value=constant):
-                point = np.asarray(as_float32(constant))
-                image = Interval(point, point)
-            case Unary():
-                image = unary_image(node, nodes[node.x])
-            case Binary():
-                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
-            case Cast(x=x, dtype=dtype):
-                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
-        nodes.append(image)
-    return nodes[-1]
+def _stored(problem: Problem, store: Store, x: Array) -> Array:
+    """What `store` stores of a node's exact values."""
+    whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
+    if store.reduction is None:
+        return whole
+    return exactly_reduced(store.reduction, whole, _axes(problem, store))
 
 
-def _rounded(x: Array, dtype: DType) -> Array:
-    return _wide(x.astype(dtype.value))
+def _enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
+    if store.reduction is not None:
+        shape = problem.d_shape
+        whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))
+        image = reduced(store.reduction, whole, _axes(problem, store))
+    dtype = store.dtype or problem.out_dtype
+    return Enclosure(
+        exact=_stored(problem, store, exact),
+        low=round_unbounded(image.low, dtype),
+        high=round_unbounded(image.high, dtype),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,17 +363,22 @@ def accumulation_rounding(problem: Problem) -> Rounding:
     """The rounding of the problem's sums; see `error_bound`."""
     k = problem.gemm.k
     blocks = -(-k // _BLOCK)
-    additions = {DType.F32: blocks * (_BLOCK + 1), DType.F16: blocks}[problem.acc_dtype]
-    additions += _MOST_SLICES
-    relative = math.expm1(additions * math.log1p(_ROUNDOFF[problem.acc_dtype]))
-    if problem.acc_dtype is DType.F32:
-        return Rounding(relative=relative)
-    # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
-    return Rounding(
-        relative=relative,
-        absolute=additions * _HALF_SUBNORMAL_ULP,
-        overflow=overflow_threshold(DType.F16),
-    )
+    # Tensor cores truncate, so an addition loses a whole ulp and not half of one.
+    ulp = math.log1p(problem.acc_dtype.ulp)
+    match problem.acc_dtype:
+        case DType.F32:
+            additions = blocks * (_BLOCK + 1) + _MOST_SLICES
+            return Rounding(relative=math.expm1(additions * ulp))
+        case DType.F16:
+            additions = blocks + _MOST_SLICES
+            # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+            return Rounding(
+                relative=math.expm1(additions * ulp),
+                absolute=additions * DType.F16.smallest_subnormal,
+                overflow=DType.F16.overflow_threshold,
+            )
+        case _:
+            assert_never(problem.acc_dtype)
 
 
 def _accumulation_error(problem: Problem, magnitude: Array) -> Array:

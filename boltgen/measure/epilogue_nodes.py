@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -17,9 +18,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
-from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.interval import BINARY_ULPS, as_float32
 
 
@@ -48,13 +48,25 @@ _BINARY_OPS = (
 )
 _UNARY = _BINARY + len(_BINARY_OPS)
 _UNARY_OPS = tuple(UnaryOp)
-DTYPES = (DType.F16, DType.F32)  # of the enumeration in profiler.h
+
+
+def dtype_number(dtype: DType) -> int:
+    """The value of `dtype` in the enumeration of profiler.h."""
+    match dtype:
+        case DType.F16:
+            return 0
+        case DType.F32:
+            return 1
+        case _:
+            assert_never(dtype)
 
 
 def epilogue_nodes(
     epilogue: Epilogue, pointers: Sequence[int], batch_elements: Sequence[int]
 ) -> list[Node]:
     """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch."""
+    if epilogue.result + 1 != len(epilogue.nodes):
+        raise AssertionError(f"the reference takes the last node: {epilogue.describe()}")
     operands = iter(zip(pointers, batch_elements, strict=True))
     nodes = []
     for node in epilogue.nodes:
@@ -64,24 +76,26 @@ def epilogue_nodes(
                 made.op = _ACCUMULATOR
             case Load(kind=kind, dtype=dtype):
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
-                made.dtype = DTYPES.index(dtype)
+                made.dtype = dtype_number(dtype)
                 made.pointer, made.batch_elements = next(operands)
             case Scalar(value=value):
                 made.op = _SCALAR
                 made.constants[0] = as_float32(value)
             case Cast(x=x, dtype=dtype):
-                made.op, made.x, made.dtype = _CAST, x, DTYPES.index(dtype)
+                made.op, made.x, made.dtype = _CAST, x, dtype_number(dtype)
             case Binary(op=bop, lhs=lhs, rhs=rhs):
                 made.op, made.x, made.y = _BINARY + _BINARY_OPS.index(bop), lhs, rhs
                 made.ulps = BINARY_ULPS[bop]
             case Unary():
                 _fill_unary(made, node)
+            case _:
+                assert_never(node)
         nodes.append(made)
     return nodes
 
 
 def _fill_unary(made: Node, node: Unary) -> None:
-    function = FUNCTIONS[node.op]
+    function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
     made.op, made.x = _UNARY + _UNARY_OPS.index(node.op), node.x
     made.constants = (ctypes.c_double * 2)(*constants)

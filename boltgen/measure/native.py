@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from boltgen.ir.dtypes import DType
-from boltgen.measure.epilogue_nodes import DTYPES, Node
+from boltgen.measure.epilogue_nodes import Node, dtype_number
 
 
 class _Status(ctypes.Structure):
@@ -235,7 +235,7 @@ class Profiler:
         self.call(
             "profiler_fill",
             ctypes.c_void_p(address),
-            DTYPES.index(dtype),
+            dtype_number(dtype),
             ctypes.c_uint64(count),
             ctypes.c_uint64(seed),
             ctypes.c_float(low),
@@ -263,7 +263,7 @@ class Profiler:
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
-            out_dtype=DTYPES.index(out_dtype),
+            out_dtype=dtype_number(out_dtype),
             rounding=rounding,
             a=a,
             b=b,
@@ -285,7 +285,7 @@ class Profiler:
         self.call(
             "profiler_compare",
             ctypes.c_void_p(output),
-            DTYPES.index(dtype),
+            dtype_number(dtype),
             ctypes.c_void_p(low),
             ctypes.c_void_p(high),
             ctypes.c_uint64(count),

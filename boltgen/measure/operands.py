@@ -9,7 +9,7 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary, UnaryOp
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
@@ -21,7 +21,6 @@ from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, Verdict
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
 # by, or takes a root or a logarithm of, from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
-_WANT_POSITIVE = frozenset({UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.LOG})
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
 # Between two layers also the middle of them, and how far it may be off.
 _INNER_BYTES = _ENVELOPE_BYTES + DType.F16.size_bytes + DType.F32.size_bytes
@@ -104,7 +103,7 @@ def _positive_nodes(epilogue: Epilogue) -> set[int]:
         match node:
             case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
                 found.add(rhs)
-            case Unary(op=op, x=x) if op in _WANT_POSITIVE:
+            case Unary(op=op, x=x) if op.function.is_partial:
                 found.add(x)
             case _:
                 pass

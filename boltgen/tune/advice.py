@@ -16,7 +16,8 @@ from typing import Any
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.fusion import measured_us, predicted_us
 from boltgen.tune.select import Measurements, ModelCosts

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 from boltgen.errors import InvalidProblemError, RecordError
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES
+from boltgen.ir.key import is_shown
 from boltgen.ir.problem import PROBLEM_KINDS, Problem
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
@@ -227,7 +228,8 @@ def _object(kind: type[Any]) -> tuple[Encoder, Decoder]:
     optional = {f.name for f in fields(kind) if not (f.default is f.default_factory is MISSING)}
 
     def encoded(value: Any) -> Json:
-        return {name: to_json(getattr(value, name)) for name, (to_json, _) in coders.items()}
+        shown = [field.name for field in fields(kind) if is_shown(value, field)]
+        return {name: coders[name][0](getattr(value, name)) for name in shown}
 
     def decoded(json: Json, field: str) -> Any:
         if not isinstance(json, dict):

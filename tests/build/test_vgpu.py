@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from boltgen.arch import ARCHES
 from boltgen.build import vgpu
 from boltgen.build.cache import Cache
 from boltgen.errors import ToolchainError
+from boltgen.paths import resource_dir
 from boltgen.settings import Settings, settings_from
 from tests.build.fakes import write_script
 
@@ -71,6 +75,39 @@ def test_it_is_built_once_and_told(source: Path, tmp_path: Path) -> None:
     assert vgpu.vgpu_libraries(settings) == folder
     (source / "a.cpp").write_text("int b;\n")
     assert vgpu.vgpu_libraries(settings) != folder
+
+
+def test_the_devices_are_the_rows_of_boltgen_arch(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_with(tmp_path, MAKE + LIBRARIES)
+    folder = vgpu.vgpu_libraries(settings)
+    table = (folder / "devices.inc").read_text()
+    assert table == vgpu.device_table()
+    assert re.findall(r"\.capability = (\d+)", table) == ["75", "80", "86", "89", "90"]
+    assert re.findall(r"\.clock_khz = (\d+)000", table)[-1] == "1980"
+    # One row more in boltgen/arch.py is one device more, and another build.
+    row = replace(ARCHES["sm_89"], name="sm_120", device="RTX 5090")
+    monkeypatch.setitem(ARCHES, "sm_120", row)
+    assert '"vgpu sm_120 (RTX)"' in vgpu.device_table()
+    assert vgpu.vgpu_libraries(settings) != folder
+
+
+def test_the_virtual_gpu_has_no_second_table() -> None:
+    sources = {
+        path: path.read_text()
+        for path in resource_dir("vgpu").rglob("*")
+        if path.suffix in (".cpp", ".h")
+    }
+    assert [
+        path.name
+        for path, text in sources.items()
+        if "VGPU_DEVICES" in text and "#include V" in text
+    ] == ["device.cpp"]
+    products = [arch.device.split()[0] for arch in ARCHES.values()]
+    for path, text in sources.items():
+        code = "\n".join(line.partition("//")[0] for line in text.splitlines())
+        assert not any(re.search(rf"\b{name}\b", code) for name in products), path
 
 
 def test_no_make(source: Path, tmp_path: Path) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
+from boltgen.families.move import render_moves
 from boltgen.families.source import render_kernel
+from boltgen.ir.move import NHWC_F16, Move
 from boltgen.settings import settings_from
 from tests.cases import golden_specs
 from tests.chain_cases import golden_chain_specs
@@ -31,3 +36,16 @@ def test_recorded_kernels_compile() -> None:
     outcomes = compile_all(units, Cache(chosen.cache_dir), jobs=chosen.jobs)
     for compiled in objects_or_raise(outcomes):
         assert "warning" not in compiled.log.read_text()
+
+
+@pytest.mark.parametrize("text_of", ["kernel", "moves"])
+def test_a_source_says_the_flags_that_it_is_compiled_with(text_of: str) -> None:
+    spec = next(iter(SPECS.values()))
+    moves = render_moves([Move(source=NHWC_F16, target=NHWC_F16)], "sm_90a")
+    source = render_kernel(spec) if text_of == "kernel" else moves
+    comment = " ".join(line.lstrip("/ ") for line in source.text.splitlines() if line[:2] == "//")
+    command = comment[comment.index("nvcc ") : comment.index(".cu", comment.index("nvcc "))].split()
+    unit = kernel_unit(source, find_toolchain(settings_from()))
+    folders = ["-I", "templates/include", "-I", "$CUTLASS"]
+    assert command[1:-1] == [*unit.flags, *folders]
+    assert command[:1] == ["nvcc"]

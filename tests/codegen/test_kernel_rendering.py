@@ -11,7 +11,8 @@ from boltgen.families.cutlass2.config import Shape
 from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel, render_library
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Gemm
@@ -80,7 +81,7 @@ def test_header_says_what_and_how() -> None:
         "sm_80",
         "CUTLASS    2.x API, checked with 4.2",
         "layer1.0.conv1",
-        "nvcc -std=c++17",
+        "nvcc -c",
     ):
         assert expected in text
 
@@ -126,30 +127,49 @@ def test_every_unary_function_is_defined_for_the_device() -> None:
         assert f" float {op.value}(float x" in header
 
 
+def _with_scalars() -> Epilogue:
+    b = EpilogueBuilder()
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
+    x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
+    x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
+    b.unary(UnaryOp.RELU6, b.unary(UnaryOp.EXP, x))
+    return b.build()
+
+
 @pytest.mark.parametrize(
-    ("name", "statements"),
+    ("epilogue", "statements"),
     [
-        ("identity", ()),
+        (EPILOGUES["identity"], ()),
         (
-            "bias_relu",
+            EPILOGUES["bias_relu"],
             ("float const add2 = acc + row0;", "float const relu3 = boltgen::relu(add2);"),
         ),
         (
-            "scalars",
+            _with_scalars(),
             (
                 "float const multiply2 = acc * 0x1.99999ap-4f;  // 0.1",
                 "float const maximum4 = boltgen::maximum(multiply2, -0x1.8p-1f);  // -0.75",
                 "float const minimum6 = boltgen::minimum(0x1.8p+0f, maximum4);  // 1.5",
                 "float const exp7 = boltgen::exp(minimum6);",
-                "float const mish8 = boltgen::mish(exp7);",
+                "float const relu6_8 = boltgen::relu6(exp7);",
             ),
         ),
     ],
 )
-def test_epilogues_are_emitted_a_line_a_node(name: str, statements: tuple[str, ...]) -> None:
-    code = emit_epilogue(EPILOGUES[name])
+def test_epilogues_are_emitted_a_line_a_node(
+    epilogue: Epilogue, statements: tuple[str, ...]
+) -> None:
+    code = emit_epilogue(epilogue)
     assert code.statements == statements
     assert code.result == (statements[-1].split()[2] if statements else "acc")
+
+
+def test_names_of_values_differ() -> None:
+    b, x = EpilogueBuilder(), 0
+    for op in (UnaryOp.RELU, UnaryOp.RELU6) * 40:
+        x = b.unary(op, x)
+    names = [statement.split()[2] for statement in emit_epilogue(b.build()).statements]
+    assert len(set(names)) == 80
 
 
 def test_operands_come_in_the_order_of_loads() -> None:

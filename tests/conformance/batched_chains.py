@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import Agreement, compare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.build.unit import DeviceCode
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate
 from tests.conformance.batched_chains import SEEDS, batched_chain

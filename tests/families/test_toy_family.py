@@ -27,7 +27,8 @@ from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run

@@ -6,7 +6,8 @@ from benchmarks.gpu.predicted_tuning import PredictedBench, predicted_tuning, tr
 from benchmarks.gpu.shapes import bias_then, gemm
 from boltgen.arch import arch_named
 from boltgen.families.family import Level
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.functions import UnaryOp
 from boltgen.measure.protocol import Policy
 from boltgen.tune.field import Launches
 from boltgen.tune.select import Task

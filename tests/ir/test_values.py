@@ -20,8 +20,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical, digest
 from boltgen.ir.problem import Conv2d, Gemm
 

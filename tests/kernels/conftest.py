@@ -13,7 +13,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec
 from boltgen.runtime.device import DEFAULT_ARCH, activate

@@ -13,8 +13,9 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, adapter_unit, kernel_unit
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_library
 from boltgen.ir import reference

@@ -16,7 +16,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import CompiledObject, DeviceCode, kernel_unit
+from boltgen.build.unit import CompiledObject, kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import KernelSource
 from boltgen.settings import settings_from
 from tests.cases import split_k_cases

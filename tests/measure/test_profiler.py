@@ -9,15 +9,14 @@ import pytest
 
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
-from boltgen.ir.functions import FUNCTIONS
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
 from tests.cases import EPILOGUES, problem_for
 
-PARAMS = {UnaryOp.LEAKY_RELU: (0.1,), UnaryOp.CLIP: (-0.5, 6.0), UnaryOp.HARDSIGMOID: (0.2, 0.5)}
 SMALL = Gemm(m=5, n=7, k=9)
 
 
@@ -56,9 +55,10 @@ def assert_same_ends(problem, got, expected):
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
     finite = np.isfinite(expected)
-    ulp = 2.0**-10 if problem.out_dtype is DType.F16 else 2.0**-23
-    smallest = 2.0**-24 if problem.out_dtype is DType.F16 else 2.0**-149
-    np.testing.assert_allclose(got[finite], expected[finite], rtol=ulp, atol=smallest)
+    dtype = problem.out_dtype
+    np.testing.assert_allclose(
+        got[finite], expected[finite], rtol=dtype.ulp, atol=dtype.smallest_subnormal
+    )
 
 
 def inputs_of(problem, epilogue, rng):
@@ -86,7 +86,7 @@ def check(device, problem, epilogue, rng, spoil=None):
 
 def unary(op: UnaryOp, scale: float = 1.0) -> Epilogue:
     b = EpilogueBuilder()
-    b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *PARAMS.get(op, ()))
+    b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *op.function.parameters.values())
     return b.build()
 
 
@@ -116,7 +116,7 @@ def test_every_operator_is_enclosed_as_the_oracle_does(device, rng, op):
 
 
 def test_no_function_turns_twice():
-    assert all(len(function.turns) <= 1 for function in FUNCTIONS.values())
+    assert all(len(function.turns) <= 1 for function in (op.function for op in UnaryOp))
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
@@ -159,6 +159,22 @@ def test_an_epilogue_that_is_too_long_is_refused(device, rng):
         x = b.unary(UnaryOp.NEGATE, x)
     with pytest.raises(RefusedError, match="131 nodes; the reference takes 1 to 128"):
         check(device, SMALL, b.build(), rng)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"op": 99}, "operation 99"), ({"op": -1}, "operation -1"), ({"dtype": 7}, "element type 7")],
+)
+def test_what_the_reference_has_no_case_for_is_refused_by_name(device, change, named):
+    b = EpilogueBuilder()
+    b.cast(0, DType.F16)
+    nodes = epilogue_nodes(b.build(), [], [])
+    for name, value in change.items():
+        setattr(nodes[-1], name, value)
+    rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
+    places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
+    with pytest.raises(RefusedError, match=f"node 1 .*unknown {named}"):
+        device.profiler.enclose(extents_of(SMALL), nodes, rounding, DType.F16, **places)
 
 
 # --- compare -------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.profiler import profiler_library
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, TranslationUnit, device_flags
+from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import boltgen.relay
-from boltgen.build.unit import DeviceCode
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import BoltgenError
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate

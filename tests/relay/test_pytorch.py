@@ -39,7 +39,7 @@ class Layer(nn.Module):
         (functional.silu, "silu(add(acc, row0))"),
         (functional.hardswish, "hardswish(add(acc, row0))"),
         (functional.gelu, "gelu_erf(add(acc, row0))"),
-        (functional.relu6, "clip(add(acc, row0), 0, 6)"),
+        (functional.relu6, "relu6(add(acc, row0))"),
         (lambda y: functional.leaky_relu(y, 0.2), "leaky_relu(add(acc, row0), 0.2)"),
     ],
 )

@@ -11,14 +11,15 @@ from typing import Any
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Config
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune import schema
-from boltgen.tune.database import Database
+from boltgen.tune.database import bench_key
 from boltgen.tune.outcome import DeviceIdentity, Outcome
 from boltgen.tune.records import dumps, to_line
-from tests.tune.samples import A100, CONFIG, record
+from tests.tune.samples import A100, CONFIG, TOOLS, record
 
 _DTYPES = {"in_dtype": "float16", "acc_dtype": "float32", "out_dtype": "float16"}
 _CONV = {"stride": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], **_DTYPES}
@@ -112,30 +113,25 @@ def config_form(config: Config) -> dict[str, Any]:
 def write_schema_3(path: Path, rows: Sequence[tuple[Any, Any, Config, Outcome, int]]) -> None:
     """A file of schema 3: for each row a problem, its epilogue, and one measurement of it.
 
-    Problems and epilogues that are texts are written as they are. Row by row a task of its own.
+    Problems and epilogues that are texts are written as they are; every row has a task of its own.
     """
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, 3)
-    device = dumps(DeviceIdentity, A100)
-    with Database(path.with_name("new.sqlite")) as database:  # for the bench's digest
-        database.add([record(20.0)])
-        bench = database._connection.execute("SELECT * FROM bench").fetchone()
-    assert device in bench
-    marks = ", ".join("?" for _ in bench)
-    connection.execute(f"INSERT INTO bench VALUES ({marks})", bench)
+    bench = (bench_key(A100, TOOLS), A100.kind.value, A100.arch, A100.name)
+    texts = (dumps(DeviceIdentity, A100), TOOLS)
+    connection.execute(
+        "INSERT INTO bench VALUES (1, ?, ?, ?, ?, ?, ?, ?, '')", (*bench, *texts, len(rows))
+    )
     connection.execute("INSERT INTO kernel VALUES (1, 'a kernel')")
     for number, (problem, epilogue, config, outcome, moment) in enumerate(rows, 1):
-        texts = (
-            each if isinstance(each, str) else json.dumps(each) for each in (problem, epilogue)
-        )
-        connection.execute("INSERT INTO task VALUES (?, ?, ?, ?)", (number, str(number), *texts))
+        task = (number, str(number), _text(problem), _text(epilogue))
+        connection.execute("INSERT INTO task VALUES (?, ?, ?, ?)", task)
         text = dumps(Config, config)
         connection.execute("INSERT OR IGNORE INTO config (json) VALUES (?)", (text,))
         connection.execute(
-            "INSERT INTO record VALUES (?, ?, (SELECT id FROM config WHERE json = ?), ?, ?, ?, 1)",
-            (number, bench[0], text, moment, dumps(Outcome, outcome), _median(outcome)),
+            "INSERT INTO record VALUES (?, 1, (SELECT id FROM config WHERE json = ?), ?, ?, ?, 1)",
+            (number, text, moment, dumps(Outcome, outcome), _median(outcome)),
         )
-    connection.execute("UPDATE bench SET records = ?", (len(rows),))
     connection.close()
 
 

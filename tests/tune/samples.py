@@ -14,7 +14,6 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
-    UNARY_PARAMS,
     Accumulator,
     Binary,
     BinaryOp,
@@ -24,8 +23,8 @@ from boltgen.ir.epilogue import (
     LoadKind,
     Scalar,
     Unary,
-    UnaryOp,
 )
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
@@ -142,7 +141,7 @@ def epilogues(draw: st.DrawFn) -> Epilogue:
                 node = Scalar(draw(_FLOATS))
             case "unary":
                 op = draw(st.sampled_from(UnaryOp))
-                node = Unary(op, draw(x), tuple(draw(_FLOATS) for _ in UNARY_PARAMS.get(op, ())))
+                node = Unary(op, draw(x), tuple(draw(_FLOATS) for _ in op.parameters))
             case "binary":
                 node = Binary(draw(st.sampled_from(BinaryOp)), draw(x), draw(x))
             case _:

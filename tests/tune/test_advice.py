@@ -10,7 +10,8 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.families.registry import candidates
-from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.advice import (

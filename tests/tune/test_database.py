@@ -363,11 +363,6 @@ def fill_version_1(path: Path) -> None:
         "'$.batch', '$.a_batched', '$.b_batched')",
         "epilogue": "json_extract(workload, '$.layers[0].epilogue')",
     }
-    # Fields of a product that came with batches.
-    later = ("batch", "a_batched", "b_batched")
-    written["problem"] = (
-        f"json_remove({written['problem']}, {', '.join(f"'$.{x}'" for x in later)})"
-    )
     for table in ("task", "config", "kernel", "bench", "record"):
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
         columns = [written.get(column, column) for column in columns]

@@ -11,7 +11,8 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.family import Config
-from boltgen.ir.epilogue import EpilogueBuilder, UnaryOp
+from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
 from boltgen.tune.outcome import Failure, Fault, Outcome

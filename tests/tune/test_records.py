@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from boltgen.errors import RecordError
-from boltgen.ir.epilogue import Epilogue, Scalar, Unary, UnaryOp
+from boltgen.ir.epilogue import Epilogue, Scalar, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.tune.json_form import encode

@@ -70,7 +70,7 @@ class Walk:
     """Moves to a random legal neighbour of the best so far: a strategy of another kind."""
 
     def __init__(self, problem: SearchProblem, rng: random.Random) -> None:
-        self._space = problem.spaces[0].pinned(swizzle=1, split_k=1)
+        (self._space,) = problem.spaces
         self._rng = rng
         self._seen: set[Cutlass2Config] = set()
         self._best = (float("inf"), problem.candidates[-1])

@@ -125,7 +125,7 @@ def rounds_us(driver: Driver, rounds: int, blocks: int = 1, stride: int = 4) -> 
 
 # Source: vgpu/core/timing.h, of a launch into a stream.
 LAUNCH_US = 0.9
-A100_BYTES_PER_US = 1215e6 * 2 * 5120 / 8 / 1e6
+A100_BYTES_PER_US = ARCHES["sm_80"].dram_gb_per_s * 1e3
 
 
 def test_a_pair_of_events_around_nothing_lies_no_time_apart(timed: Driver) -> None:
@@ -333,7 +333,7 @@ def test_an_event_without_timing_has_no_time(timed: Driver) -> None:
     "arch", [a for a in ARCHES.values() if a.cutlass_api == 2], ids=lambda a: a.name
 )
 def test_a_device_is_the_one_that_the_cost_model_knows(timed: Driver, arch: Arch) -> None:
-    """The virtual GPU's rows and `boltgen.arch` say the same of a device."""
+    """The virtual GPU's rows are those of `boltgen.arch`."""
     timed.vgpu.set_option("device", arch.name)
 
     def attribute(number: int) -> int:
@@ -350,8 +350,8 @@ def test_a_device_is_the_one_that_the_cost_model_knows(timed: Driver, arch: Arch
     assert attribute(97) == arch.shared_memory_per_cta_bytes
     assert attribute(111) == arch.reserved_shared_memory_bytes
     assert attribute(38) == arch.l2_bytes
-    # Two transfers a clock. H200's data sheet rounds its 4.9 TB/s down; its tensor figure holds at
-    # a lower clock than its highest.
+    assert attribute(13) == arch.max_mhz * 1000
+    assert attribute(37) == arch.dram_bus_bits
+    # Two transfers a clock, which is in whole kHz.
     bytes_per_us = attribute(36) * 2 * attribute(37) / 8 / 1e3
-    assert bytes_per_us == pytest.approx(arch.dram_gb_per_s * 1e3, rel=0.03)
-    assert attribute(13) == pytest.approx(arch.boost_mhz * 1e3, rel=0.09)
+    assert bytes_per_us == pytest.approx(arch.dram_gb_per_s * 1e3, rel=1e-6)

@@ -88,7 +88,7 @@ Code device_attribute(int attribute, int* value) {
       case 108:
         return ampere ? d.l2_bytes * 3 / 4 : 0;  // MaxPersistingL2CacheSize
       case 111:
-        return ampere ? kSharedReserved : 0;  // ReservedSharedMemoryPerBlock
+        return d.shared_reserved;  // ReservedSharedMemoryPerBlock
       case 115:
         return 1;  // MemoryPoolsSupported
       case 120:

@@ -1,6 +1,5 @@
-// The GPU models that can be imitated. Figures from the CUDA C++ Programming Guide, table
-// "Technical specifications per compute capability", and NVIDIA's data sheets of the named
-// products.
+// The GPU models that can be imitated. Their figures are rows of boltgen/arch.py, which has the
+// sources: boltgen.build.vgpu writes them as initialisers of DeviceModel, for VGPU_DEVICES.
 #pragma once
 
 #include <string>
@@ -30,6 +29,7 @@ struct DeviceModel {
   int registers_per_sm;
   int shared_per_sm;  // bytes
   int shared_per_block_optin;
+  int shared_reserved;  // of each block, by the system
   int l2_bytes;
   int clock_khz;
   int memory_clock_khz;
@@ -43,9 +43,11 @@ struct DeviceModel {
 };
 
 inline constexpr int kSharedPerBlock = 48 * 1024;  // without opting in
-inline constexpr int kSharedReserved = 1024;       // per block, from sm_80
 
 const DeviceModel* find_device(int capability);
+
+// "sm_75, sm_80 and sm_86".
+std::string known_devices();
 
 // Parses "sm_80" or "80". 0 when it is neither.
 int parse_capability(const std::string& text);

@@ -15,7 +15,7 @@ u64 warps_by_registers(const DeviceModel& d, u32 registers) {
 
 u64 shared_of_block(const DeviceModel& d, u64 bytes) {
   const u64 piece = d.capability >= 80 ? 128 : 256;
-  return (bytes + (d.capability >= 80 ? kSharedReserved : 0) + piece - 1) / piece * piece;
+  return (bytes + static_cast<u64>(d.shared_reserved) + piece - 1) / piece * piece;
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ Code available_shared(Kernel& kernel, int blocks, int block_threads, size_t* byt
   if (code != Code::kSuccess) return code;
   const DeviceModel& d = *options().device;
   const u64 share = static_cast<u64>(d.shared_per_sm) / static_cast<u64>(blocks);
-  const u64 taken = r.static_shared + (d.capability >= 80 ? kSharedReserved : 0);
+  const u64 taken = r.static_shared + static_cast<u64>(d.shared_reserved);
   const u64 most = static_cast<u64>(d.shared_per_block_optin) - r.static_shared;
   *bytes = fit < blocks || share < taken ? 0 : std::min(share / 128 * 128 - taken, most);
   return Code::kSuccess;

@@ -55,8 +55,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
   if (name == "device") {
     const DeviceModel* d = find_device(parse_capability(value));
     if (!d) {
-      return fail(Code::kInvalidValue,
-                  "vgpu option device=" + value + ": know sm_75, sm_80, sm_86, sm_89 and sm_90");
+      return fail(Code::kInvalidValue, "vgpu option device=" + value + ": know " + known_devices());
     }
     o.device = d;
   } else if (name == "threads") {

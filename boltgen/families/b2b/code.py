@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.b2b.config import B2bConfig, Residence
@@ -117,12 +118,12 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainView:
         first=layers[0],
         inner=layers[1:],
         layer_types=", ".join(layer.type_name for layer in layers),
-        element_in=cpp_names.ELEMENT[traits.in_dtype],
-        element_d=cpp_names.ELEMENT[traits.out_dtype],
+        element_in=traits.in_dtype.cutlass,
+        element_d=traits.out_dtype.cutlass,
         alignment_a=traits.alignment_a,
         instruction=gemm_shape(config.instruction),
         arch_tag=cpp_names.arch_tag(spec.arch),
-        has_async_copies="true" if cpp_names.has_async_copies(spec.arch) else "false",
+        has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
         residence=RESIDENCE[config.residence],
         args_type=traits.struct,
         run_function="run_conv2d_chain" if iterator else "run_gemm_chain",
@@ -142,7 +143,7 @@ def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> LayerView:
         layout_b=cpp_names.LAYOUT[layer.b_layout],
         alignment_b=layer.alignment_b,
         alignment_d=layer.alignment_d,
-        element_accumulator=cpp_names.ELEMENT[layer.acc_dtype],
+        element_accumulator=layer.acc_dtype.cutlass,
     )
 
 

@@ -14,6 +14,7 @@ from boltgen.families.b2b.config import B2bConfig, Residence
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.legality import (
+    accumulator_violations,
     epilogue_violations,
     main_loop_violations,
     pipeline_violations,
@@ -86,6 +87,7 @@ def layer_violations(
 ) -> Iterator[Violation]:
     """The rules that concern one layer and its tiles in themselves."""
     traits = kernel_traits(layer.problem)
+    yield from accumulator_violations(traits, arch)
     # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer runs in.
     structural = [
         violation
@@ -123,7 +125,7 @@ def _inner_violations(layer: Layer, tiles: Cutlass2Config, arch: Arch) -> Iterat
             f"mma.m16n8k16; {_INNER_LAYER_H}",
         )
     narrow = layer.problem.alignment_b == 1
-    if arch.max_stages == 2 or narrow:
+    if not arch.has_async_copies or narrow:
         if stages != 2:
             why = f"B of vectors of {layer.problem.alignment_b}" if narrow else arch.name
             yield Violation(

@@ -33,7 +33,8 @@ from boltgen.families.cutlass2.traffic import (
 )
 from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary, UnaryOp
+from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
@@ -41,10 +42,7 @@ _SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
 _SCHEDULERS = 4
 _WARP = 32
-_SIMPLE_OPS = frozenset(
-    {UnaryOp.NEGATE, UnaryOp.ABS, UnaryOp.RELU, UnaryOp.LEAKY_RELU, UnaryOp.CLIP}
-    | {UnaryOp.HARDSIGMOID, UnaryOp.HARDSWISH}
-)
+_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ def _waves_us(
         step, bound_by = step_clocks(
             problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
         )
-        begin = prologue_clocks(config, arch, on_each, load)
+        begin = prologue_clocks(config, arch, on_each, load, steps=tiles.steps)
         end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
         clocks += count * (begin + tiles.steps * step + end)
     return clocks / arch.boost_mhz, bound_by
@@ -223,10 +221,15 @@ def prologue_clocks(
     resident: int,
     load_bytes_per_clock: float,
     loaded_bytes: int | None = None,
+    *,
+    steps: int,
 ) -> float:
-    """Clocks until all stages but the last are filled, which the first product waits for."""
+    """Clocks until all stages but the last are filled, which the first product waits for.
+
+    Where there are fewer `steps` of K than that, what lies beyond K is not copied.
+    """
     loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
-    filled = loaded * (config.stages - 1) * resident
+    filled = loaded * min(config.stages - 1, steps) * resident
     return arch.memory_latency_clocks + filled / load_bytes_per_clock
 
 

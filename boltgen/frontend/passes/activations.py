@@ -21,9 +21,9 @@ from boltgen.ir.epilogue import (
     Node,
     Scalar,
     Unary,
-    UnaryOp,
     operands,
 )
+from boltgen.ir.functions import SELU_ALPHA, SELU_SCALE, UnaryOp
 
 # Half a unit in the last place of FP16's 11-bit significand.
 _TOLERANCE = 2.0**-11
@@ -45,7 +45,7 @@ def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
-    output = renamed[-1]
+    output = renamed[epilogue.result]
     while isinstance(last := rewriter.nodes[output], Cast) and last.dtype is out_dtype:
         output = last.x
     return _reachable(rewriter.nodes, output)
@@ -165,8 +165,11 @@ class _Rewriter:
                 if (a, b) == (1.0, 1.0) and isinstance(inner, Unary) and inner.op is UnaryOp.EXP:
                     yield Unary(UnaryOp.SOFTPLUS, inner.x)
             case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
-                yield from self._guarded_softplus(lhs, rhs)
-                yield from self._guarded_softplus(rhs, lhs)
+                for one, other in ((lhs, rhs), (rhs, lhs)):
+                    yield from self._guarded_softplus(one, other)
+                    yield from self._exponential_linear(one, other, 1.0)
+            case Binary(op=BinaryOp.SUBTRACT, lhs=lhs, rhs=rhs):
+                yield from self._exponential_linear(lhs, rhs, -1.0)
             case Binary(op=BinaryOp.DIVIDE, lhs=lhs, rhs=rhs) if self._scalar(lhs) == 1.0:
                 a, base, b = self._affine(rhs)
                 inner = self.nodes[base]
@@ -175,6 +178,7 @@ class _Rewriter:
             case Binary(op=BinaryOp.MULTIPLY | BinaryOp.DIVIDE):
                 yield from self._gated(index)
                 yield from self._scaled_clip(index)
+                yield from self._scaled_elu(index)
 
     def _guarded_softplus(self, positive: int, rest: int) -> Iterator[Node]:
         """relu(x) + softplus(-|x|), whose exponential cannot overflow."""
@@ -184,6 +188,30 @@ class _Rewriter:
                     case Unary(op=UnaryOp.NEGATE, x=size):
                         if self.nodes[size] == Unary(UnaryOp.ABS, x):
                             yield Unary(UnaryOp.SOFTPLUS, x)
+
+    def _exponential_linear(self, positive: int, rest: int, sign: float) -> Iterator[Node]:
+        """relu(x) - alpha * relu(1 - exp(x)), of whose two terms one is always 0."""
+        c, factors = self._monomial(rest)
+        match self.nodes[positive], [self.nodes[factor] for factor in factors]:
+            case Unary(op=UnaryOp.RELU, x=x), [Unary(op=UnaryOp.RELU, x=below)]:
+                a, base, b = self._affine(below)
+                if (a, b) == (-1.0, 1.0) and self.nodes[base] == Unary(UnaryOp.EXP, x):
+                    yield Unary(UnaryOp.ELU, x, (-sign * c,))
+
+    def _scaled_elu(self, index: int) -> Iterator[Node]:
+        scale, factors = self._monomial(index)
+        match [self.nodes[factor] for factor in factors]:
+            case [Unary(op=UnaryOp.ELU, x=x, params=(alpha,))]:
+                if _close_to(scale, SELU_SCALE) and _close_to(alpha, SELU_ALPHA):
+                    yield Unary(UnaryOp.SELU, x)
+
+    def _monomial(self, index: int) -> tuple[float, tuple[int, ...]]:
+        """(c, factors) such that the value is c times their product; itself where it is a sum."""
+        terms = [*self._polynomial(index).items()]
+        if len(terms) != 1:
+            return 1.0, (index,)
+        ((factors, c),) = terms
+        return c, factors
 
     def _sigmoid(self, exponent: int) -> Iterator[Node]:
         match self.nodes[exponent]:
@@ -212,14 +240,11 @@ class _Rewriter:
         assert isinstance(node, Unary)
         low, high = node.params
         inner = self.nodes[node.x]
-        if (low, high) == (0.0, math.inf):
-            yield Unary(UnaryOp.RELU, node.x)
+        for op in UnaryOp:
+            if op.function.clip_bounds == (low, high):
+                yield Unary(op, node.x)
         if isinstance(inner, Unary):
-            bounds = None
-            if inner.op is UnaryOp.CLIP:
-                bounds = (inner.params[0], inner.params[1])
-            elif inner.op is UnaryOp.RELU:
-                bounds = (0.0, math.inf)
+            bounds = _clip_bounds(inner)
             if bounds is not None and max(low, bounds[0]) <= min(high, bounds[1]):
                 yield Unary(UnaryOp.CLIP, inner.x, (max(low, bounds[0]), min(high, bounds[1])))
         if (low, high) == (0.0, 1.0):
@@ -229,13 +254,16 @@ class _Rewriter:
 
     def _hard_sigmoid(self, index: int) -> tuple[float, int, float, float] | None:
         """(c, x, alpha, beta) such that the value is c * clip(alpha * x + beta, 0, 1)."""
-        match self.nodes[index]:
-            case Unary(op=UnaryOp.HARDSIGMOID, x=x, params=(alpha, beta)):
-                return 1.0, x, alpha, beta
-            case Unary(op=UnaryOp.CLIP, x=x, params=(0.0, high)) if 0.0 < high < math.inf:
-                a, base, b = self._affine(x)
-                return (high, base, a / high, b / high) if base != x else None
-        return None
+        node = self.nodes[index]
+        if not isinstance(node, Unary):
+            return None
+        if node.op is UnaryOp.HARDSIGMOID:
+            return 1.0, node.x, node.params[0], node.params[1]
+        low, high = _clip_bounds(node) or (0.0, math.inf)
+        a, base, b = self._affine(node.x)
+        if low != 0.0 or not 0.0 < high < math.inf or base == node.x:
+            return None
+        return high, base, a / high, b / high
 
     def _scaled_clip(self, index: int) -> Iterator[Node]:
         match [*self._polynomial(index).items()]:
@@ -266,8 +294,8 @@ class _Rewriter:
             if _close_to(alpha, 1 / 6) and _close_to(beta, 0.5):
                 yield UnaryOp.HARDSWISH, x, 1 / high, 0.0
         match self.nodes[index]:
-            case Unary(op=UnaryOp.SIGMOID, x=x):
-                yield UnaryOp.SILU, x, 1.0, 0.0
+            case Unary(op=UnaryOp.SIGMOID, x=scaled):
+                yield from ((op, x, 1.0, 0.0) for op, x in self._sigmoid_gates(scaled))
             case Unary(op=UnaryOp.ERF, x=inner):
                 for x in self._below(inner):
                     wanted = _scaled(self._polynomial(x), math.sqrt(0.5))
@@ -285,6 +313,16 @@ class _Rewriter:
                     if _is_close(self._polynomial(inner), wanted, 2 * _TOLERANCE):
                         yield UnaryOp.GELU_TANH, x, 0.5, 1.0
 
+    def _sigmoid_gates(self, scaled: int) -> Iterator[tuple[UnaryOp, int]]:
+        """(op, x) such that op(x) is x times the sigmoid of the value at `scaled`."""
+        for x in (scaled, *self._below(scaled)):
+            for op in UnaryOp:
+                c = op.function.sigmoid_scale
+                if c is not None and _is_close(
+                    self._polynomial(scaled), _scaled(self._polynomial(x), c)
+                ):
+                    yield op, x
+
     def _below(self, index: int) -> Iterator[int]:
         """Values that the one at `index` is computed from, nearest first."""
         pending = [index]
@@ -301,6 +339,13 @@ class _Rewriter:
 def _sum(left: _Polynomial, right: _Polynomial) -> _Polynomial:
     made = {key: left.get(key, 0.0) + right.get(key, 0.0) for key in left | right}
     return {factors: c for factors, c in made.items() if c}
+
+
+def _clip_bounds(node: Unary) -> tuple[float, float] | None:
+    """Between what `node` clips its argument; None where it does something else."""
+    if node.op is UnaryOp.CLIP:
+        return node.params[0], node.params[1]
+    return node.op.function.clip_bounds
 
 
 def _product(left: _Polynomial, right: _Polynomial) -> _Polynomial:

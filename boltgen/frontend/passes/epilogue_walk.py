@@ -19,7 +19,8 @@ from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import Anchor
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
@@ -67,8 +68,8 @@ class _Call:
 _Rule = Callable[[_Call], int]
 
 
-def _unary(op: UnaryOp, *params: str) -> _Rule:
-    return lambda call: call.builder.unary(op, call.args[0], *map(call.number, params))
+def _unary(op: UnaryOp) -> _Rule:
+    return lambda call: call.builder.unary(op, call.args[0], *map(call.number, op.parameters))
 
 
 def _binary(op: BinaryOp) -> _Rule:
@@ -136,22 +137,8 @@ _RULES: dict[str, _Rule] = {
     "minimum": _binary(BinaryOp.MINIMUM),
     "power": _power,
     "square": _square,
-    "negative": _unary(UnaryOp.NEGATE),
-    "abs": _unary(UnaryOp.ABS),
-    "sqrt": _unary(UnaryOp.SQRT),
-    "rsqrt": _unary(UnaryOp.RSQRT),
-    "exp": _unary(UnaryOp.EXP),
-    "log": _unary(UnaryOp.LOG),
-    "erf": _unary(UnaryOp.ERF),
-    "tanh": _unary(UnaryOp.TANH),
-    "sigmoid": _unary(UnaryOp.SIGMOID),
-    "clip": _unary(UnaryOp.CLIP, "low", "high"),
-    "nn.relu": _unary(UnaryOp.RELU),
-    "nn.leakyrelu": _unary(UnaryOp.LEAKY_RELU, "alpha"),
+    **{op.function.operator: _unary(op) for op in UnaryOp if op.function.operator is not None},
     "nn.prelu": _prelu,
-    "nn.gelu": _unary(UnaryOp.GELU_ERF),
-    "nn.gelu_tanh": _unary(UnaryOp.GELU_TANH),
-    "nn.silu": _unary(UnaryOp.SILU),
     "nn.softplus": _softplus,
     "astype": _astype,
     _VIEW: _same_rows,

@@ -1,4 +1,4 @@
-"""Operators of torch.export that TVM 0.27's importer lacks, as it asks for them."""
+"""Operators of torch.export that TVM 0.27's importer lacks or gets wrong, as it asks for them."""
 
 from __future__ import annotations
 
@@ -54,10 +54,24 @@ def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
     )
 
 
+def _exponential(node: Any, importer: Any) -> relax.Expr:
+    """`elu`: (x, alpha, scale, input_scale), of which TVM's own drops the last two: SELU's."""
+    x, *given = importer.retrieve_args(node)
+    emit, dtype = importer.block_builder.emit, str(x.ty.dtype)
+    alpha, scale, input_scale = (
+        relax.const(float(value), dtype) for value in (*given, *(1.0,) * (3 - len(given)))
+    )
+    scaled = x if len(given) < 3 else emit(relax.op.multiply(x, input_scale))
+    lost = relax.op.nn.relu(relax.op.subtract(relax.const(1.0, dtype), relax.op.exp(scaled)))
+    made = relax.op.subtract(relax.op.nn.relu(x), relax.op.multiply(alpha, lost))
+    return emit(made if len(given) < 2 else relax.op.multiply(made, scale))
+
+
 CONVERTERS: Mapping[str, _Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
     "prod.dim_int": _reduced(relax.op.prod),
+    "elu.default": _exponential,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,
     **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
 }

@@ -86,6 +86,18 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x / (1.0f + expf(-twice_u));
 }
 
+__device__ __forceinline__ float relu6(float x) { return clip(x, 0.0f, 6.0f); }
+
+__device__ __forceinline__ float quick_gelu(float x) { return x * sigmoid(1.702f * x); }
+
+__device__ __forceinline__ float elu(float x, float alpha) {
+  return x > 0.0f ? x : alpha * expm1f(x);
+}
+
+__device__ __forceinline__ float selu(float x) {
+  return 1.05070098735548049342f * elu(x, 1.67326324235437728482f);
+}
+
 /// Rounds to FP16 and back: a cast that the model's author wrote.
 __device__ __forceinline__ float round_to_half(float x) { return __half2float(__float2half_rn(x)); }
 

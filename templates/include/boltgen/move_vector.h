@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace boltgen {
 
@@ -32,6 +33,8 @@ __device__ inline Half from_half<Half>(Half value) {
 /// apart and store those.
 template <typename T, int kLength>
 struct Vector {
+  static_assert(std::is_same<T, float>::value || std::is_same<T, Half>::value,
+                "moves know FP32 and the bits of FP16");
   static constexpr int kBytes = kLength * int(sizeof(T));
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 

@@ -11,7 +11,8 @@ import pytest
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 
 ADD, SUB, MUL, DIV = BinaryOp.ADD, BinaryOp.SUBTRACT, BinaryOp.MULTIPLY, BinaryOp.DIVIDE
@@ -110,11 +111,42 @@ def _relu6(g: Graph, x: int) -> None:
     g.of(BinaryOp.MINIMUM, g.unary(UnaryOp.RELU, x), 6.0)
 
 
+def _relu6_of_a_clip(g: Graph, x: int) -> None:
+    g.unary(UnaryOp.CLIP, g.unary(UnaryOp.CLIP, x, 0.0, 9.0), -1.0, 6.0)
+
+
+def _quick_gelu(g: Graph, x: int) -> None:
+    g.of(MUL, x, g.unary(UnaryOp.SIGMOID, g.of(MUL, 1.702, x)))
+
+
+def _quick_gelu_fp16(g: Graph, x: int) -> None:
+    g.of(MUL, g.unary(UnaryOp.SIGMOID, g.of(MUL, x, float(np.float16(1.702)))), x)
+
+
+def _elu(g: Graph, x: int, alpha: float = 0.75) -> int:
+    """As TVM's importers of ONNX and PyTorch write it."""
+    below = g.unary(UnaryOp.RELU, g.of(BinaryOp.SUBTRACT, 1.0, g.unary(UnaryOp.EXP, x)))
+    return g.of(ADD, g.of(MUL, -alpha, below), g.unary(UnaryOp.RELU, x))
+
+
+def _elu_subtracted(g: Graph, x: int) -> None:
+    below = g.unary(UnaryOp.RELU, g.of(BinaryOp.SUBTRACT, 1.0, g.unary(UnaryOp.EXP, x)))
+    g.of(BinaryOp.SUBTRACT, g.unary(UnaryOp.RELU, x), g.of(MUL, below, 0.75))
+
+
+def _selu(g: Graph, x: int) -> None:
+    g.of(MUL, 1.05070102214813232421875, _elu(g, x, 1.67326319217681884765625))
+
+
+def _selu_fp16(g: Graph, x: int) -> None:
+    g.of(MUL, _elu(g, x, float(np.float16(1.6732632))), float(np.float16(1.0507)))
+
+
 def _leaky(g: Graph, x: int) -> None:
     g.of(BinaryOp.MAXIMUM, x, g.of(MUL, x, 0.125))
 
 
-SPELLED: dict[str, list[Callable[[Graph, int], None]]] = {
+SPELLED: dict[str, list[Callable[[Graph, int], object]]] = {
     "hardswish(add(acc, row0))": [
         _hardswish,
         _hardswish_scaled_gate,
@@ -129,7 +161,10 @@ SPELLED: dict[str, list[Callable[[Graph, int], None]]] = {
     "softplus(add(acc, row0))": [_softplus, _guarded_softplus],
     "mish(add(acc, row0))": [_mish],
     "relu(add(acc, row0))": [_relu],
-    "clip(add(acc, row0), 0, 6)": [_relu6],
+    "relu6(add(acc, row0))": [_relu6, _relu6_of_a_clip],
+    "quick_gelu(add(acc, row0))": [_quick_gelu, _quick_gelu_fp16],
+    "elu(add(acc, row0), 0.75)": [_elu, _elu_subtracted],
+    "selu(add(acc, row0))": [_selu, _selu_fp16],
     "leaky_relu(add(acc, row0), 0.125)": [_leaky],
 }
 CASES = [(text, make) for text, makers in SPELLED.items() for make in makers]

@@ -37,7 +37,7 @@ _WIDE = frozenset(
 )
 # Elementwise, though no epilogue has them.
 _OTHERS = (
-    *("nn.selu", "sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where"),
+    *("sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where"),
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
     *("logical_and", "logical_or", "logical_not"),
 )

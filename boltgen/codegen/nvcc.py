@@ -1,0 +1,54 @@
+"""nvcc's flags: what every generated kernel is compiled with, stated here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+
+class DeviceCode(Enum):
+    """What a fat binary holds."""
+
+    SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
+    PTX = "ptx"  # three times as fast to compile; what tests on the virtual GPU need
+
+
+# `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:
+# CUTLASS calls constexpr host functions on the device.
+LANGUAGE_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
+
+# Of a kernel on its own: an object that is linked into a shared library, with the CUDA runtime that
+# the process has.
+_OBJECT_FLAGS = ("-cudart=shared", "-Xcompiler=-fPIC")
+
+
+def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
+    """nvcc's `-gencode` for `arch` ("sm_80")."""
+    virtual = arch.replace("sm_", "compute_")
+    real = f"[{arch},{virtual}]" if code is DeviceCode.SASS_AND_PTX else virtual
+    return ("-gencode", f"arch={virtual},code={real}")
+
+
+def every_device_flags(archs: Sequence[str]) -> tuple[str, ...]:
+    """`-gencode` for SASS of all `archs`, and for PTX of the first, which later ones run too."""
+    first, *rest = archs
+    flags = [*device_code_flag(first, DeviceCode.SASS_AND_PTX)]
+    for arch in rest:
+        flags += ["-gencode", f"arch={arch.replace('sm_', 'compute_')},code={arch}"]
+    return tuple(flags)
+
+
+def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
+    """The flags that decide device code."""
+    return (*LANGUAGE_FLAGS, *device_code_flag(arch, code))
+
+
+def kernel_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
+    """All flags of a generated kernel but folders and the host compiler."""
+    return ("-c", *device_flags(arch, code), *_OBJECT_FLAGS)
+
+
+def kernel_command(arch: str, source: str) -> str:
+    """The command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's headers."""
+    flags = " ".join(kernel_flags(arch, DeviceCode.SASS_AND_PTX))
+    return f"nvcc {flags} -I templates/include -I $CUTLASS {source}"

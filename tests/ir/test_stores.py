@@ -1,0 +1,212 @@
+"""Stores of elementwise graphs: their shapes, what they reduce, and who refuses them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from boltgen.codegen.epilogue import emit_epilogue
+from boltgen.errors import InvalidProblemError
+from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.frontend.passes.activations import recognise
+from boltgen.ir import reference
+from boltgen.ir.dtypes import DType
+from boltgen.ir.epilogue import (
+    Accumulator,
+    BinaryOp,
+    Epilogue,
+    EpilogueBuilder,
+    LoadKind,
+    Reduction,
+    Store,
+    Unary,
+)
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.key import canonical
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.tune.json_form import decode, encode
+
+ROW, COLUMN, TENSOR = LoadKind.ROW, LoadKind.COLUMN, LoadKind.TENSOR
+RELU = (Accumulator(), Unary(UnaryOp.RELU, 0))
+PROBLEMS = {
+    "gemm": Gemm(m=6, n=5, k=7),
+    "batched": Gemm(batch=2, m=3, n=5, k=7),
+    "conv": Conv2d(n=2, h=4, w=3, c=4, k=5, r=2, s=1),
+}
+
+
+def inputs(problem, rng):
+    return tuple(
+        rng.uniform(-1.5, 1.5, shape).astype(np.float16)
+        for shape in reference.input_shapes(problem)
+    )
+
+
+def statistics() -> Epilogue:
+    """A biased tensor, and what a normalisation after it needs."""
+    b = EpilogueBuilder()
+    x = b.binary(BinaryOp.ADD, 0, b.load(ROW))
+    b.store(x)
+    b.store(x, COLUMN, DType.F32, Reduction.SUM)
+    b.store(x, COLUMN, DType.F32, Reduction.SUM_OF_SQUARES)
+    b.store(b.unary(UnaryOp.ABS, x), ROW, DType.F16, Reduction.MAXIMUM)
+    return b.build()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_several_stores_are_numpys_reductions(name, request):
+    problem, rng = PROBLEMS[name], np.random.default_rng(3)
+    a, b = inputs(problem, rng)
+    bias = rng.uniform(-1, 1, 5).astype(np.float16)
+    whole, sums, squares, largest = reference.results(problem, statistics(), a, b, [bias])
+    expected = reference.run(problem, Epilogue(), a, b, []) + bias.astype(np.float64)
+    np.testing.assert_allclose(whole, expected)
+    np.testing.assert_allclose(sums, expected.sum(axis=-1))
+    np.testing.assert_allclose(squares, (expected**2).sum(axis=-1))
+    rows = expected.reshape(problem.batch if name == "batched" else 1, -1, 5)
+    largest_of_rows = np.abs(rows).max(axis=1)
+    np.testing.assert_allclose(
+        largest, largest_of_rows if name == "batched" else largest_of_rows[0]
+    )
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_fp32_reductions_in_any_order_are_within_the_bound_and_a_lost_element_is_not(name):
+    problem, rng = PROBLEMS[name], np.random.default_rng(4)
+    a, b = inputs(problem, rng)
+    bias = rng.uniform(1, 2, 5).astype(np.float16)
+    found = reference.enclosures(problem, statistics(), a, b, [bias])
+    value = found[0].exact.astype(np.float32)
+    order = rng.permutation(value.shape[-1])
+    sums, squares = np.float32(0), np.float32(0)
+    for column in order:
+        sums = sums + value[..., column]
+        squares = squares + value[..., column] * value[..., column]
+    for store, actual in ((1, sums), (2, squares)):
+        expected = found[store]
+        assert reference.compare(actual, expected.exact, expected.bound).within
+        lost = actual - (value[..., 0] if store == 1 else value[..., 0] ** 2)
+        assert not reference.compare(lost, expected.exact, expected.bound).within
+    rows = tuple(range(1 if name == "batched" else 0, value.ndim - 1))
+    largest = np.abs(value).max(axis=rows).astype(np.float16)
+    assert reference.compare(largest, found[3].exact, found[3].bound).within
+    assert not reference.compare(-largest, found[3].exact, found[3].bound).within
+
+
+@pytest.mark.parametrize("reduction", Reduction)
+def test_nan_and_infinity_pass_through_reductions(reduction):
+    problem = Gemm(m=4, n=3, k=1, out_dtype=DType.F32)
+    a = np.array([[np.nan], [np.inf], [-np.inf], [1.0]], np.float16)
+    b = np.array([[1.0, 1.0, 2.0]], np.float16)
+    graph = Epilogue(stores=(Store(0, COLUMN, DType.F32, reduction),))
+    (found,) = reference.enclosures(problem, graph, a, b, [])
+    with np.errstate(all="ignore"):
+        value = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+        actual = {
+            Reduction.SUM: value.sum(axis=1),
+            Reduction.SUM_OF_SQUARES: (value**2).sum(axis=1),
+            Reduction.MAXIMUM: value.max(axis=1),
+        }[reduction]
+    assert np.isnan(found.exact[0])
+    assert np.isinf(found.exact[1:3]).all()
+    assert reference.compare(actual, found.exact, found.bound).within
+    finite = np.where(np.isfinite(actual), actual, np.float32(0))
+    assert not reference.compare(finite, found.exact, found.bound).within
+
+
+def test_a_sum_that_may_overflow_is_anything():
+    problem = Gemm(m=1, n=4, k=1, out_dtype=DType.F32)
+    a, b = np.array([[60000.0]], np.float16), np.full((1, 4), 60000.0, np.float16)
+    builder = EpilogueBuilder()
+    large = builder.binary(BinaryOp.MULTIPLY, 0, builder.scalar(3e28))
+    builder.store(large, COLUMN, DType.F32, Reduction.SUM)
+    (found,) = reference.enclosures(problem, builder.build(), a, b, [])
+    assert np.isinf(found.bound).all()
+
+
+@pytest.mark.parametrize(
+    ("store", "named"),
+    [
+        (Store(2), "node 2; there are 2"),
+        (Store(-1), "node -1"),
+        (Store(1, ROW), "'row' has no reduction"),
+        (Store(1, TENSOR, None, Reduction.SUM), "'tensor' has sum"),
+    ],
+)
+def test_a_store_that_makes_no_sense_is_refused(store, named):
+    with pytest.raises(InvalidProblemError, match=named):
+        Epilogue(RELU, (store,))
+
+
+REJECTED = {
+    "2 stores": (Store(1), Store(0)),
+    "sum_of_squares": (Store(1), Store(1, COLUMN, DType.F32, Reduction.SUM_OF_SQUARES)),
+    "node 0": (Store(0),),
+    "float32": (Store(1, TENSOR, DType.F32),),
+}
+
+
+@pytest.mark.parametrize("named", REJECTED)
+def test_cutlass_2_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(named):
+    graph = Epilogue(RELU, REJECTED[named])
+    reason = graph_rejection(graph)
+    assert reason is not None
+    assert named in reason
+    a = b = np.ones((1, 1), np.float16)
+    for user in (
+        lambda: emit_epilogue(graph),
+        lambda: epilogue_nodes(graph, [], []),
+        lambda: recognise(graph, DType.F16),
+        lambda: reference.run(Gemm(m=1, n=1, k=1), graph, a, b, []),
+        lambda: reference.enclosure(Gemm(m=1, n=1, k=1), graph, a, b, []),
+    ):
+        with pytest.raises(InvalidProblemError, match="tensor"):
+            user()
+
+
+def test_one_store_of_the_last_node_is_the_graph_without_stores():
+    graph = Epilogue(RELU, (Store(1),))
+    assert graph == Epilogue(RELU)
+    assert graph_rejection(graph) is None
+    assert graph.results == (Store(1),)
+
+
+def test_a_graph_of_one_store_has_the_key_and_the_record_that_it_always_had():
+    plain = Epilogue(RELU)
+    key = "Epilogue(nodes=(Accumulator(),Unary(op=UnaryOp.RELU,x=0,params=())))"  # before stores
+    record = {
+        "nodes": [{"type": "Accumulator"}, {"type": "Unary", "op": "relu", "x": 0, "params": []}]
+    }
+    assert canonical(plain) == key
+    assert encode(Epilogue, plain) == record
+    assert decode(Epilogue, record) == plain
+
+
+@pytest.mark.parametrize("named", REJECTED)
+def test_stores_are_part_of_keys_and_records(named):
+    graph = Epilogue(RELU, REJECTED[named])
+    assert canonical(graph) != canonical(Epilogue(RELU))
+    assert decode(Epilogue, json.loads(json.dumps(encode(Epilogue, graph)))) == graph
+
+
+def test_stores_are_described_by_what_they_span():
+    assert statistics().describe() == (
+        "tensor: add(acc, row0); column float32: sum(add(acc, row0)); "
+        "column float32: sum_of_squares(add(acc, row0)); "
+        "row float16: maximum(abs(add(acc, row0)))"
+    )
+
+
+@pytest.mark.parametrize("stores", [1, 3])
+def test_the_text_of_shared_nodes_is_linear(stores):
+    b = EpilogueBuilder()
+    x, lengths = 0, []
+    for count in range(1, 401):
+        x = b.binary(BinaryOp.ADD, x, x)
+        if count in (200, 400):
+            whole = Epilogue(b.build().nodes, tuple(Store(x) for _ in range(stores)))
+            lengths.append(len(whole.describe()))
+    assert lengths[1] < 2.3 * lengths[0]
