@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from boltgen.partitioned import accumulator_named
 
 from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
@@ -53,12 +52,6 @@ def test_an_instruction_that_is_newer_than_the_arch_is_named():
     reason = DType.F16.accumulator_rejection(DType.F32, (7, 0))
     assert reason is not None
     assert all(word in reason for word in ("sm_70", "float16", "float32", "no type"))
-
-
-@pytest.mark.parametrize("name", ["int8", "bfloat16", "tf32", "", "float64"])
-def test_another_accumulator_is_refused_by_name(name):
-    with pytest.raises(InvalidProblemError, match=f"'{name}'.*'float32' or 'float16'"):
-        accumulator_named(name)
 
 
 @pytest.mark.parametrize(
