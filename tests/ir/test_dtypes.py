@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -66,12 +67,7 @@ def test_an_instruction_that_is_newer_than_the_arch_is_named():
 def test_a_problem_asks_the_row_for_its_accumulator(problem, monkeypatch):
     monkeypatch.setattr(DType.F16, "_accumulators", {"float32": (7, 5)})
     with pytest.raises(InvalidProblemError, match=r"float16 in float16.*float32"):
-        type(problem)(
-            **{
-                **{name: getattr(problem, name) for name in problem.__dataclass_fields__},
-                "acc_dtype": DType.F16,
-            }
-        )
+        replace(problem, acc_dtype=DType.F16)
 
 
 @pytest.mark.parametrize("dtype", DType)
