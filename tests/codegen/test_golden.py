@@ -6,21 +6,24 @@ from collections.abc import Callable
 
 import pytest
 
-from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
-from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import render_kernel
-from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
-from boltgen.ir.workload import Workload
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
-from tests.cases import golden_specs
+from tests.cases import golden_specs, move_spec
 from tests.chain_cases import golden_chain_specs
 
-SPECS = {**golden_specs(), **golden_chain_specs()}
+NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+SPECS = {
+    **golden_specs(),
+    **golden_chain_specs(),
+    "move_sm90a": move_spec(Move(source=NCHW_F32, target=NHWC_F16), "sm_90a"),
+}
 
 
 def test_kernels_are_rendered_as_recorded(golden: Callable[[str, str], None]) -> None:
@@ -40,15 +43,9 @@ def test_recorded_kernels_compile() -> None:
         assert "warning" not in compiled.log.read_text()
 
 
-@pytest.mark.parametrize("text_of", ["kernel", "moves"])
-def test_a_source_says_the_flags_that_it_is_compiled_with(text_of: str) -> None:
-    spec = next(iter(SPECS.values()))
-    if text_of != "kernel":
-        move = Move(source=NHWC_F16, target=NHWC_F16)
-        moved = LayoutTransform(move=move, images=1, pixels=4, source_channels=3, target_channels=8)
-        (config,) = candidates(Workload.of(moved), arch_named("sm_90a"))
-        spec = kernel_spec(Workload.of(moved), config, "sm_90a")
-    source = render_kernel(spec)
+@pytest.mark.parametrize("name", ["gemm_sm75", "move_sm90a"])
+def test_a_source_says_the_flags_that_it_is_compiled_with(name: str) -> None:
+    source = render_kernel(SPECS[name])
     comment = " ".join(line.lstrip("/ ") for line in source.text.splitlines() if line[:2] == "//")
     command = comment[comment.index("nvcc ") : comment.index(".cu", comment.index("nvcc "))].split()
     unit = kernel_unit(source, find_toolchain(settings_from()))
