@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -20,6 +20,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import adapter_unit, kernel_unit
+from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.codegen.nvcc import DeviceCode
@@ -40,7 +41,13 @@ from boltgen.stored import own_compilers, stored_costs, stored_measurements
 from boltgen.tune.fusion import candidate_fusions, cut_layers
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
-from boltgen.tune.select import CostSource, Decision, Task, select
+from boltgen.tune.select import (
+    CostSource,
+    Decision,
+    Task,
+    WithoutSpilling,
+    select,
+)
 
 
 @dataclass(slots=True)
@@ -124,13 +131,24 @@ class Plan:
 class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
-    For Relay there is an archive for each of the plan's kernels.
+    For Relay there is an archive for each of the plan's kernels. `usage` is what ptxas says of
+    kernels, by their symbols.
     """
 
     plan: Plan
     objects: tuple[Path, ...]
     symbols: tuple[str, ...]
     archives: tuple[Path, ...] = ()
+    usage: Mapping[str, KernelUsage] = field(default_factory=dict)
+
+    @property
+    def spilling(self) -> frozenset[KernelSpec]:
+        """The kernels of which ptxas says that they spill registers."""
+        return frozenset(
+            kernel.spec
+            for kernel in self.plan.kernels
+            if kernel.symbol in self.usage and self.usage[kernel.symbol].spilled_bytes
+        )
 
     @property
     def linked(self) -> dict[str, tuple[Path, tuple[Path, ...]]]:
@@ -311,14 +329,26 @@ def build_regions(
     chosen = options or PipelineOptions()
     if not regions:
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
-    with chosen.phases.phase("choose kernels and generate sources"):
-        tools = chosen.toolchain or find_toolchain(chosen.settings)
-        with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
+    tools = chosen.toolchain or find_toolchain(chosen.settings)
+    spilling: frozenset[KernelSpec] = frozenset()
+    while True:
+        with (
+            chosen.phases.phase("choose kernels and generate sources"),
+            stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs,
+        ):
             plan = plan_regions(
-                regions, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
+                regions,
+                arch,
+                convention,
+                WithoutSpilling(costs, arch, spilling),
+                planned_workspaces=chosen.planned_workspaces,
             )
-    with chosen.phases.phase("compile kernels"):
-        return build_plan(plan, replace(chosen, toolchain=tools))
+        with chosen.phases.phase("compile kernels"):
+            built = build_plan(plan, replace(chosen, toolchain=tools))
+        if built.spilling <= spilling:
+            return built
+        # What was chosen by the model alone is chosen again, without the kernels that spill.
+        spilling |= built.spilling
 
 
 def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
@@ -343,4 +373,5 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         objects=tuple(compiled.path for compiled in objects),
         symbols=tuple(launch.region.symbol for launch in plan.launches),
         archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
+        usage={name: used for o in objects for name, used in kernel_usage(o.log).items()},
     )

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
@@ -438,6 +440,57 @@ def table_3_cases() -> list[KernelCase]:
     ]
 
 
+# Sixteen warps, and tiles between the powers of two, whose rows of D are shared by other spans of
+# lanes than CUTLASS's. Source of both: the winners in benchmarks/data.
+WIDE_CONFIGS: Mapping[str, tuple[str, Cutlass2Config]] = {
+    "sm75_sixteen_deep": ("sm_75", _config((128, 128, 64), (32, 32, 64), 2, instruction=_SM75)),
+    "sm75_sixteen": ("sm_75", _config((128, 128, 32), (32, 32, 32), 2, instruction=_SM75)),
+    "sm75_96x128": ("sm_75", _config((96, 128, 64), (96, 32, 64), 2, instruction=_SM75)),
+    "sm75_192x64": ("sm_75", _config((192, 64, 32), (96, 32, 32), 2, instruction=_SM75)),
+    "sm80_sixteen": ("sm_80", _config((128, 128, 64), (32, 32, 64), stages=3)),
+    "sm80_16x64": ("sm_80", _config((16, 64, 64), (16, 64, 64), stages=3)),
+    "sm80_96x64": ("sm_80", _config((96, 64, 32), (48, 32, 32), stages=4)),
+    "sm80_64x96": ("sm_80", _config((64, 96, 64), (32, 48, 64), stages=3)),
+    "sm80_128x96": ("sm_80", _config((128, 96, 32), (32, 96, 32), stages=4)),
+    "sm80_160x128": ("sm_80", _config((160, 128, 32), (80, 64, 32), stages=3)),
+    "sm80_128x160": ("sm_80", _config((128, 160, 32), (64, 80, 32), stages=3)),
+    "sm80_64x160": ("sm_80", _config((64, 160, 64), (16, 160, 64), stages=3)),
+    "sm80_192x128": ("sm_80", _config((192, 128, 32), (48, 64, 32), stages=3)),
+    "sm80_128x192": ("sm_80", _config((128, 192, 32), (64, 48, 32), stages=3)),
+    "sm80_64x192": ("sm_80", _config((64, 192, 32), (32, 96, 32), stages=3)),
+}
+# Two tiles of every configuration in each dimension, and a ragged edge.
+_WIDE_GEMM = Gemm(m=390, n=392, k=136, b_layout=Layout.COLUMN)
+_WIDE_CONV = Conv2d(n=2, h=14, w=15, c=24, k=392, r=3, s=3, padding=(1, 1, 1, 1))
+_WIDE_PROBLEMS: Mapping[str, Problem] = {
+    "gemm": _WIDE_GEMM,
+    "conv": _WIDE_CONV,
+    "gemm_4": replace(_WIDE_GEMM, n=388, out_dtype=F32),
+    "gemm_2": replace(_WIDE_GEMM, n=390, acc_dtype=F16),
+    "conv_1": replace(_WIDE_CONV, k=391, acc_dtype=F16),
+    "gemm_row": replace(_WIDE_GEMM, b_layout=Layout.ROW),
+}
+
+
+def wide_cases() -> list[KernelCase]:
+    """The wide configurations by turns with every problem for which they are legal."""
+    cases = []
+    for index, (name, (arch, tiles)) in enumerate(WIDE_CONFIGS.items()):
+        turn = itertools.islice(itertools.cycle(_WIDE_PROBLEMS.items()), index, None)
+        legal = (
+            (text, problem)
+            for text, problem in itertools.islice(turn, len(_WIDE_PROBLEMS))
+            if not violations(problem, tiles, arch_named(arch))
+        )
+        for text, problem in itertools.islice(legal, 2):
+            spec = kernel_spec(problem, EPILOGUES["residual_before"], tiles, arch)
+            slices = 1 + index % 2
+            cases.append(
+                KernelCase(name=f"wide-{name}-{text}", spec=spec, problem=problem, split_k=slices)
+            )
+    return cases
+
+
 def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
     """The case with a kernel of lower alignments than its problem would allow."""
     changes = dict.fromkeys(("alignment_a", "alignment_b", "alignment_d"), alignment)
@@ -467,6 +520,7 @@ def all_cases() -> list[KernelCase]:
         *newer_arch_cases(),
         *first_layer_cases(),
         *table_3_cases(),
+        *wide_cases(),
     ]
 
 

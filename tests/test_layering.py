@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import boltgen
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.move import LayoutTransform
+from boltgen.ir.problem import PROBLEM_KINDS
 
 PACKAGE = Path(boltgen.__file__).parent
 MODULES = {
@@ -20,35 +25,35 @@ MODULES = {
 MOST_LINES = 450
 
 # What each layer may import of boltgen, besides itself. `errors` and `intake` are open to all.
-_CORE = {"ir", "arch", "space"}
-_PIPELINE = _CORE | {"tune", "codegen", "build", "measure", "settings", "paths"}
-ALLOWED = {
+_KERNELS = {"ir", "arch", "codegen", "families"}
+_CHOICE = _KERNELS | {"cost", "tune"}
+_MAKING = _CHOICE | {"build", "settings", "paths"}
+_MODELS = _MAKING | {"stored", "options", "frontend", "pipeline", "runtime"}
+ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "intake": set(),
     "paths": set(),
     "settings": {"paths"},
     "ir": set(),
     "arch": set(),
-    "space": {"ir", "arch"},
-    "tune": _CORE,
-    "codegen": _CORE | {"paths"},
-    "build": _CORE | {"codegen", "settings", "paths"},
-    "measure": _CORE | {"tune", "codegen", "build", "settings", "paths"},
-    "stored": _PIPELINE,
-    "options": {"ir", "space", "tune", "build"},
-    "pipeline": _PIPELINE | {"stored", "options"},
-    "frontend": {"ir", "arch", "pipeline"},
-    "runtime": _PIPELINE | {"options", "pipeline", "frontend"},
-    "tuner": _PIPELINE | {"options", "pipeline", "frontend", "runtime", "stored"},
-    "compiler": _PIPELINE | {"options", "pipeline", "frontend", "runtime", "stored", "tuner"},
-}
-# The edges: the public names, the command line, and what is bound to them.
-_UNBOUND = {
-    "",
-    "cli",
-    "__main__",
-    "relax",
-    "relay",
+    "codegen": {"ir", "arch", "paths"},
+    "families": {"ir", "arch", "codegen"},
+    "cost": {"ir", "arch", "families"},
+    "tune": _CHOICE - {"tune"},
+    "build": _KERNELS | {"settings", "paths"},
+    "measure": _MAKING,
+    "stored": _MAKING,
+    "options": _MAKING,
+    "frontend": {"ir", "arch"},
+    "pipeline": _MAKING | {"stored", "options", "frontend"},
+    "runtime": _MODELS - {"runtime"},
+    "tuner": _MODELS | {"measure"},
+    "compiler": _MODELS | {"tuner"},
+    "relax": _MODELS,
+    "relay": _MODELS,
+    "": _MODELS | {"tuner", "compiler", "relax", "relay"},
+    "cli": _MODELS | {"tuner", "compiler", ""},
+    "__main__": {"cli", "settings"},
 }
 # Where outside packages and powers may be used.
 EXTERNAL = {
@@ -85,8 +90,6 @@ IMPORTS = {name: imports(name, tree) for name, tree in TREES.items()}
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_the_way_the_data_flows(name):
     own = layer(name)
-    if own in _UNBOUND:
-        return
     assert own in ALLOWED, f"{name}: no layer of that name; say in ALLOWED what it may import"
     wrong = {
         target
@@ -95,6 +98,11 @@ def test_imports_point_the_way_the_data_flows(name):
         and layer(target) not in ALLOWED[own] | {own, "errors", "intake"}
     }
     assert not wrong, f"{name} imports {sorted(wrong)}; {own} may import {sorted(ALLOWED[own])}"
+
+
+def test_layers_import_each_other_in_one_order():
+    order = list(TopologicalSorter(ALLOWED).static_order())  # raises CycleError
+    assert set(order) == {layer(name) for name in MODULES}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -112,6 +120,69 @@ def test_ir_needs_the_standard_library_and_numpy_only(name):
 
     roots = {target.split(".")[0] for target in IMPORTS[name]}
     assert roots <= sys.stdlib_module_names | {"numpy", "boltgen"}
+
+
+# Where it may be asked of which class a problem or a configuration is: elsewhere one asks itself.
+_FAMILY_HOMES = {
+    family.name: ".".join(type(family).__module__.split(".")[:3]) for family in FAMILIES
+}
+_HOMES = {
+    **{kind.__name__: ("boltgen.ir", "boltgen.families") for kind in PROBLEM_KINDS},
+    LayoutTransform.__name__: ("boltgen.ir", "boltgen.families"),
+    **{family.config_type.__name__: (_FAMILY_HOMES[family.name],) for family in FAMILIES},
+}
+
+
+def classes_asked_for(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names of classes in `isinstance`, `issubclass`, `case` and comparisons, with their lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+                asked: list[ast.AST] = [kinds]
+            case ast.MatchClass(cls=kind):
+                asked = [kind]
+            case ast.Compare(left=left, comparators=others):
+                asked = [left, *others]
+            case _:
+                continue
+        for inner in (inner for each in asked for inner in ast.walk(each)):
+            if isinstance(inner, ast.Name | ast.Attribute):
+                yield inner.id if isinstance(inner, ast.Name) else inner.attr, inner.lineno
+
+
+def inside(name: str, homes: tuple[str, ...]) -> bool:
+    return any(name == home or name.startswith(home + ".") for home in homes)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_problem_or_a_configuration_is_matters_to_its_family_only(name):
+    wrong = {
+        f"{kind} on line {line}"
+        for kind, line in classes_asked_for(TREES[name])
+        if kind in _HOMES and not inside(name, _HOMES[kind])
+    }
+    assert not wrong, f"{name} asks for {sorted(wrong)}: let the value answer by a method"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "isinstance(x, Gemm)",
+        "isinstance(x, (int, problem.Gemm))",
+        "issubclass(x, Conv2d | Gemm)",
+        "match x:\n    case Gemm(m=m): pass",
+        "match x:\n    case (1, problem.Gemm()): pass",
+        "type(x) is Gemm",
+    ],
+)
+def test_every_way_to_ask_for_a_class_is_found(text):
+    assert "Gemm" in {kind for kind, _ in classes_asked_for(ast.parse(text))}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if layer(name) != "families"])
+def test_no_family_is_named_outside_the_families(name):
+    wrong = {each for each in IMPORTS[name] if inside(each, tuple(_FAMILY_HOMES.values()))}
+    assert not wrong, f"{name} imports {sorted(wrong)}: ask families.registry"
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -103,6 +103,10 @@ def safe_name(name: str) -> str:
     return kept or "unnamed"
 
 
+# What ptxas says of each kernel, for `build.usage`; it decides nothing of the output.
+_TELL_USAGE = ("-Xptxas=-v",)
+
+
 def kernel_unit(
     source: KernelSource,
     tools: Toolchain,
@@ -118,7 +122,7 @@ def kernel_unit(
         compiler=tools.nvcc.path,
         flags=kernel_flags(source.arch, code),
         include=(tools.templates, tools.cutlass.include),
-        machine_flags=("-ccbin", str(tools.cxx.path)),
+        machine_flags=(*_TELL_USAGE, "-ccbin", str(tools.cxx.path)),
         identity=with_headers(tools.cuda_identity, source.text, tools),
         environment=tools.environment,
     )
@@ -142,6 +146,7 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
         flags=("-shared", *device_flags(arch, code), "-cudart=none", "-Xcompiler=-fPIC"),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=(
+            *_TELL_USAGE,
             *("-ccbin", str(tools.cxx.path)),
             # The runtime stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import textwrap
 import traceback
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -59,9 +60,24 @@ class WarningsHandler(logging.Handler):
         err.print(Text(f"warning: {record.getMessage()}"), soft_wrap=True)
 
 
-def say(text: str, *, wrap: bool = True) -> None:
-    """Print sentences: on a terminal broken between words, else as they are."""
-    out.print(Text(text), soft_wrap=not (wrap and out.is_terminal))
+def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
+    """Print sentences: on a terminal broken between words, else as they are.
+
+    `indent` is of the lines after a sentence's first.
+    """
+    if wrap and out.is_terminal:
+        lines = (
+            textwrap.fill(
+                line,
+                out.width,
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.splitlines()
+        )
+        text = "\n".join(lines)
+    out.print(Text(text), soft_wrap=True)
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from boltgen.runtime.metadata import Metadata, RegionInfo
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
 _GAP = "  "
+# Where a fact begins in a line of the details.
+_FACT = 12
 # Fewer columns tell no operators apart.
 _LEAST_OPERATORS = 12
 
@@ -57,7 +59,7 @@ def inspect_command(
         say(line, wrap=False)
     if details:
         for line in _details(metadata):
-            say(line)
+            say(line, indent=_FACT if line.startswith("  ") else 2)
         if metadata.ranges:
             out.print(tables.ranges(metadata))
         for line in tables.phases(metadata):
@@ -176,7 +178,7 @@ def _details(metadata: Metadata) -> Iterator[str]:
             ("workspace", f"{region.workspace_bytes} bytes" if region.workspace_bytes else ""),
             ("note", placed.reason if placed else ""),
         ]
-        yield from (f"  {name:10}{fact}" for name, fact in facts if fact)
+        yield from (f"  {name}".ljust(_FACT) + fact for name, fact in facts if fact)
     yield ""
     yield "kernels:"
     for kernel in metadata.kernels:

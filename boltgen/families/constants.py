@@ -50,6 +50,7 @@ class ModelConstants:
     analytic_conv_factor: float
     special_instructions: float
     handover_us: float
+    drift_per_step: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
         """Bytes at the bandwidth of DRAM that a copy reaches."""

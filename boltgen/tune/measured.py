@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from boltgen.arch import Arch
@@ -125,7 +125,7 @@ class MeasuredCosts:
                 f"all legal configurations for {workload.describe()} on {self._arch.name} failed "
                 "when they were measured"
             )
-        return Costs(by_config=left, origin=costs.origin)
+        return replace(costs, by_config=left)
 
 
 def _sources(database: Database, arch: Arch, toolchain: str) -> tuple[Source, ...]:

@@ -7,7 +7,7 @@ affair: the analytical model here, measurements in `tune.measured`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -18,9 +18,10 @@ from boltgen.arch import Arch
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
-from boltgen.families.registry import FAMILIES, candidates, compiled, order
+from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, order
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Workload
-from boltgen.tune.outcome import Failure, Outcome
+from boltgen.tune.outcome import Failure, Fault, Outcome
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
@@ -81,6 +82,7 @@ class Costs:
 
     by_config: Mapping[Config, Cost]
     origin: str
+    is_predicted: bool = False
 
 
 class Measurements(Protocol):
@@ -129,12 +131,46 @@ class ModelCosts:
         """The predicted times of all configurations worth considering."""
         configs = candidates(workload, self.arch)
         times = self.model.predict_us(workload, configs, self.arch)
-        return Costs(by_config=dict(zip(configs, times, strict=True)), origin=self.origin)
+        by_config = dict(zip(configs, times, strict=True))
+        return Costs(by_config=by_config, origin=self.origin, is_predicted=True)
 
     @property
     def measurements(self) -> tuple[Measurements, ...]:
         """None."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutSpilling:
+    """The costs of `source`, where the model's guess gives way to what ptxas said.
+
+    Kernels of `specs` spill registers, which the model does not know: they fail where it is the
+    model that would choose them, unless there is no other. What was measured stays.
+    """
+
+    source: CostSource
+    arch: str
+    specs: Collection[KernelSpec]
+
+    def costs(self, workload: Workload) -> Costs:
+        """The costs of a workload."""
+        costs = self.source.costs(workload)
+        configs = {spec.config for spec in self.specs}
+        spilling = {
+            config
+            for config in costs.by_config
+            if compiled(config) in configs
+            and kernel_spec(workload, config, self.arch) in self.specs
+        }
+        if not spilling or not costs.is_predicted or spilling == costs.by_config.keys():
+            return costs
+        spills = Failure(fault=Fault.COMPILE, reason="ptxas says that it spills registers")
+        return replace(costs, by_config={**costs.by_config, **dict.fromkeys(spilling, spills)})
+
+    @property
+    def measurements(self) -> Sequence[Measurements]:
+        """Those of `source`."""
+        return self.source.measurements
 
 
 def select(

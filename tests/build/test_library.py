@@ -20,10 +20,10 @@ from boltgen.build.library import (
     Shelf,
     build_library,
     chunks,
+    is_current,
     kernel_key,
     read_about,
     stored_units,
-    toolchain_text,
     unit_of,
 )
 from boltgen.errors import LibraryError
@@ -32,7 +32,7 @@ from boltgen.families.family import Level
 from boltgen.families.source import kernel_symbol
 from tests.build.fakes import FAIL, fake_toolchain
 
-GROUPS = library_specs(ARCHES["sm_80"], [Family.GEMM], Level.QUICK)
+GROUPS = library_specs(ARCHES["sm_80"], Level.QUICK, [8])["gemm"]
 SPECS = [spec for group in GROUPS for spec in group]
 # Fails where the unit holds the kernel that $BAD names.
 FAIL_ON_BAD = f'if grep -q "$BAD" *.cu; then {FAIL}; fi; ' + (
@@ -66,8 +66,8 @@ def test_a_unit_says_what_it_holds(tools):
     assert [kernel.key for kernel in about.kernels] == [
         kernel_key(spec, tools) for spec in SPECS[:3]
     ]
-    assert about.toolchain == toolchain_text(tools, [Family.GEMM])
-    assert (about.arch, about.families) == ("sm_80", ("gemm",))
+    assert about.toolchain == unit.identity
+    assert (about.arch, about.families) == ("sm_80", ("cutlass2",))
     for spec in SPECS[:3]:
         assert f'extern "C" int {kernel_symbol(spec)}(' in unit.text
 
@@ -82,11 +82,12 @@ def test_every_kernel_is_found_by_its_key(tools, cache):
         assert kernel_symbol(spec) in path.read_text()
     again = build_library(GROUPS, tools, cache, jobs=2)
     assert (again.made, again.found) == (0, 4)
+    assert all(is_current(unit, tools) for unit in stored_units(cache))
 
 
 def test_a_larger_level_compiles_what_is_new(tools, cache):
     build_library(GROUPS, tools, cache, jobs=2)
-    groups = library_specs(ARCHES["sm_80"], [Family.GEMM], Level.STANDARD)
+    groups = library_specs(ARCHES["sm_80"], Level.STANDARD, [8])["gemm"]
     done = build_library(groups, tools, cache, jobs=2)
     assert done.found == 4
     assert done.made == len([part for group in groups for part in chunks(group)]) - 4
@@ -111,7 +112,9 @@ def test_another_toolchain_is_kept_apart(tools, cache):
     cutlass = replace(tools, cutlass=replace(tools.cutlass, version="9.9"))
     nvcc = replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))
     shelf = Shelf(cache)
+    own = stored_units(cache)
     for other in (cutlass, nvcc):
+        assert not any(is_current(unit, other) for unit in own)
         assert kernel_key(SPECS[0], other) != key
         assert shelf.find(kernel_key(SPECS[0], other)) is None
         build_library(GROUPS[:1], other, cache, jobs=2)

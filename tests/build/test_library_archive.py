@@ -22,7 +22,7 @@ from boltgen.families.cutlass2.library import library_specs
 from boltgen.families.family import Level
 from tests.build.fakes import fake_toolchain
 
-(GROUP,) = library_specs(ARCHES["sm_80"], [Family.CONV2D], Level.QUICK)
+(GROUP,) = library_specs(ARCHES["sm_80"], Level.QUICK, [8])["conv2d"]
 MANIFEST = "boltgen-library.json"
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.oracle import LayerInputs, enclose_chain
+from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
-from boltgen.ir.reference import Agreement, compare, input_shapes
+from boltgen.ir.reference import Agreement, compare
 from boltgen.ir.workload import Layer, Workload
 from tests.conformance.cases import Builder, Case, Value
 
@@ -49,11 +49,11 @@ class BatchedChain:
         """The model."""
 
         def build(b: Builder) -> Value:
-            first = self.chain.layers[0].problem
-            value = b.input("x", *input_shapes(first)[0], dtype="float16")
+            first = self.chain.first.problem
+            value = b.input("x", *first.a_shape, dtype="float16")
             for index, layer in enumerate(self.chain.layers):
                 problem = layer.problem
-                shape = input_shapes(problem)[1]
+                shape = problem.b_shape
                 full = shape if problem.b_batched else (1, *shape)
                 weights = b.input(f"w{index}", *full, dtype="float16")
                 transposed = problem.b_layout is Layout.COLUMN
@@ -68,10 +68,10 @@ class BatchedChain:
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Random inputs by their names, in the model's order."""
-        arrays = {"x": rng.uniform(-1.5, 1.5, input_shapes(self.chain.layers[0].problem)[0])}
+        arrays = {"x": rng.uniform(-1.5, 1.5, self.chain.first.problem.a_shape)}
         for index, layer in enumerate(self.chain.layers):
             problem = layer.problem
-            shape = input_shapes(problem)[1]
+            shape = problem.b_shape
             full = shape if problem.b_batched else (1, *shape)
             arrays[f"w{index}"] = rng.uniform(-1.5, 1.5, full) * 2 * problem.k**-0.5
             if layer.epilogue.loads:
@@ -87,7 +87,7 @@ class BatchedChain:
             residuals = [inputs[f"r{index}"]] if layer.epilogue.loads else []
             b = weights if layer.problem.b_batched else weights[0]
             layers.append(LayerInputs(b, tuple(residuals)))
-        expected = enclose_chain(self.chain, inputs["x"], layers)
+        expected = enclose(self.chain, inputs["x"], layers)
         return compare(output, expected.exact, expected.bound)
 
 

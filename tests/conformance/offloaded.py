@@ -9,14 +9,13 @@ from typing import Any
 
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.ir.key import canonical
-from boltgen.ir.region import Region
 from boltgen.ir.workload import Cut, Layer
 from boltgen.runtime.device import activate
 from tests.conformance.cases import CASES
 
 
 def offloaded(frontend: str) -> dict[str, Any]:
-    """By case: problem and epilogue of each region, chains, and each rejected product."""
+    """By case: the workload of each region, fused ones, and each rejected product."""
     activate("vgpu")
     make = getattr(import_module(f"tests.conformance.{frontend}_builder"), f"{frontend}_module")
     steps = import_module(f"boltgen.frontend.{frontend}.steps")
@@ -31,10 +30,8 @@ def offloaded(frontend: str) -> dict[str, Any]:
         regions = partitioned.regions
         found[name] = {
             "fused": _fused(steps.annotate(make(case), passes=Passes(cut=_as_one))),
-            "regions": sorted(
-                canonical((r.problem, r.epilogue, r.a_stored, r.d_stored)) for r in regions
-            ),
-            "epilogues": sorted(r.epilogue.describe() for r in regions),
+            "regions": sorted(canonical((r.workload, r.a_stored, r.d_stored)) for r in regions),
+            "epilogues": sorted(r.workload.epilogues for r in regions),
             "rejected": sorted(rejected),
         }
     return found
@@ -46,12 +43,7 @@ def _as_one(layers: tuple[Layer, ...]) -> Cut:
 
 def _fused(partitioned: Partitioned) -> list[tuple[str, str]]:
     """Epilogues of each region's layers, and why it does not go on, where all that can is fused."""
-    found = []
-    for region in partitioned.regions:
-        single = isinstance(region, Region)
-        epilogues = [region] if single else region.chain.layers
-        found.append(("; ".join(layer.epilogue.describe() for layer in epilogues), region.note))
-    return sorted(found)
+    return sorted((region.workload.epilogues, region.note) for region in partitioned.regions)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.legality import WARPS, violations
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec, launch
@@ -137,7 +137,7 @@ def test_everything_enumerated_is_legal_and_distinct(problem, name):
         assert violations(problem, config, arch) == ()
         assert shared_memory_bytes(config, problem.acc_dtype) <= arch.shared_memory_per_cta_bytes
         assert registers_per_thread(config, problem.acc_dtype) <= 255
-        assert config.warps in (1, 2, 4, 8)
+        assert config.warps in WARPS
     assert configs == enumerate_configs(problem, arch)
 
 
@@ -148,9 +148,65 @@ def test_tens_of_kernels_per_arch(name, acc):
     assert 30 <= len(kernel_configs(traits, arch_named(name))) <= 100
 
 
+@pytest.mark.parametrize(
+    ("name", "tile", "warp", "stages"),
+    [
+        ("sm_75", (128, 128, 64), (32, 32, 64), 2),  # 16 warps: fastest on an RTX 2080 Ti
+        ("sm_75", (128, 128, 64), (64, 64, 64), 2),  # within 5 % of the fastest there
+        ("sm_75", (128, 128, 64), (32, 128, 64), 2),
+        ("sm_80", (128, 160, 32), (64, 80, 32), 3),  # the second of an A100's winners
+        ("sm_80", (160, 128, 32), (80, 64, 32), 3),
+        ("sm_80", (96, 128, 64), (48, 64, 64), 3),
+        ("sm_80", (128, 192, 32), (64, 48, 32), 3),
+        ("sm_80", (16, 64, 64), (16, 64, 64), 3),
+    ],
+)
+def test_what_wins_elsewhere_is_legal(name, tile, warp, stages):
+    arch = arch_named(name)
+    config = Cutlass2Config(
+        threadblock=Shape(*tile),
+        warp=Shape(*warp),
+        instruction=Shape(*arch.mma_shapes[0]),
+        stages=stages,
+    )
+    problem = replace(GEMM, b_layout=Layout.COLUMN)
+    assert violations(problem, config, arch) == ()
+    if stages > 2 or config.warps == 16:
+        assert config in enumerate_configs(problem, arch)
+
+
+@pytest.mark.parametrize(
+    ("tile", "warp", "problem"),
+    [
+        ((16, 64, 64), (16, 64, 16), GEMM),
+        ((192, 32, 64), (96, 32, 16), Conv2d(n=1, h=56, w=56, c=64, k=64, r=3, s=3)),
+    ],
+)
+def test_warps_that_share_k_also_share_the_rows_of_the_output(tile, warp, problem):
+    # CUTLASS asserts "Iteration Count Row must be > 0" for both.
+    config = Cutlass2Config(
+        threadblock=Shape(*tile), warp=Shape(*warp), instruction=Shape(16, 8, 8), stages=2
+    )
+    assert "epilogue_thread_map" in names(problem, config, arch_named("sm_75"))
+
+
+def test_more_registers_than_ptxas_can_spare_are_refused():
+    # nvcc 13.0 spills 44 bytes of the first, and nothing of the second.
+    config = Cutlass2Config(
+        threadblock=Shape(256, 64, 64),
+        warp=Shape(64, 64, 64),
+        instruction=Shape(16, 8, 8),
+        stages=2,
+    )
+    problem, sm_75 = replace(GEMM, b_layout=Layout.COLUMN), arch_named("sm_75")
+    assert names(problem, config, sm_75) == {"shared_memory", "registers"}
+    smaller = replace(config, threadblock=Shape(128, 128, 64))
+    assert names(problem, smaller, sm_75) == set()
+
+
 def test_small_problems_get_small_threadblocks_and_deep_ones_slices():
     small = enumerate_configs(Gemm(m=16, n=64, k=8192), SM80)
-    assert max(config.threadblock.m for config in small) == 32
+    assert {config.threadblock.m for config in small} == {16, 32}
     assert max(config.threadblock.n for config in small) == 64
     assert max(config.split_k for config in small) > 4
     wide = enumerate_configs(Gemm(m=8192, n=8192, k=8192), SM80)

@@ -137,12 +137,13 @@ class _Multiprocessor:
             load_bytes_per_clock=rate,
             loaded_bytes=loaded,
         )
-        begin = prologue_clocks(tiles, arch, resident, rate, loaded)
+        steps = _steps(workload, config, index)
+        begin = prologue_clocks(tiles, arch, resident, rate, loaded, steps=steps)
         if index + 1 == len(workload.layers):
             end = epilogue_clocks(problem, layer.epilogue, tiles, arch, c, resident=resident)
         else:
             end = self._inner_epilogue(index, resident)
-        return begin + _steps(workload, config, index) * step + end
+        return begin + steps * step + end
 
     def _inner_epilogue(self, index: int, resident: int) -> float:
         """Arithmetic, its operands from L2, and the way through shared memory if there is one."""

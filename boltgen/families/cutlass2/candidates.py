@@ -2,7 +2,8 @@
 
 Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section
 3.2.2: large warp tiles within the register file, four or eight warps, small threadblocks for small
-problems; swizzles, stages by arch, and split-K for deep K with few tiles.
+problems; swizzles, stages by arch, and split-K for deep K with few tiles. What measurements of
+others add to them is said where it is done.
 """
 
 from __future__ import annotations
@@ -16,27 +17,38 @@ from functools import lru_cache
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import (
+    WARPS,
     extent_violations,
     kernel_violations,
     violations,
 )
 from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
 from boltgen.families.space import Knob, Space
+from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
 
-TILE_EXTENTS = (32, 64, 128, 256)
+# Those between the powers of two fill a last wave, or a register file, that these leave half empty.
+TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
 TILE_DEPTHS = (32, 64)
-WARP_M = (32, 64)
-WARP_N = (32, 64, 128)
+WARP_M = (16, 32, 48, 64, 80, 96)
+WARP_N = (16, 32, 48, 64, 80, 96, 128)
 SWIZZLES = (1, 2, 4, 8)
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
-_WARPS = (1, 2, 4, 8)
+_REGISTER_BYTES = 4
 
-# A 128x64 tile is the smallest that four warps can work on in warp tiles of 64x32.
-_FOUR_WARP_TILE = 128 * 64
+# Smaller warp tiles load more from shared memory than the tensor cores have time for: of 32x32
+# every operand serves 32 products.
+_LEAST_WARP_TILE = 32 * 32
+# One for each scheduler of an SM.
+_SCHEDULERS = 4
 # A tile four times as long as wide loads 2.5 times the operands of a square one per product.
 _MOST_ELONGATED = 4
+# Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
 _MOST_DEPTH_IN_FLIGHT = 192
+# Latency when all SMs copy at once, over that of a lone copy. An estimate.
+_LOADED_LATENCY = 2
+# Every layout and alignment has a kernel of that extent; fewer columns are not always legal.
+_ALWAYS_FITS = 32
 # One slice of K must outlive the pipeline's prologue several times over.
 _MIN_STEPS_PER_SLICE = 4
 
@@ -58,21 +70,16 @@ def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...
 def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
     """The configurations of kernels with these traits, without swizzle and split-K."""
     found = []
-    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
-        # Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
-        if stages > 2 and stages * tile.k > _MOST_DEPTH_IN_FLIGHT:
-            continue
-        # Fewer than four warps leave schedulers idle; only small tiles have no work for more.
-        if warps < 4 and tile.m * tile.n >= _FOUR_WARP_TILE:
-            continue
-        legal = [
-            config
-            for config in _warp_splits(tile, warps, stages, arch)
-            if not kernel_violations(traits, config, arch)
-        ]
-        # Within the register file, the warp tile that loads least per product is the best one.
-        if legal:
-            found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
+    for tile in _tiles(traits, arch):
+        for warps, stages in itertools.product(_warps(tile, arch), _stages(tile, traits, arch)):
+            legal = [
+                config
+                for config in _warp_splits(tile, warps, stages, arch)
+                if not kernel_violations(traits, config, arch)
+            ]
+            # Within the register file, the warp tile that loads least per product is the best one.
+            if legal:
+                found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
     return tuple(found)
 
 
@@ -81,17 +88,61 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> Iterator[Cutlass2Config]:
     and split-K.
     """
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        for warps, stages in itertools.product(_WARPS, stage_counts(traits, arch)):
+        for warps, stages in itertools.product(WARPS, stage_counts(traits, arch)):
             for config in _warp_splits(Shape(m, n, k), warps, stages, arch):
                 if not kernel_violations(traits, config, arch):
                     yield config
 
 
-def _tiles() -> Iterator[Shape]:
+def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
+    # The other half of the register file is for operands and addresses.
+    most = arch.registers_per_sm * _REGISTER_BYTES // 2 // traits.acc_dtype.size_bytes
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        # 256x256 accumulators are the whole register file; nothing would be left for operands.
-        if max(m, n) <= _MOST_ELONGATED * min(m, n) and m * n < 256 * 256:
-            yield Shape(m, n, k)
+        if max(m, n) > _MOST_ELONGATED * min(m, n) or m * n > most:
+            continue
+        # One extent between the powers of two is enough to fill a last wave.
+        if not (is_power_of_two(m) or is_power_of_two(n)):
+            continue
+        # So few products for each element that is loaded need long rows of it.
+        if m * n < _LEAST_WARP_TILE and k < max(TILE_DEPTHS):
+            continue
+        yield Shape(m, n, k)
+
+
+def is_power_of_two(extent: int) -> bool:
+    """Whether an extent is one of the powers of two."""
+    return extent & (extent - 1) == 0
+
+
+def _warps(tile: Shape, arch: Arch) -> Iterator[int]:
+    """Numbers of warps: a scheduler each if there is work for so many, or twice that.
+
+    Without asynchronous copies warps take the place of stages: then also four on each scheduler.
+    """
+    room = max(1, tile.m * tile.n // _LEAST_WARP_TILE)
+    most = _SCHEDULERS * (4 if arch.max_stages == 2 else 2)
+    for warps in WARPS:
+        if min(_SCHEDULERS, room) <= warps <= min(most, room):
+            yield warps
+
+
+def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
+    """Depths of the pipeline: the least whose copies in flight cover memory's latency, and one
+    less, which leaves shared memory to other threadblocks.
+
+    Source: Little's law.
+    """
+    counts = [
+        stages
+        for stages in stage_counts(traits, arch)
+        if stages == 2 or stages * tile.k <= _MOST_DEPTH_IN_FLIGHT
+    ]
+    stage_bytes = (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+    l2_bytes_per_clock = arch.l2_bytes_per_clock / arch.sm_count
+    needed_bytes = _LOADED_LATENCY * arch.memory_latency_clocks * l2_bytes_per_clock
+    covering = [stages for stages in counts if (stages - 1) * stage_bytes >= needed_bytes]
+    least = min(covering, default=counts[-1])
+    return (stages for stages in counts if stages in (least - 1, least))
 
 
 def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
@@ -107,7 +158,7 @@ def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[C
 
 
 def _fits(tile: int, extent: int) -> bool:
-    return tile <= max(TILE_EXTENTS[0], 2 * extent - 1)
+    return tile <= max(_ALWAYS_FITS, 2 * extent - 1)
 
 
 def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
@@ -135,7 +186,9 @@ def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[
 def _tried(problem: Problem, arch: Arch) -> Iterator[Cutlass2Config]:
     """Everything that was considered, legal or not."""
     traits = kernel_traits(problem)
-    for tile, warps, stages in itertools.product(_tiles(), _WARPS, stage_counts(traits, arch)):
+    for tile, warps, stages in itertools.product(
+        _tiles(traits, arch), WARPS, stage_counts(traits, arch)
+    ):
         yield from _warp_splits(tile, warps, stages, arch)
 
 

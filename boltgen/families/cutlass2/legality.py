@@ -12,7 +12,10 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.resources import (
+    least_registers_per_thread,
+    shared_memory_bytes,
+)
 from boltgen.families.cutlass2.traits import (
     ConvIterator,
     KernelTraits,
@@ -28,6 +31,8 @@ from boltgen.ir.workload import Workload
 _INT32_MAX = 2**31 - 1
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535
+# Powers of two: threads copy the operands' tiles in whole rows of vectors.
+WARPS = (1, 2, 4, 8, 16)
 # cp.async copies 4, 8 or 16 bytes. Source: PTX ISA, cp.async.
 _MIN_ASYNC_COPY_BYTES = 4
 
@@ -151,12 +156,13 @@ def pipeline_violations(
     traits: KernelTraits, config: Cutlass2Config, arch: Arch
 ) -> Iterator[Violation]:
     """Warps, stages and how operands are copied."""
-    if config.warps not in (1, 2, 4, 8):
+    if config.warps not in WARPS:
         yield Violation(
             name="warps",
-            message=f"{config.warps} warps are not 1, 2, 4 or 8",
-            reason="an SM has four schedulers; more than eight warps leave each too few registers",
-            slack=1.0 - config.warps / 8,
+            message=f"{config.warps} warps are not {', '.join(map(str, WARPS))}",
+            reason="an SM has four schedulers; a fifth warp on each hides nothing more, and all "
+            "wait for each other at every step",
+            slack=1.0 - config.warps / WARPS[-1] if config.warps > WARPS[-1] else None,
         )
     if config.threads > arch.max_threads_per_cta:
         yield Violation(
@@ -194,13 +200,13 @@ def _capacity_violations(
             reason="opt-in shared memory per block, CUDA C++ Programming Guide",
             slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
         )
-    registers = registers_per_thread(config, traits.acc_dtype)
+    registers = least_registers_per_thread(config, traits.acc_dtype)
     # A threadblock must also fit an SM's register file as a whole.
     most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
     if registers > most:
         yield Violation(
             name="registers",
-            message=f"about {registers} registers per thread; at most {most} with "
+            message=f"about {registers} registers per thread at least; at most {most} with "
             f"{config.threads} threads",
             reason="the accumulators of the warp tile would spill to local memory",
             slack=1.0 - registers / most,
@@ -306,36 +312,48 @@ def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> 
 
 def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
     """What the output's thread map cannot store."""
-    if not _epilogue_covers(traits.out_dtype, traits.alignment_d, config):
+    tile, warp = config.threadblock, config.warp
+    # Warps that hold other columns of the same rows, or other parts of their K.
+    sharing = (tile.n // warp.n) * (tile.k // warp.k)
+    if not _rows_are_shared(tile.n, sharing, traits.alignment_d, traits.out_dtype):
         yield Violation(
             name="epilogue_thread_map",
-            message=f"{config.threadblock.n // config.warp.n} warps along N do not share rows of "
-            f"{config.threadblock.n} {traits.out_dtype.value} in vectors of {traits.alignment_d}",
+            message=f"{sharing} warps along N and K do not share rows of {tile.n} "
+            f"{traits.out_dtype.value} in vectors of {traits.alignment_d}",
             reason="each stores whole vectors of whole rows, eight rows at a time; "
             "cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement",
         )
 
 
-def _epilogue_covers(out_dtype: DType, alignment: int, config: Cutlass2Config) -> bool:
-    """Whether the output's thread map stores every element; the header's terms are kept."""
-    warps_along_n = config.threadblock.n // config.warp.n
-    shape_row, shape_width = 8 // warps_along_n, config.threadblock.n // alignment
-    target_width = 256 // (alignment * out_dtype.size_bytes)  # kMemoryAccessSize, in bytes
-    target_rows = 32 // target_width
-    if shape_row == 0 or shape_width == 0:
+@lru_cache(maxsize=4096)
+def _rows_are_shared(columns: int, sharing: int, alignment: int, out_dtype: DType) -> bool:
+    """Whether the output's thread map stores every element.
+
+    The rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map for a
+    power of two, else any narrower span or vector that divides the row.
+    """
+    own = out_dtype.size_bytes * 8
+    if columns & (columns - 1) == 0:
+        return _spans_tile_rows(columns, sharing, alignment, own)
+    return any(
+        _spans_tile_rows(columns, sharing, alignment >> narrower, own << wider)
+        for narrower in range(alignment.bit_length())
+        for wider in range(8)
+    )
+
+
+def _spans_tile_rows(columns: int, sharing: int, vector: int, bits: int) -> bool:
+    """Whether spans of lanes cover rows exactly; the header's terms are kept."""
+    target_width = 256 * 8 // (vector * bits)  # kMemoryAccessSize, in bytes
+    if target_width == 0 or columns % vector or 8 % sharing:
         return False
-    if target_rows > shape_row:
+    shape_row, shape_width = 8 // sharing, columns // vector
+    if 32 // target_width > shape_row:
         width, rows = 32 // shape_row, shape_row
     else:
         width = min(shape_width, 32, target_width)
         rows = min(8, 32 // width)
-    return (
-        width * rows == 32
-        and width <= shape_width
-        and shape_width % width == 0
-        and rows <= shape_row
-        and shape_row % rows == 0
-    )
+    return width * rows == 32 and shape_width % width == 0 and shape_row % rows == 0
 
 
 def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:

@@ -3,8 +3,9 @@
 A library's kernels have the plain epilogue. For each family they take the operand orders and
 alignments that models have most, and of the configurations worth considering
 
-    quick      one for each extent of the threadblock's tile (about a dozen)
-    standard   three for each (about 40)
+    quick      one for each extent of the threadblock's tile that is a power of two from 32 on
+               (about a dozen)
+    standard   two for each of these, and one for each extent between (about 40)
     full       all
 """
 
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.candidates import kernel_configs
+from boltgen.families.cutlass2.candidates import is_power_of_two, kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.traits import ConvIterator, Cutlass2Traits, KernelTraits
 from boltgen.families.family import Level
@@ -27,7 +28,10 @@ from boltgen.ir.kernel import KernelSpec
 _FAVOURED_WARPS = 4
 
 
-_PER_TILE = {Level.QUICK: 1, Level.STANDARD: 3}
+# Kernels for each tile of powers of two, which serve every problem; and for each other one, which
+# gains some percent where its waves or rows fit better.
+_PER_TILE = {Level.QUICK: (1, 0), Level.STANDARD: (2, 1)}
+_LEAST_COMMON_EXTENT = 32
 _LAYOUTS = {"gemm": (Layout.COLUMN, Layout.ROW), "conv2d": (Layout.COLUMN,)}
 
 
@@ -36,11 +40,22 @@ def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutla
     by_tile: dict[tuple[int, int], list[Cutlass2Config]] = defaultdict(list)
     for config in kernel_configs(traits, arch):
         by_tile[config.threadblock.m, config.threadblock.n].append(config)
-    ranked = [_by_preference(configs) for configs in by_tile.values()]
-    most = _PER_TILE.get(level, max(map(len, ranked), default=0))
-    return tuple(
-        configs[place] for place in range(most) for configs in ranked if place < len(configs)
-    )
+    ranked = {tile: _by_preference(configs) for tile, configs in by_tile.items()}
+    taken: dict[Cutlass2Config, None] = {}
+    for step in Level:
+        everything = max(map(len, ranked.values()), default=0)
+        common, other = _PER_TILE.get(step, (everything, everything))
+        for place in range(max(common, other)):
+            for tile, configs in ranked.items():
+                if place < (common if _is_common(tile) else other) and place < len(configs):
+                    taken.setdefault(configs[place])
+        if step is level:
+            break
+    return tuple(taken)
+
+
+def _is_common(tile: tuple[int, int]) -> bool:
+    return all(is_power_of_two(n) and n >= _LEAST_COMMON_EXTENT for n in tile)
 
 
 def _by_preference(configs: Sequence[Cutlass2Config]) -> list[Cutlass2Config]:

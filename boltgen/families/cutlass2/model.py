@@ -165,7 +165,7 @@ def _waves_us(
         step, bound_by = step_clocks(
             problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
         )
-        begin = prologue_clocks(config, arch, on_each, load)
+        begin = prologue_clocks(config, arch, on_each, load, steps=tiles.steps)
         end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
         clocks += count * (begin + tiles.steps * step + end)
     return clocks / arch.boost_mhz, bound_by
@@ -221,10 +221,15 @@ def prologue_clocks(
     resident: int,
     load_bytes_per_clock: float,
     loaded_bytes: int | None = None,
+    *,
+    steps: int,
 ) -> float:
-    """Clocks until all stages but the last are filled, which the first product waits for."""
+    """Clocks until all stages but the last are filled, which the first product waits for.
+
+    Where there are fewer `steps` of K than that, what lies beyond K is not copied.
+    """
     loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
-    filled = loaded * (config.stages - 1) * resident
+    filled = loaded * min(config.stages - 1, steps) * resident
     return arch.memory_latency_clocks + filled / load_bytes_per_clock
 
 

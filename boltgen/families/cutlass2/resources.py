@@ -19,6 +19,11 @@ _CACHE_LINE_BYTES = 128
 # Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
 # GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
 BOOKKEEPING_REGISTERS = 40
+# What ptxas (nvcc 13.0) gives up of that before it spills: 128x160x32 in warps of 64x80 would take
+# 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
+_SPARED_REGISTERS = 17
+# Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
+_MOST_REGISTERS = 255
 
 
 def main_loop_bytes(config: Cutlass2Config) -> int:
@@ -64,7 +69,17 @@ def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
 
 
 def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
-    """Estimated registers of a thread: accumulators, operand fragments, bookkeeping.
+    """Estimated registers of a thread of a legal configuration."""
+    return min(_MOST_REGISTERS, _wanted_registers(config, acc_dtype))
+
+
+def least_registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Estimated registers with which a thread does not spill."""
+    return _wanted_registers(config, acc_dtype) - _SPARED_REGISTERS
+
+
+def _wanted_registers(config: Cutlass2Config, acc_dtype: DType) -> int:
+    """Accumulators, operand fragments, bookkeeping.
 
     Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage
     kernels also carry the next tiles from global memory (mma_pipelined.h).

@@ -152,7 +152,8 @@ def _operand_dram_bytes(
     """Bytes of A and B from DRAM: once, and again where L2 has not kept them.
 
     Tiles are visited down M, `swizzle` columns side by side (a group). Those that run at once, a
-    wave, share what they read. Between waves L2 keeps of an operand what fits its share.
+    wave, share what they read, as far as they do not drift apart. Between waves L2 keeps of an
+    operand what fits its share.
     """
     gemm, swizzle = tiles.gemm, config.swizzle
     a_batch, b_batch = _copies(problem)
@@ -166,7 +167,62 @@ def _operand_dram_bytes(
     group_bytes = min(swizzle * config.threadblock.n, gemm.n) * gemm.k * F16_BYTES
     a_reads = 1 + (passes_over_a - 1) * _missed(a_bytes, kept_bytes)
     b_reads = 1 + (waves_per_group - 1) * _missed(group_bytes, kept_bytes)
-    return a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
+    shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
+    # A pixel comes back at every position of the filter, and is still there.
+    visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
+    lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits)
+    if lost == 0.0:
+        return shared
+    tile = config.threadblock
+    alone = tiles.all_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
+    return shared + lost * max(0.0, alone * _line_factor(config) - shared)
+
+
+def _drifted_apart(
+    config: Cutlass2Config,
+    constants: ModelConstants,
+    kept_bytes: float,
+    *,
+    tiles: Tiling,
+    wave: int,
+    visits: int,
+) -> float:
+    """The share of operands that threadblocks of a wave read for themselves.
+
+    Nothing keeps threadblocks in step: each step of K adds to the distance between them, until
+    what one has brought to L2 is gone when the next one wants it. What is lost makes L2 turn over
+    faster, so that the change is abrupt.
+    """
+    if tiles.rows == tiles.columns == 1:
+        return 0.0  # nobody to share with
+    tile, at_once = config.threadblock, min(wave, tiles.rows * tiles.columns)
+    columns = min(
+        tiles.columns, config.swizzle * math.ceil(at_once / (config.swizzle * tiles.rows))
+    )
+    rows = min(tiles.rows, math.ceil(at_once / columns))
+    # For each element of K, were all of them in step.
+    wave_bytes = (rows * tile.m / visits + columns * tile.n) * F16_BYTES
+    distance_bytes = constants.drift_per_step * tiles.steps * wave_bytes
+    if distance_bytes * _SAFE <= kept_bytes:
+        return 0.0
+    return 1.0 / (1.0 + (kept_bytes / distance_bytes) ** _ABRUPTNESS)
+
+
+# Source: the 2080 Ti's table in benchmarks/data: from all reuse to half of it within a tenth of K.
+_ABRUPTNESS = 4
+# At that fraction of what L2 keeps less than half a percent would be lost.
+_SAFE = 4
+# Source: NVIDIA, CUDA C++ Best Practices Guide: lines of 128 bytes, sectors of 32.
+_LINE_BYTES = 128
+
+
+def _line_factor(config: Cutlass2Config) -> float:
+    """What DRAM moves for each byte of an operand that nobody shares.
+
+    A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much
+    as a whole one: likely because it opens a page for each row of the tile either way.
+    """
+    return max(1.0, _LINE_BYTES / (config.threadblock.k * F16_BYTES))
 
 
 def _copies(problem: Problem) -> tuple[int, int]:

@@ -64,11 +64,50 @@ class GraphOutputOp {
   int partition_count_ = 1;
 };
 
+/// How the lanes of a warp share rows of the output's tile: `vector` elements each, in spans of
+/// the width that OutputTileOptimalThreadMap chooses for elements of `bits` bits.
+struct RowSharing {
+  int vector;
+  int bits;
+};
+
+/// Whether spans tile the rows exactly; the terms are those of
+/// epilogue/threadblock/output_tile_thread_map.h, RowArrangement. `sharing` warps divide 8 rows.
+constexpr bool shares_rows(int columns, int sharing, RowSharing by) {
+  int const target = 256 * 8 / (by.vector * by.bits);
+  if (target == 0 || columns % by.vector != 0 || 8 % sharing != 0) {
+    return false;
+  }
+  int const row_vectors = columns / by.vector;
+  int const rows_each = 8 / sharing;
+  bool const is_tall = 32 / target > rows_each;
+  int const fitting = row_vectors < target ? row_vectors : target;
+  int const width = is_tall ? 32 / rows_each : (fitting < 32 ? fitting : 32);
+  int const rows = is_tall ? rows_each : (32 / width < 8 ? 32 / width : 8);
+  return width * rows == 32 && row_vectors % width == 0 && rows_each % rows == 0;
+}
+
+/// CUTLASS's own sharing where it is exact. Rows of 96, 160 or 192 columns are no multiple of the
+/// 256 bytes that it prefers, and it would leave columns out: there the first narrower span, or
+/// then vector, that divides them. `space/legality.py` has the same rule.
+constexpr RowSharing row_sharing(int columns, int sharing, int alignment, int bits) {
+  RowSharing const own{alignment, bits};
+  bool const is_power = (columns & (columns - 1)) == 0;
+  for (int vector = alignment; vector >= 1 && !is_power; vector /= 2) {
+    for (int wide = bits; vector * wide <= 256 * 8; wide *= 2) {
+      if (shares_rows(columns, sharing, {vector, wide})) {
+        return {vector, wide};
+      }
+    }
+  }
+  return own;
+}
+
 /// The iterators that stage accumulators through shared memory.
 ///
 /// CUTLASS's choice, but for FP32 accumulators with FP16 output and a warp tile wider than 64
-/// columns: there TileIteratorTensorOpMixed takes one pointer for the whole row although its
-/// swizzle changes every 32 columns, and results are wrong (CUTLASS 4.2,
+/// columns, or of no whole 32: there TileIteratorTensorOpMixed takes one pointer for the whole row
+/// although its swizzle changes every 32 columns, and results are wrong (CUTLASS 4.2,
 /// epilogue/warp/tile_iterator_tensor_op_mixed.h, `kN32_optimization`). The plain iterators are
 /// right for every shape.
 template <typename Mma, typename ElementOutput, int kAlignment, typename ThreadMap>
@@ -82,7 +121,7 @@ struct StagingIterators {
       ElementOutput, ElementAccumulator, kAlignment, typename Mma::Shape, WarpShape,
       typename Instruction::Shape, ThreadMap>;
 
-  static constexpr bool kPlain = WarpShape::kN > 64;
+  static constexpr bool kPlain = WarpShape::kN > 64 || WarpShape::kN % 32 != 0;
 
   using WarpTileIterator = cutlass::platform::conditional_t<
       kPlain,
@@ -113,12 +152,23 @@ struct EpilogueTypes {
                 "accumulators are widened to FP32, which holds those of FP16 and FP32");
   static constexpr int kPartitionsK = Mma::Shape::kK / WarpMma::Shape::kK;
 
-  using ThreadMap = typename cutlass::epilogue::threadblock::DefaultThreadMapTensorOp<
-      typename Mma::Shape, typename WarpMma::Shape, kPartitionsK, ElementOutput, kAlignment>::Type;
+  using WarpShape = typename WarpMma::Shape;
+  static constexpr int kSharing = Mma::Shape::kN / WarpShape::kN * kPartitionsK;
+  static constexpr RowSharing kRows =
+      row_sharing(Mma::Shape::kN, kSharing, kAlignment, cutlass::sizeof_bits<ElementOutput>::value);
+  static_assert(shares_rows(Mma::Shape::kN, kSharing, kRows), "threads leave part of D out");
+
+  /// DefaultThreadMapTensorOp's, but for what `row_sharing` says.
+  using ThreadMap = cutlass::epilogue::threadblock::OutputTileOptimalThreadMap<
+      cutlass::epilogue::threadblock::OutputTileShape<Mma::Shape::kN, 8,
+                                                      Mma::Shape::kM / WarpShape::kM, 1, 1>,
+      cutlass::epilogue::threadblock::OutputTileShape<1, WarpShape::kM / 8, 1, 1,
+                                                      WarpShape::kM / 8>,
+      Mma::Shape::kM / WarpShape::kM * kSharing * 32, kRows.vector, kRows.bits>;
   using OutputTileIterator =
       cutlass::epilogue::threadblock::PredicatedTileIterator<ThreadMap, ElementOutput>;
   using Staging =
-      StagingIterators<Mma, ElementOutput, kAlignment, typename ThreadMap::CompactedThreadMap>;
+      StagingIterators<Mma, ElementOutput, kRows.vector, typename ThreadMap::CompactedThreadMap>;
 
   using Base = cutlass::epilogue::threadblock::EpilogueBase<
       typename Mma::Shape, typename WarpMma::Shape, kPartitionsK,

@@ -207,4 +207,5 @@ def axes_attribute(build: Builder) -> str | list[str] | None:
     if not is_given and build.get("noop_with_empty_axes", 0):
         return build.x
     numbers = [int(axis) for axis in axes] if axes is not None and is_given else None
-    return build.again([build.x], axes=numbers, noop_with_empty_axes=None)
+    keep = build.get("keepdims", 1)
+    return build.again([build.x], axes=numbers, keepdims=keep, noop_with_empty_axes=None)

@@ -1,0 +1,341 @@
+"""What a problem is, and the one that all others come down to: the matrix product.
+
+`ir.problem` has the other kinds, and is where they are imported from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, Layout, alignment_elements
+
+# CUTLASS 2.x takes extents as int32.
+_MAX_EXTENT = 2**31 - 1
+# The batch index is the grid's z dimension. Source: CUDA C++ Programming Guide, technical
+# specifications (z-dimension of a grid: 65535).
+_MOST_BATCH = 65535
+
+Array = NDArray[np.float64]
+_Self = TypeVar("_Self", bound="Problem")
+
+
+class Problem(Protocol):
+    """What a kernel computes: D = A x B, in the sense of one kind of product.
+
+    A problem is a frozen dataclass, valid once it is made. All shapes are in elements, as the
+    tensors lie in memory without gaps. `kind` is its name in the profiler.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def in_dtype(self) -> DType:
+        """The type of A and B."""
+        ...
+
+    @property
+    def acc_dtype(self) -> DType:
+        """The type in which products are summed."""
+        ...
+
+    @property
+    def out_dtype(self) -> DType:
+        """The type of D."""
+        ...
+
+    @property
+    def gemm(self) -> Gemm:
+        """The matrix product that computes it, or one of its batch."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """How many products of the shape of `gemm` it is."""
+        ...
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """Shape of A."""
+        ...
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Shape of B."""
+        ...
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """Shape of D; its last extent is N, those before it are the batch and M."""
+        ...
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether A and B are matrices, whose rows may be counted in several dimensions."""
+        ...
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        ...
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access."""
+        ...
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        ...
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a fused multiply-add counts as two."""
+        ...
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A that the product reads, each once."""
+        ...
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B."""
+        ...
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Extents and strides by the names of the C argument struct; strides in elements."""
+        ...
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Sizes by the names of the profiler's struct for its kind; booleans are 0 and 1."""
+        ...
+
+    @property
+    def canonical(self) -> Problem:
+        """The simplest problem that computes the same from the same memory."""
+        ...
+
+    @property
+    def short(self) -> str:
+        """Enough for people to know it by: "gemm 64x10x128"."""
+        ...
+
+    def resized(self: _Self, channels: int, filters: int) -> _Self:
+        """The problem with so many channels of A and of D: the last extents of both."""
+        ...
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What each dimension of B gains where A has so many channels more, and D."""
+        ...
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The product in FP64 of operands of `a_shape` and `b_shape`, of `d_shape`."""
+        ...
+
+
+def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
+    """Check that these extents are in range.
+
+    Raises:
+        InvalidProblemError: one is not.
+    """
+    for name in names:
+        value = getattr(problem, name)
+        if not 1 <= value <= _MAX_EXTENT:
+            raise InvalidProblemError(
+                f"{type(problem).__name__}: {name}={value} is out of range; "
+                f"extents are 1 to {_MAX_EXTENT}"
+            )
+
+
+def check_dtypes(problem: Problem) -> None:
+    """Check that kernels take the operands' type, and that an instruction sums their products.
+
+    Raises:
+        InvalidProblemError: they do not.
+    """
+    if problem.in_dtype is not DType.F16:
+        raise InvalidProblemError(
+            f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
+            "tensor-core kernels take float16: convert the model to FP16 first"
+        )
+    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """`batch` matrix products of one shape, the matrices of an operand a constant stride apart.
+
+    A: (M, K) row-major. B: (K, N), row-major, or column-major (stored as (N, K)). D: (M, N)
+    row-major. With a batch beyond 1 each has the batch in front, A and B unless all products share
+    it (`a_batched`, `b_batched`); a batch of 1 shares nothing.
+
+    Raises:
+        InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
+            dimension, an operand is not float16, or no instruction sums its products in
+            `acc_dtype`.
+    """
+
+    kind: ClassVar[str] = "gemm"
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    b_layout: Layout = Layout.ROW
+    a_batched: bool = True
+    b_batched: bool = True
+    in_dtype: DType = DType.F16
+    acc_dtype: DType = DType.F32
+    out_dtype: DType = DType.F16
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("m", "n", "k", "batch"))
+        check_dtypes(self)
+        if self.batch > _MOST_BATCH:
+            raise InvalidProblemError(
+                f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
+            )
+        if self.batch == 1 and not (self.a_batched and self.b_batched):
+            raise InvalidProblemError("Gemm: batch=1 has no other product to share A or B with")
+
+    @property
+    def gemm(self) -> Gemm:
+        """One of the products."""
+        if self.batch == 1:
+            return self
+        return replace(self, batch=1, a_batched=True, b_batched=True)
+
+    def as_batch(self, batch: int) -> Gemm:
+        """The same as `batch` products, which divides M, of one B."""
+        return replace(self, batch=batch, m=self.m // batch, b_batched=False)
+
+    @property
+    def short(self) -> str:
+        """`gemm 64x10x128`, `6 x gemm 64x10x128`."""
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        return f"{batch}gemm {self.m}x{self.n}x{self.k}"
+
+    @property
+    def is_foldable(self) -> bool:
+        """Whether the whole batch shares B: then it is one product of more rows."""
+        shares = self.batch > 1 and self.a_batched and not self.b_batched
+        return shares and self.batch * self.m <= _MAX_EXTENT
+
+    @property
+    def folded(self) -> Gemm:
+        """The one product of more rows that a batch is which shares B."""
+        return replace(self.gemm, m=self.batch * self.m)
+
+    @property
+    def canonical(self) -> Gemm:
+        """The same, its batch folded where it can be."""
+        return self.folded if self.is_foldable else self
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(M, K), or (batch, M, K)."""
+        return self._batched((self.m, self.k), self.a_batched)
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """(K, N), or (N, K) where it is column-major; with the batch in front."""
+        matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
+        return self._batched(matrix, self.b_batched)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(M, N), or (batch, M, N)."""
+        return self._batched((self.m, self.n), True)
+
+    def _batched(self, matrix: tuple[int, int], is_batched: bool) -> tuple[int, ...]:
+        return (self.batch, *matrix) if self.batch > 1 and is_batched else matrix
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.k)
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access."""
+        return alignment_elements(self.in_dtype, self.n if self.b_layout is Layout.ROW else self.k)
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return alignment_elements(self.out_dtype, self.n)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a fused multiply-add counts as two."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A."""
+        batch = self.batch if self.a_batched else 1
+        return batch * self.m * self.k * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B."""
+        batch = self.batch if self.b_batched else 1
+        return batch * self.k * self.n * self.in_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_gemm_args`."""
+        m, n, k, is_batch = self.m, self.n, self.k, self.batch > 1
+        return {
+            "m": m,
+            "n": n,
+            "k": k,
+            "batch": self.batch,
+            "lda": k,
+            "ldb": n if self.b_layout is Layout.ROW else k,
+            "ldd": n,
+            "batch_stride_a": m * k if is_batch and self.a_batched else 0,
+            "batch_stride_b": n * k if is_batch and self.b_batched else 0,
+            "batch_stride_d": m * n if is_batch else 0,
+        }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of `profiler_gemm`."""
+        return {
+            "batch": self.batch,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "b_is_column": int(self.b_layout is Layout.COLUMN),
+            "a_batched": int(self.batch > 1 and self.a_batched),
+            "b_batched": int(self.batch > 1 and self.b_batched),
+        }
+
+    def resized(self, channels: int, filters: int) -> Gemm:
+        """The product of so many columns of A and of D."""
+        return replace(self, k=channels, n=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What B's rows and columns gain."""
+        return (channels, filters) if self.b_layout is Layout.ROW else (filters, channels)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The product in FP64."""
+        stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
+        return np.asarray(np.matmul(a, stored), dtype=np.float64)
