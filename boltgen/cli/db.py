@@ -49,7 +49,7 @@ OfToolchain = Annotated[
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option("--operation", metavar="KIND", help="Gemm, Gemm, Conv2d, Workload or Workload."),
+    typer.Option("--operation", metavar="KIND", help="With a layer of that kind: Gemm or Conv2d."),
 ]
 Before = Annotated[
     datetime | None,

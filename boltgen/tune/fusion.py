@@ -189,6 +189,7 @@ def _predicted_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
 
 @lru_cache(maxsize=4096)
 def _fused_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
+    """What `_predicted_us` says of several layers; a reason, too, is found but once."""
     try:
         return predicted_us(Workload(layers=layers), arch)
     except NoLegalConfigError as error:

@@ -2,9 +2,8 @@
 
 The form follows from the type hints. A dataclass is an object of its fields; where a value may be
 one of several dataclasses, a problem or a family's configuration among them, the object also has
-"type", the class's name. An enum is its value, a
-tuple a list, a mapping of texts an object, a time its ISO 8601 text, and an infinite float "inf" or
-"-inf", which JSON has not.
+"type", the class's name. An enum is its value, a tuple a list, a mapping of texts an object, a time
+its ISO 8601 text, and an infinite float "inf" or "-inf", which JSON has not.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class DeviceRecords:
     source: Source
     arch: Arch
     origin: str
-    # Warnings that were given: a database that cannot be read is asked for every task.
+    # Warnings that were given: a database that cannot be read is asked for every workload.
     told: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def outcomes(self, workload: Workload) -> dict[Config, Outcome]:
@@ -70,7 +70,7 @@ class MeasuredCosts:
 
     Only records by the same `toolchain` count: another one makes other kernels. Of several
     devices of the architecture, GPUs come before the virtual one, and those with more records
-    first: `measurements` has them in that order. A task's costs are all of one device.
+    first: `measurements` has them in that order. A workload's costs are all of one device.
     """
 
     def __init__(

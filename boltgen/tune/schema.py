@@ -7,7 +7,6 @@ its version exist.
 from __future__ import annotations
 
 import itertools
-import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,10 +14,10 @@ from typing import TypeAlias
 
 from boltgen.errors import RecordError
 from boltgen.intake.json_text import JsonError, parse_json
-from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.earlier import earlier_workload
-from boltgen.tune.json_form import decode, encode
+from boltgen.tune.json_form import decode
+from boltgen.tune.records import dumps, task_key
 
 # In the file's header, where programs that tell files apart look: "bolt".
 APPLICATION = 0x626F6C74
@@ -87,7 +86,10 @@ ALTER TABLE task DROP COLUMN epilogue;
 
 
 def _make_workloads(connection: sqlite3.Connection) -> None:
-    """Write each task anew; one that no longer can be read is forgotten with its records."""
+    """Write each task as today's workload; one that can no longer be read is forgotten.
+
+    Its records go with it. Later steps find the form of the version that runs this one.
+    """
     numbers: dict[str, int] = {}
     rows = connection.execute("SELECT id, problem, epilogue FROM task ORDER BY id").fetchall()
     for number, problem, epilogue in rows:
@@ -98,7 +100,7 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM record WHERE task = ?", (number,))
             connection.execute("DELETE FROM task WHERE id = ?", (number,))
             continue
-        key = digest(workload)
+        key = task_key(workload)
         if key in numbers:
             connection.execute(
                 "UPDATE OR IGNORE record SET task = ? WHERE task = ?", (numbers[key], number)
@@ -107,9 +109,9 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM task WHERE id = ?", (number,))
             continue
         numbers[key] = number
-        text = json.dumps(encode(Workload, workload), separators=(",", ":"), allow_nan=False)
         connection.execute(
-            "UPDATE task SET digest = ?, workload = ? WHERE id = ?", (key, text, number)
+            "UPDATE task SET digest = ?, workload = ? WHERE id = ?",
+            (key, dumps(Workload, workload), number),
         )
     connection.execute(
         "UPDATE bench SET stamp = hex(randomblob(8)), "

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -249,7 +248,6 @@ def _sharing(tasks: Sequence[Task], arch: Arch) -> list[list[int]]:
     return list(groups.values())
 
 
-@lru_cache(maxsize=4096)
 def _compiled_of(workload: Workload, arch: Arch) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (family.name, family.traits(workload))

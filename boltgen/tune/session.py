@@ -93,9 +93,8 @@ class SessionReport:
     """What a session on `device` did.
 
     `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
-    the database had before. `stopped` says what
-    ended it before its time, `drift` how the device's clock behaved, where there is something to
-    say.
+    the database had before. `stopped` says what ended it before its time, `drift` how the device's
+    clock behaved, where there is something to say.
     """
 
     device: DeviceIdentity

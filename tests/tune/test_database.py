@@ -113,6 +113,7 @@ def test_a_query_asks_for_records(path: Path) -> None:
         assert found(Query(kind=DeviceKind.CUDA)) == {0, 1, 2}
         assert found(Query(device="tesla")) == {3}
         assert found(Query(operation="Conv2d")) == {2}
+        assert found(Query(operation="Gemm")) == {0, 1, 3}
         assert found(Query(operation="Conv")) == set()
         assert found(Query(failures=True)) == {1}
         assert found(Query(failures=False)) == {0, 2, 3}
