@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from boltgen.build.cache import Cache
-from boltgen.build.compile import ABOUT
+from boltgen.build.compile import ABOUT, LOG
 from boltgen.build.headers import included_digest
 from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
@@ -29,6 +29,7 @@ from boltgen.build.unit import (
     device_flags,
     library_unit,
 )
+from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.kernel import headers_of, headers_of_family, kernel_body, kernel_symbol
 from boltgen.codegen.library import render_library
 from boltgen.errors import LibraryError
@@ -93,6 +94,11 @@ class StoredUnit:
         """Of its shared library; 0 where it is missing."""
         path = self.folder / OUTPUT
         return path.stat().st_size if path.is_file() else 0
+
+    @property
+    def usage(self) -> dict[str, KernelUsage]:
+        """What ptxas said of its kernels, by symbol; empty for one that came in an archive."""
+        return kernel_usage(self.folder / LOG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
