@@ -39,7 +39,7 @@ def test_what_they_say() -> None:
     found = dict(
         zip(feature_names(space), features(biased(residual=True), CONFIG, space), strict=True)
     )
-    assert found["threadblock_m"] == pytest.approx(2 / 3)
+    assert found["threadblock_m"] == pytest.approx(3 / 4)  # of 16 to 256
     assert (found["log2_m"], found["log2_tiles"]) == (9.0, 3.0)
     assert found["steps_per_slice"] == 32.0
     assert found["useful_fraction"] == pytest.approx(200 * 1000 / (256 * 1024))
