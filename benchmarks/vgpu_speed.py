@@ -26,8 +26,12 @@ import onnx
 
 import boltgen
 from benchmarks.record import summary, write
-from benchmarks.vgpu_gemm import CONFIG, build_kernel
-from boltgen.codegen.kernel import render_kernel
+from boltgen.build.cache import Cache
+from boltgen.build.link import link_shared
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.errors import VgpuError
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
@@ -35,15 +39,22 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import LaunchRecord, Vgpu
+from boltgen.settings import settings_from
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.space.kernel import kernel_spec
 from models import build
 from tests.cases import KernelCase, all_cases
 from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, Inputs, Launch, random_inputs
+from tests.kernels.launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
 
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 CONV = Conv2d(n=4, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+CONFIG = Cutlass2Config(
+    threadblock=Shape(128, 128, 32),
+    warp=Shape(64, 64, 32),
+    instruction=Shape(16, 8, 16),
+    stages=3,
+)
 CONV_CONFIG = Cutlass2Config(
     threadblock=Shape(128, 64, 32),
     warp=Shape(64, 32, 32),
@@ -73,6 +84,15 @@ def _measure(vgpu: Vgpu, launch: Launch, inputs: Inputs) -> LaunchRecord:
 
 
 # --- kernels of ours, one thread and two ---------------------------------------------------------
+
+
+def build_kernel(kernel: KernelSource, folder: Path) -> KernelLibrary:
+    """Compile the kernel to a library of its own, through the user's cache."""
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    units = [kernel_unit(kernel, tools, DeviceCode.PTX)]
+    (built,) = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=1))
+    return KernelLibrary(link_shared([built.path], folder / "libkernel.so", tools))
 
 
 def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, Inputs]:
