@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ ALLOWED = {
     "tuner": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
     "compiler": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner"},
     "report": {"ir", "runtime", "tune"},
+    "bench": {"arch", "tune"},
 }
 # The edges: the public names, the command line, and what is bound to them.
 _UNBOUND = {
@@ -114,6 +116,19 @@ def test_outside_packages_stay_where_they_belong(name):
             assert any(name == home or name.startswith(home + ".") for home in homes), (
                 f"{name} imports {package}, which only {', '.join(homes)} may"
             )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_is_imported_that_only_a_checkout_has(name):
+    """Nor by its name, as importlib would."""
+    texts = {
+        node.value
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    dotted = {text for text in texts if re.fullmatch(r"\w+(\.\w+)+", text)}
+    roots = {target.split(".")[0] for target in IMPORTS[name] | dotted}
+    assert not roots & {"benchmarks", "tests", "models"}
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if layer(name) == "ir"])
