@@ -74,7 +74,7 @@ def run_suite(
         env=vgpu_environment(settings, vgpu_libraries(settings), {"device": device}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -84,7 +84,7 @@ def slices(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of both halves of the suite."""
     out = tmp_path_factory.mktemp("slices")
     for number in (1, 2):
-        done = run_suite(bundle, out, "--slice", f"{number}/2", "--minutes", "4")
+        done = run_suite(bundle, out, "--slice", f"{number}/2", "--minutes", "8")
         assert done.returncode == 0, done.stderr
         assert f"slice {number}/2: finished" in done.stdout
     return out
