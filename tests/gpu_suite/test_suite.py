@@ -165,9 +165,9 @@ def test_a_report_of_slices_has_tables_plots_and_records(slices: Path, tmp_path:
     assert "1 configurations were tried in 1 parts: 0 failed." in page
     row = "| gemm/1280x768x768 | ansor | 1.90x to 9.50x | not measured | figure 8a, all |"
     assert row in page
-    for name in ("roofline.png", "ratios.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
-        assert f"![{name}]({name})" in page
+    # There is no vendor on the virtual GPU, and so no plot of the ratios to it.
+    assert (folder / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert "![roofline.png](roofline.png)" in page
     (path,) = (tmp_path / "recorded" / "vgpu-sm-80-a100").iterdir()
     records = list(read_records(path))
     assert records
