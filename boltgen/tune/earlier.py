@@ -11,8 +11,9 @@ from typing import Any
 
 from boltgen.errors import RecordError
 
-EARLIER_FORMATS = frozenset({"boltgen-record-1", "boltgen-record-2"})
-_CHAINS = frozenset({"GemmChain", "Conv2dChain"})
+# Tuples, since what is looked for in them may be of any type.
+EARLIER_FORMATS = ("boltgen-record-1", "boltgen-record-2")
+_CHAINS = ("GemmChain", "Conv2dChain")
 
 
 def earlier_trial(form: Any) -> dict[str, Any]:

@@ -59,6 +59,7 @@ def test_a_line_of_the_first_format_has_a_configuration_without_a_type(name: str
         (None, r"trial"),
         ({"workload": {}}, r"trial"),
         ({"problem": 3, "epilogue": PLAIN}, r"trial\.problem"),
+        ({"problem": {"type": ["GemmChain"]}, "epilogue": PLAIN}, r"layers\[0\]\.problem"),
         ({"problem": {"type": "GemmChain", "layers": 3}}, r"trial\.problem\.layers"),
         ({"problem": {"type": "GemmChain", "layers": [3]}}, r"trial\.problem\.layers"),
         ({"problem": {"type": "GemmChain", "layers": [{}]}}, r"layers\[0\]\.problem"),
