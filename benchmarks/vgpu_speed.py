@@ -26,25 +26,35 @@ import onnx
 
 import boltgen
 from benchmarks.record import summary, write
-from benchmarks.vgpu_gemm import CONFIG, build_kernel
+from boltgen.build.cache import Cache
+from boltgen.build.link import link_shared
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.errors import VgpuError
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
-from boltgen.families.source import render_kernel
+from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
-from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import LaunchRecord, Vgpu
+from boltgen.settings import settings_from
 from models import build
 from tests.cases import KernelCase, all_cases
 from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, Inputs, Launch, random_inputs
+from tests.kernels.launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
 
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 CONV = Conv2d(n=4, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+CONFIG = Cutlass2Config(
+    threadblock=Shape(128, 128, 32),
+    warp=Shape(64, 64, 32),
+    instruction=Shape(16, 8, 16),
+    stages=3,
+)
 CONV_CONFIG = Cutlass2Config(
     threadblock=Shape(128, 64, 32),
     warp=Shape(64, 32, 32),
@@ -74,6 +84,15 @@ def _measure(vgpu: Vgpu, launch: Launch, inputs: Inputs) -> LaunchRecord:
 
 
 # --- kernels of ours, one thread and two ---------------------------------------------------------
+
+
+def build_kernel(kernel: KernelSource, folder: Path) -> KernelLibrary:
+    """Compile the kernel to a library of its own, through the user's cache."""
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    units = [kernel_unit(kernel, tools, DeviceCode.PTX)]
+    (built,) = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=1))
+    return KernelLibrary(link_shared([built.path], folder / "libkernel.so", tools))
 
 
 def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, Inputs]:
@@ -118,7 +137,7 @@ def _kernel_figures(
 def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     figures: Figures = {}
     for name, problem, config in (("gemm", GEMM, CONFIG), ("conv2d", CONV, CONV_CONFIG)):
-        spec = kernel_spec(Workload.of(problem), config, "sm_80")
+        spec = kernel_spec(problem, Epilogue(), config, "sm_80")
         case = KernelCase(name=name, spec=spec, problem=problem)
         launch, inputs = checked_launch(cuda, case, folder / name)
         records: dict[str, list[tuple[LaunchRecord, LaunchRecord]]] = {}

@@ -82,7 +82,7 @@ def _option(said: str, check: Check, flag: Any = None, **more: Any) -> dict[str,
 
 
 def _accumulator(_name: str, asked: Any) -> DType:
-    known = {DType.F16, DType.F32}  # what tensor cores sum products of FP16 in
+    known = DType.F16.accumulators()
     try:
         found = DType(asked)
     except ValueError:

@@ -483,7 +483,8 @@ def wide_cases() -> list[KernelCase]:
             if not violations(problem, tiles, arch_named(arch))
         )
         for text, problem in itertools.islice(legal, 2):
-            spec = kernel_spec(problem, EPILOGUES["residual_before"], tiles, arch)
+            workload = Workload.of(problem, EPILOGUES["residual_before"])
+            spec = kernel_spec(workload, tiles, arch)
             slices = 1 + index % 2
             cases.append(
                 KernelCase(name=f"wide-{name}-{text}", spec=spec, problem=problem, split_k=slices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -49,10 +50,11 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": _MODELS - {"runtime"},
     "tuner": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner"},
+    "bench": {"ir", "arch", "families", "tune"},
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "compiler", ""},
+    "cli": _MODELS | {"tuner", "compiler", "bench", ""},
     "__main__": {"cli", "settings"},
 }
 # Where outside packages and powers may be used.
@@ -112,6 +114,19 @@ def test_outside_packages_stay_where_they_belong(name):
             assert any(name == home or name.startswith(home + ".") for home in homes), (
                 f"{name} imports {package}, which only {', '.join(homes)} may"
             )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_is_imported_that_only_a_checkout_has(name):
+    """Nor by its name, as importlib would."""
+    texts = {
+        node.value
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    dotted = {text for text in texts if re.fullmatch(r"\w+(\.\w+)+", text)}
+    roots = {target.split(".")[0] for target in IMPORTS[name] | dotted}
+    assert not roots & {"benchmarks", "tests", "models"}
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if layer(name) == "ir"])

@@ -130,7 +130,10 @@ def test_a_text_is_made_the_value_that_it_means() -> None:
             ({"shapes": [text]}, BoltgenError, r"name=1,3,224,224")
             for text in ("x", "x=", "=1", "x=1,,2", "x=1,-2", "x=one", "x=\u00b2", f"x={2**31}")
         ),
-        ({"accumulate": "int8"}, InvalidProblemError, "'int8'.*'float16' or 'float32'"),
+        *(
+            ({"accumulate": name}, InvalidProblemError, f"'{name}'.*'float16' or 'float32'")
+            for name in ("int8", "bfloat16", "tf32", "", "float64")
+        ),
         ({"accumulate": None}, InvalidProblemError, "None"),
         ({"frontend": "tf"}, BoltgenError, "'tf'.* relax and relay"),
         ({"device": "tpu"}, DeviceError, "'tpu'"),

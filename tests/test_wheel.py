@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from boltgen.bench.slices import Slice
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -84,3 +86,22 @@ def test_it_compiles_and_runs_the_demo_model(installed: Path, tmp_path: Path) ->
         cwd=tmp_path,
     )
     assert (tmp_path / "y.npz").is_file()
+
+
+def test_it_reports_on_a_gpus_slices(installed: Path, tmp_path: Path) -> None:
+    """Away from the checkout, whose benchmarks are not installed."""
+    boltgen = str(installed / "boltgen")
+    about = {"gpu": "NVIDIA A100", "arch": "sm_80", "driver": "580", "date": "2026-01-02"}
+    about |= {"commit": "c", "toolchain": "t", "vendor": None, "virtual": False, "method": "m"}
+    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1, {**about, "figures": []})
+    column = {"boltgen": {"median_us": 20.0}}
+    kept.record("gemm/1", "done", {"flops": 2**31, "bytes": 2**22, "columns": column})
+    for command in (["bench", "--help"], ["bench", "report", str(tmp_path), "-o", "out"]):
+        done = subprocess.run(
+            [boltgen, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    folder = tmp_path / "out" / "results" / "nvidia-a100" / "2026-01-02"
+    assert {path.name for path in folder.iterdir()} == {
+        *("report.md", "results.json", "roofline.png")
+    }

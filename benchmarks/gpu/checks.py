@@ -1,8 +1,8 @@
 """Section check: kernels against references, and three suspicions about CUTLASS.
 
 Each kernel meets an enclosure in FP64 that says where every element of a right output lies
-(`profiler/reference.cu`), with poisoned outputs; then, on fresh random operands, PyTorch in FP32
-(NumPy where there is no GPU); and, bit by bit, what the virtual GPU computed.
+(`profiler/reference.cu`), with poisoned outputs; then the oracle in FP32 on the host; and, bit by
+bit, what the virtual GPU computed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.items import Check, Sanitized, Suspicion
-from benchmarks.gpu.results import DONE, open_slice, packed
+from benchmarks.gpu.items import OUTPUTS, Check, Sanitized, Suspicion
 from benchmarks.gpu.rig import Rig, UnusableError
+from boltgen.bench.slices import DONE, Form, open_slice, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape, run
 from boltgen.ir.workload import Layer, layers_of
-from boltgen.measure.operands import Tensor, input_tensors
 from boltgen.measure.worker import Prepared
 from boltgen.tune.outcome import Failure, Fault
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"
-# Where the virtual GPU's output of an item lies in the bundle.
-OUTPUTS = "outputs-{arch}"
 # Rounding of the output, and of FP32 sums in another order; of FP16 sums a rounding each step,
 # which grow like a random walk.
 _OUTPUT_ULP, _SUMS = 2.0**-10, 2.0**-13
@@ -53,7 +49,7 @@ _MOST_COMPARED = 1 << 15
 _ONE_LAUNCH_US = 1e9
 
 
-def run_check(rig: Rig, item: Check) -> dict[str, Any]:
+def run_check(rig: Rig, item: Check) -> Form:
     """A kernel against all references."""
     product, choice = item.product, item.product.choices[0]
     outcome = rig.measure(product, choice)
@@ -62,12 +58,12 @@ def run_check(rig: Rig, item: Check) -> dict[str, Any]:
     prepared = rig.prepared(product, choice)
     layers = layers_of(product.problem, product.epilogue)
     output = _launch(rig, prepared, layers[-1].problem)
-    result: dict[str, Any] = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
+    result: Form = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
     result["bits"] = _bits(rig, item, output)
     if rig.turns.modelled:
         result["output"] = packed(output.ravel()[:_MOST_COMPARED].tobytes())
-    error = _fresh_error(rig, layers, prepared)
-    rig.place().forget_operands()  # they are no longer those that the envelope is of
+    expected = _expected(rig, layers, prepared.arguments[0])
+    error = relative_error(output.astype(np.float64), expected)
     limit = sum(_limit(layer.problem) for layer in layers)
     result["relative_error"], result["limit"] = error if isfinite(error) else None, limit
     result["verdict"] = RIGHT if error <= limit else f"{WRONG}: off by {error:.3g} of its norm"
@@ -94,7 +90,7 @@ def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
     return rig.download(first.d, shape, dtype.value)
 
 
-def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> dict[str, Any] | None:
+def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> Form | None:
     """How the output differs from the virtual GPU's, which had the same operands."""
     path = rig.bundle / OUTPUTS.format(arch=rig.device.arch) / f"{item.name}.xz"
     if not path.is_file():
@@ -120,33 +116,6 @@ def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
     return steps
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A tensor on the device, with what it is filled with."""
-
-    address: int
-    shape: tuple[int, ...]
-    tensor: Tensor
-
-
-def _fresh_error(rig: Rig, layers: Sequence[Layer], prepared: Prepared) -> float:
-    """The relative error on operands that were never seen before."""
-    placed = _tensors(layers, prepared.arguments[0])
-    seed = int.from_bytes(os.urandom(4), "little")
-    for index, one in enumerate(each for layer in placed for each in layer):
-        tensor = one.tensor
-        rig.profiler.fill(
-            one.address,
-            tensor.dtype,
-            tensor.count,
-            seed=seed + index,
-            low=tensor.low,
-            high=tensor.high,
-        )
-    output = _launch(rig, prepared, layers[-1].problem).astype(np.float64)
-    return relative_error(output, _expected(rig, layers, placed))
-
-
 def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
     """The norm of the error over that of what is expected, infinite where it is not finite."""
     if not np.isfinite(output).all():
@@ -154,38 +123,21 @@ def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -
     return float(np.linalg.norm(output - expected) / max(np.linalg.norm(expected), _LEAST_NORM))
 
 
-def _tensors(layers: Sequence[Layer], args: Any) -> list[list[_Placed]]:
-    """Of each layer A (the first one's only), B and the epilogue's operands."""
+def _expected(rig: Rig, layers: Sequence[Layer], args: Any) -> NDArray[np.float64]:
+    """Compute the output by the oracle; layers hand each other FP16."""
     each = args.layers if len(layers) > 1 else (args,)
-    found = []
-    for index, (layer, at) in enumerate(zip(layers, each, strict=False)):
-        a_shape, b_shape = input_shapes(layer.problem)
-        loads = layer.epilogue.loads
-        addresses = [at.b, *(at.operands[number].pointer for number in range(len(loads)))]
-        shapes = [b_shape, *(_operand_shape(layer.problem, load) for load in loads)]
-        a, *tensors = input_tensors(layer.problem, layer.epilogue)
-        row = [_Placed(*one) for one in zip(addresses, shapes, tensors, strict=True)]
-        found.append(row if index else [_Placed(args.a, a_shape, a), *row])
-    return found
-
-
-def _expected(
-    rig: Rig, layers: Sequence[Layer], placed: Sequence[Sequence[_Placed]]
-) -> NDArray[np.float64]:
-    """The output by PyTorch in FP32, or by the oracle; layers hand each other FP16."""
-    before: list[Any] = []
-    for layer, row in zip(layers, placed, strict=True):
-        if rig.vendor:
-            there = [rig.vendor.as_tensor(x.address, x.shape, x.tensor.dtype.value) for x in row]
-            result = rig.vendor.reference(layer.problem, layer.epilogue, [*before, *there])
-            before = [result.half()]
-        else:
-            here = [rig.download(x.address, x.shape, x.tensor.dtype.value) for x in row]
-            arrays = [*before, *here]
-            result = run(layer.problem, layer.epilogue, arrays[0], arrays[1], arrays[2:])
-            before = [result.astype(np.float16)]
-    array = result.cpu().numpy() if rig.vendor else result
-    return np.asarray(array, np.float64)
+    before: NDArray[Any] | None = None
+    for layer, at in zip(layers, each, strict=False):
+        problem, loads = layer.problem, layer.epilogue.loads
+        a_shape, b_shape = input_shapes(problem)
+        a = rig.download(args.a, a_shape) if before is None else before
+        operands = [
+            rig.download(at.operands[i].pointer, _operand_shape(problem, load), load.dtype.value)
+            for i, load in enumerate(loads)
+        ]
+        result = run(problem, layer.epilogue, a, rig.download(at.b, b_shape), operands)
+        before = result.astype(np.float16)
+    return np.asarray(result, np.float64)
 
 
 def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
@@ -196,7 +148,7 @@ def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
     return span[-1:] if load.kind is LoadKind.ROW else (int(np.prod(span[:-1])),)
 
 
-def run_suspicion(rig: Rig, item: Suspicion) -> dict[str, Any]:
+def run_suspicion(rig: Rig, item: Suspicion) -> Form:
     """Whether CUTLASS's own program is wrong where it is suspected to be."""
     outcome = rig.measure(item.product, item.product.choices[0])
     said = outcome.reason if isinstance(outcome, Failure) else "its output is right"
@@ -209,7 +161,7 @@ def run_suspicion(rig: Rig, item: Suspicion) -> dict[str, Any]:
     return {"verdict": f"{verdict}: {said}", "suspicion": item.suspicion, "columns": {}}
 
 
-def run_sanitized(rig: Rig, item: Sanitized) -> dict[str, Any]:
+def run_sanitized(rig: Rig, item: Sanitized) -> Form:
     """Checks again in processes of their own, under compute-sanitizer."""
     places = (os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")
     sanitizer = shutil.which("compute-sanitizer", path=os.pathsep.join(places))

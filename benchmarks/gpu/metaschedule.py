@@ -1,177 +1,166 @@
-"""Records what MetaSchedule, TVM's tuner, finds for models on a GPU.
+"""Tunes models with MetaSchedule, TVM's tuner, on a GPU, and keeps what it finds.
 
-    python -m benchmarks.gpu.metaschedule resnet50-b32 --arch sm_90 --trials 20000 --minutes 120
+    python -m benchmarks.gpu.metaschedule resnet50-b32 --arch sm_90 --trials 20000
 
-tunes each model as section models runs it without boltgen: FP16, NHWC, batch norms folded. Each
-kernel's best schedule goes to `benchmarks/recorded/<gpu>/metaschedule/<model>/`, from where `make
-gpu-bundle` takes it.
+The model is tuned by TVM's own `tune_relax`, as section models runs it without boltgen: in FP16 and
+NHWC, with batch norms folded. Each kernel's best schedule goes to
+`benchmarks/recorded/<gpu>/metaschedule/<model>/`, from where `make gpu-bundle` takes it. Under
+`boltgen vgpu run --` it runs on the virtual GPU, whose logs only `--quick` bundles take.
 """
 
 from __future__ import annotations
 
 import argparse
-import getpass
-import importlib.util
+import json
 import os
-import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import tvm
+import tvm_ffi
+from tvm.s_tir.meta_schedule.builder import LocalBuilder
+from tvm.s_tir.meta_schedule.database import Database, JSONDatabase
+from tvm.s_tir.meta_schedule.relax_integration import tune_relax
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
-from benchmarks.choices import add_choice
 from benchmarks.gpu import shapes
-from benchmarks.gpu.device_process import DeviceProcess
-from benchmarks.gpu.metaschedule_tune import Effort, Search, tune
-from benchmarks.gpu.shapes import ModelShape
-from benchmarks.gpu.tuned_log import COMMAND, RECORDED, About, LogError, TunedLog, write_log
-from benchmarks.record import commit
-from boltgen.arch import Arch, arch_named
+from benchmarks.gpu.tvm_models import fused, load_intrinsics, onnx_model, plain_module
+from benchmarks.record import ROOT, commit
+from boltgen.arch import arch_named
+from boltgen.bench.slices import device_folder
 from boltgen.build.cache import Cache
-from boltgen.build.progress import Reporter, reporter_for
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.vgpu import vgpu_libraries
-from boltgen.errors import BoltgenError
-from boltgen.runtime.device import DeviceKind, provide_cuda_runtime
-from boltgen.settings import Settings, settings_from
+from boltgen.runtime.cuda_compiler import CALLBACK, compile_cuda
+from boltgen.runtime.link import cuda_target
+from boltgen.settings import settings_from
+from models.parameters import PeriodicParameters
+
+RECORDED = ROOT / "benchmarks" / "recorded"
+# A process of TVM's own starts with importing TVM, and the virtual GPU takes its time.
+_MOST_S = 300.0
+
+
+def prepare_worker(arch: str, cache: str) -> None:
+    """Let a process of TVM's builder compile with boltgen's nvcc, to SASS and PTX."""
+    load_intrinsics()
+    tools = find_toolchain(settings_from())
+
+    def compile_text(text: str) -> bytes:
+        return compile_cuda(text, arch, tools, Cache(Path(cache))).path.read_bytes()
+
+    tvm_ffi.register_global_func(CALLBACK, compile_text, override=True)
 
 
 def record(
-    name: str,
-    shape: ModelShape,
-    arch: Arch,
-    effort: Effort,
-    *,
-    device: DeviceKind,
-    recorded: Path,
-    settings: Settings,
-    cache: Cache,
-    reporter: Reporter,
-) -> TunedLog:
-    """Tune a model on a device, and keep what was found in a folder of `recorded`.
+    name: str, arch: str, trials: int, recorded: Path, *, jobs: int, search: str = "evolutionary"
+) -> Path:
+    """Tune a model, and keep each kernel's best schedule in a folder of `recorded`.
 
-    Compiled candidates go to `cache`.
+    `search` "replay-trace" draws candidates at random, which needs no cost model.
 
     Raises:
-        LogError: there is no such device, or a package is missing, or nothing runs.
-        BoltgenError: a compiler is missing.
+        RuntimeError: this process has another device, or no candidate runs.
     """
-    _check_packages(effort.search)
-    if device is DeviceKind.VGPU:
-        vgpu_libraries(settings, reporter=reporter)  # its process has less time than building takes
-    process = DeviceProcess(device, arch.name)
-    try:
-        facts = process.facts()
-        if facts.arch != arch.name:
-            raise LogError(f"{facts.name} is {facts.arch}, not {arch.name}: give that --arch")
-        provide_cuda_runtime(settings)
-        tools = find_toolchain(settings)
-        with tempfile.TemporaryDirectory() as folder:
-            tuned = tune(
-                shape,
-                arch,
-                effort,
-                device=process,
-                folder=Path(folder),
-                tools=tools,
-                cache=cache,
-                reporter=reporter,
-            )
-            if not tuned.tuned:
-                raise LogError(
-                    f"none of {tuned.trials} candidates for {name} runs: give more --trials or "
-                    "--minutes"
-                )
-            about = About(
-                model=name,
-                gpu=facts.name,
-                arch=arch.name,
-                virtual=device is DeviceKind.VGPU,
-                tvm=tvm.__version__,
-                search=effort.search.value,
-                trials=tuned.trials,
-                tuning_s=round(tuned.seconds, 1),
-                kernels=tuned.kernels,
-                tuned=tuned.tuned,
-                date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-                by=_user(),
-                commit=commit(),
-            )
-            return write_log(recorded, about, Path(folder))
-    finally:
-        process.close()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return str(os.getuid())
-
-
-def _check_packages(search: Search) -> None:
-    if search is Search.EVOLUTIONARY and importlib.util.find_spec("xgboost") is None:
-        raise LogError(
-            "MetaSchedule's cost model is XGBoost's, which is not installed: `pip install "
-            "'boltgen[metaschedule]'`"
+    device, shape = tvm.cuda(0), (shapes.models() | shapes.small_models())[name]
+    found = "sm_" + device.compute_version.replace(".", "") if device.exist else "no arch"
+    if found != arch:
+        raise RuntimeError(f"the GPU here is of {found}, not of {arch}: give that --arch")
+    is_virtual = device.device_name.startswith("vgpu")
+    load_intrinsics()
+    target = cuda_target(arch_named(arch))
+    module = fused(plain_module(onnx_model(shape, PeriodicParameters())), target)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as work:
+        database = tune_relax(
+            module,
+            {},
+            target,
+            work,
+            max_trials_global=trials,
+            num_trials_per_iter=min(trials, 64),
+            builder=LocalBuilder(
+                max_workers=jobs,
+                timeout_sec=_MOST_S,
+                initializer=partial(prepare_worker, arch, work),
+            ),
+            runner=LocalRunner(
+                timeout_sec=_MOST_S,
+                evaluator_config=EvaluatorConfig(1, 1, 0) if is_virtual else None,
+            ),
+            cost_model="xgb" if search == "evolutionary" else "random",
+            strategy=search,
         )
+        seconds = time.monotonic() - started
+        folder = recorded / device_folder(device.device_name) / "metaschedule" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        tuned = _keep_best(database, folder)
+        tried = len(database.get_all_tuning_records())
+    if not tuned:
+        raise RuntimeError(f"none of {tried} candidates for {name} runs: give more --trials")
+    about = {
+        "model": name,
+        "gpu": device.device_name,
+        "arch": arch,
+        "virtual": is_virtual,
+        "tvm": tvm.__version__,
+        "search": search,
+        "trials": tried,
+        "tuning_s": round(seconds, 1),
+        "tuned": tuned,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "commit": commit(),
+    }
+    (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+    return folder
 
 
-def main() -> int:
+def _keep_best(database: Database, folder: Path) -> int:
+    """Write each workload's best record, in place of what is there; how many have one."""
+    for old in folder.glob("database_*.json"):
+        old.unlink()
+    kept = JSONDatabase(work_dir=str(folder))
+    workloads = {hash(one.workload): one.workload for one in database.get_all_tuning_records()}
+    count = 0
+    for workload in workloads.values():
+        for best in database.get_top_k(workload, 1):
+            kept.commit_workload(workload.mod)
+            kept.commit_tuning_record(best)
+            count += 1
+    return count
+
+
+def find_logs(recorded: Path, arch: str, *, virtual: bool) -> Mapping[str, Path]:
+    """Find each model's latest log of a GPU of `arch`, or with `virtual` of the virtual GPU."""
+    found: dict[str, tuple[str, Path]] = {}
+    for path in sorted(recorded.glob("*/metaschedule/*/about.json")):
+        about = json.loads(path.read_text())
+        if (about["arch"], about["virtual"]) == (arch, virtual):
+            log = about["date"], path.parent
+            found[about["model"]] = max(log, found.get(about["model"], log))
+    return {model: folder for model, (_, folder) in found.items()}
+
+
+def main() -> None:
     known = shapes.models() | shapes.small_models()
-    settings = settings_from()
     parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", nargs="+", choices=known, metavar="MODEL", help=", ".join(known))
+    parser.add_argument("model", choices=known, metavar="MODEL", help=", ".join(known))
     parser.add_argument("--arch", required=True, help="the GPU's, such as sm_90")
-    parser.add_argument("--trials", type=int, default=20000, help="of each model; default 20000")
-    parser.add_argument(
-        "--minutes", type=float, default=120.0, help="for each model at most; default 120"
-    )
-    searches = "MetaSchedule's own, which is the default, or candidates drawn at random"
-    add_choice(parser, "--search", Search.EVOLUTIONARY, searches)
-    devices = "cuda, or the virtual GPU, to try this: its logs are never taken for a GPU's"
-    add_choice(parser, "--device", DeviceKind.CUDA, devices)
-    parser.add_argument(
-        "--per-round", type=int, default=64, help="trials of a kernel before the next; default 64"
-    )
-    parser.add_argument("--jobs", type=int, default=settings.jobs, help="compilers at once")
+    parser.add_argument("--trials", type=int, default=20000, help="default 20000")
+    parser.add_argument("--search", default="evolutionary", help="TVM's name of the strategy")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers at once")
     parser.add_argument("--out", type=Path, default=RECORDED, help="default: benchmarks/recorded")
-    options = parser.parse_args()
-    effort = Effort(
-        trials=options.trials,
-        minutes=options.minutes,
-        per_round=options.per_round,
-        search=options.search,
-        jobs=options.jobs,
+    asked = parser.parse_args()
+    folder = record(
+        asked.model, asked.arch, asked.trials, asked.out, jobs=asked.jobs, search=asked.search
     )
-    try:
-        for name in options.model:
-            # Thousands of candidates, of which nobody asks again.
-            with tempfile.TemporaryDirectory() as folder:
-                log = record(
-                    name,
-                    known[name],
-                    arch_named(options.arch),
-                    effort,
-                    device=options.device,
-                    recorded=options.out,
-                    settings=settings,
-                    cache=Cache(Path(folder)),
-                    reporter=reporter_for(),
-                )
-            about = log.about
-            print(
-                f"{name}: {about.tuned} of {about.kernels} kernels have a schedule, of "
-                f"{about.trials} tried in {about.tuning_s:.0f} s on {about.gpu}: {log.folder}"
-            )
-    except BoltgenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    print(f"{folder}: {(folder / 'about.json').read_text()}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

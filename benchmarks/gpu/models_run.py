@@ -9,33 +9,31 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.items import WholeModel
-from benchmarks.gpu.rig import PACKED, Launched, Rig, UnusableError
-from benchmarks.gpu.timing import compare
-from benchmarks.gpu.tvm_runtime import LIBRARIES, TvmError, TvmModel, TvmRuntime
-from benchmarks.gpu.vendor import Capturing, Replay, Vendor
+from benchmarks.gpu.capture import Capturing, Replay
+from benchmarks.gpu.items import MODEL_ALONE, MODEL_OURS, MODEL_TUNED, WholeModel
+from benchmarks.gpu.rig import Launched, Rig, UnusableError
+from benchmarks.gpu.tvm_runtime import TvmModel
+from benchmarks.gpu.vendor import Vendor
+from boltgen.bench.slices import Form, ResultsError
 from boltgen.measure.native import CudaError
 from boltgen.tune.outcome import DeviceKind
 from models.parameters import FloatArray, Normal, periodic
 
-# Where a bundle has a library of `tvm_runtime`.
-RUNTIME = f"tvm/{{name}}{PACKED}"
+# Where a bundle has TVM's runtime, and a recipe what a log of MetaSchedule's says of itself.
+RUNTIME, METASCHEDULE = "tvm", "metaschedule"
 _IMAGE_DIMENSIONS = 4
 # A product's weights, and its output, are rounded to FP16, each element by half an ulp at most.
 # To first order the errors of products one behind the other add, where none amplifies what is
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
-_STATUS_OK = 0
+_HALF_BYTES = 2
 # Columns of TVM's without boltgen: its default schedules, and those of a log of MetaSchedule's.
 TVM, TUNED = "tvm", "tvm_metaschedule"
-# Where a model's recipe, and its item, have what the log says of itself.
-METASCHEDULE = "metaschedule"
 _NO_LOG = "no tuned log is recorded"
 _VIRTUAL_LOG = "its schedules were tuned on the virtual GPU, whose times are modelled"
 # What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it.
@@ -45,12 +43,11 @@ _SEED = 20
 Outputs = NDArray[np.float32]
 
 
-def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
+def run_model(rig: Rig, item: WholeModel) -> Form:
     """Ours from a CUDA graph, and launched; TVM's; PyTorch eager and compiled.
 
     Raises:
         UnusableError: an output is wrong, or there is no PyTorch to tell.
-        TvmError: a library cannot be loaded or run.
     """
     recipe = json.loads((rig.bundle / item.recipe).read_text())
     x = np.random.default_rng(_SEED).standard_normal(item.input_shape).astype(np.float16)
@@ -60,7 +57,7 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
     with rig.vendor.untuned() if rig.vendor else nullcontext():
         reference = torch.reference()
     bound = _ERROR_OF_PRODUCT * sum(len(shape) > 1 for shape, _, _ in recipe["parameters"].values())
-    ours = _loaded(rig, rig.library(item.ours), x)
+    ours = _loaded(rig, MODEL_OURS.format(name=item.name), x)
     found = _output(rig, ours)
     errors = {"boltgen": _difference(found, reference)}
     if not errors["boltgen"] <= bound:
@@ -70,37 +67,35 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
         )
     samplers = {
         "boltgen": _replayed(rig, ours, found),
-        "boltgen_launched": _launches(rig, ours, captured=False),
+        "boltgen_launched": rig.calling(ours.run),
     }
     log = recipe.get(METASCHEDULE)
     symbols, missing = tvm_columns(item, log, virtual=rig.device.kind is DeviceKind.VGPU)
     for column, symbol in symbols.items():
         try:
-            model = _loaded(rig, rig.library(symbol), x)
+            model = _loaded(rig, symbol, x)
             beside = _output(rig, model)
             samplers[column] = _replayed(rig, model, beside)
             errors[column] = _difference(beside, reference)
-        except (TvmError, UnusableError) as error:  # TVM's own: ours is measured still
-            missing[column] = str(error)
+        except (CudaError, ResultsError):
+            raise
+        except Exception as error:  # TVM's own, of whatever kind: ours is measured still
+            missing[column] = f"{type(error).__name__}: {error}"[:1000]
     compiling_s: dict[str, float] = {}
     theirs, vendor_errors = rig.beside(
         replays(torch, rig.vendor, compiling_s) if rig.vendor else {}, most_s=_MOST_BESIDE_S
     )
     timed = rig.timed(samplers | theirs)
-    columns = timed["columns"]
     others = {column: column for column in symbols if column in samplers}
     if theirs:
-        others["vendor"] = min(theirs, key=lambda name: float(columns[name]["median_us"]))
+        others["vendor"] = min(theirs, key=timed.us)
     return {
-        "columns": columns,
-        "clocks_mhz": timed["clocks_mhz"],
+        **timed.form,
         "errors": errors,
         "error_bound": bound,
         "vendor_errors": vendor_errors | missing,
         "compile_s": {**recipe["compile_s"], **compiling_s},
-        "ratios": {
-            label: compare(timed, "boltgen", name, rig.turns) for label, name in others.items()
-        },
+        "ratios": {label: timed.ratio(name) for label, name in others.items()},
         **({METASCHEDULE: log} if log else {}),
     }
 
@@ -108,16 +103,16 @@ def run_model(rig: Rig, item: WholeModel) -> dict[str, Any]:
 def tvm_columns(
     item: WholeModel, log: Mapping[str, Any] | None, *, virtual: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The libraries of the columns of TVM's that can be had on this device; why not the others.
+    """Choose TVM's libraries that can be had on this device; say why not the others.
 
     `log` says how MetaSchedule's was recorded, and on what; `virtual` is this device.
     """
-    symbols = {TVM: item.alone}
-    if item.tuned is None or log is None:
+    symbols = {TVM: MODEL_ALONE.format(name=item.name)}
+    if not item.is_tuned or log is None:
         return symbols, {TUNED: _NO_LOG}
     if log["virtual"] and not virtual:
         return symbols, {TUNED: _VIRTUAL_LOG}
-    return {**symbols, TUNED: item.tuned}, {}
+    return {**symbols, TUNED: MODEL_TUNED.format(name=item.name)}, {}
 
 
 def parameters(recipe: dict[str, Any]) -> dict[str, FloatArray]:
@@ -130,14 +125,10 @@ def parameters(recipe: dict[str, Any]) -> dict[str, FloatArray]:
     }
 
 
-def _loaded(rig: Rig, library: str, x: NDArray[np.float16]) -> TvmModel:
-    """A model that has been run once."""
-    if rig.tvm is None:
-        paths = [Path(rig.unpacked(RUNTIME.format(name=name))) for name in LIBRARIES]
-        rig.tvm = TvmRuntime(paths)
-        rig.tvm.use_stream(rig.profiler.device.stream)
-    model = TvmModel(rig.tvm, Path(library))
-    model.set_inputs([x])
+def _loaded(rig: Rig, symbol: str, x: NDArray[np.float16]) -> TvmModel:
+    """Load a model and run it once."""
+    stream = rig.profiler.device.stream
+    model = TvmModel(rig.bundle / RUNTIME, rig.library(symbol), x, stream)
     # TVM copied weights and inputs on another stream than the one that the model is run on.
     if code := rig.runtime.cudaDeviceSynchronize():
         raise CudaError(code, "copying a model to the device failed")
@@ -146,14 +137,12 @@ def _loaded(rig: Rig, library: str, x: NDArray[np.float16]) -> TvmModel:
 
 
 def _output(rig: Rig, model: TvmModel) -> Outputs:
-    """The model's one output, once what was launched is done.
+    """Read the model's output, once what was launched is done.
 
     Raises:
         UnusableError: it is not finite.
     """
-    (output,) = model.outputs()
-    array = np.empty(output.shape, output.dtype)
-    rig.profiler.copy(array.ctypes.data, output.address, output.size_bytes)
+    array = rig.download(*model.output())
     if not np.isfinite(array).all():
         raise UnusableError("an output is not finite")
     return array.astype(np.float32)
@@ -164,24 +153,16 @@ def _difference(found: Outputs, expected: Outputs) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def _launches(rig: Rig, model: TvmModel, *, captured: bool) -> Launched:
-    def enqueue(index: int, status: int) -> int:
-        model.run()
-        return _STATUS_OK
-
-    return Launched(rig, enqueue, 1, captured=captured)
-
-
 def _replayed(rig: Rig, model: TvmModel, expected: Outputs) -> Launched:
-    """A CUDA graph of an inference, which must give the same bits.
+    """Capture a CUDA graph of an inference, which must give the same bits.
 
     A run keeps its output until the next one has its own: two runs before, and TVM's allocator has
     all that a third one wants, for no memory is allocated while a stream is captured.
     """
     model.run()
-    graph = _launches(rig, model, captured=True)
-    (output,) = model.outputs()
-    rig.profiler.poison(output.address, output.size_bytes)
+    graph = rig.calling(model.run, captured=True)
+    address, *_ = model.output()
+    rig.profiler.poison(address, expected.size * _HALF_BYTES)
     graph.sample_us(1)
     if not np.array_equal(_output(rig, model), expected):
         raise UnusableError("a CUDA graph of the model gives other results than its launches")
@@ -189,7 +170,7 @@ def _replayed(rig: Rig, model: TvmModel, expected: Outputs) -> Launched:
 
 
 class TorchModel:
-    """A model as PyTorch runs it on `device`, with our parameters."""
+    """A model as PyTorch runs it on `device`, with our parameters, and its input `x`."""
 
     def __init__(
         self, name: str, arrays: dict[str, FloatArray], x: NDArray[np.float16], device: str
@@ -198,28 +179,20 @@ class TorchModel:
 
         from benchmarks.gpu.torch_models import torch_model  # noqa: PLC0415
 
-        self._torch: Any = torch
-        self._device = device
         is_images = x.ndim == _IMAGE_DIMENSIONS
-        self._format = torch.channels_last if is_images else torch.contiguous_format
-        self._model = torch_model(name, arrays)
-        self.x = torch.from_numpy(x).to(device, memory_format=self._format)
+        form = torch.channels_last if is_images else torch.contiguous_format
+        self.x: Any = torch.from_numpy(x).to(device, memory_format=form)
+        self._model: Any = torch_model(name, arrays).to(device, memory_format=form)
 
     def reference(self) -> Outputs:
-        """The output in FP32."""
-        with self._torch.inference_mode():
-            found: Outputs = self._in(self._torch.float32)(self.x.float()).cpu().numpy()
+        """Compute the output in FP32."""
+        found: Outputs = self._model(self.x.float()).cpu().numpy()
         return found
 
     def half(self) -> Callable[[Any], Any]:
-        """The model in FP16, to be called with `x`."""
-        return self._in(self._torch.float16)
-
-    def _in(self, dtype: Any) -> Callable[[Any], Any]:
-        model: Callable[[Any], Any] = copy.deepcopy(self._model).to(
-            self._device, dtype, memory_format=self._format
-        )
-        return model
+        """Make the model in FP16, to be called with `x`."""
+        found: Callable[[Any], Any] = copy.deepcopy(self._model).half()
+        return found
 
 
 def replays(model: TorchModel, vendor: Vendor, compiling_s: dict[str, float]) -> Capturing:

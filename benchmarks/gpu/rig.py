@@ -7,33 +7,28 @@ import lzma
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.capture import uncollected
-from benchmarks.gpu.compiling import SourceCompiler
-from benchmarks.gpu.items import SOURCE, Choice, Product
-from benchmarks.gpu.limits import at_most
-from benchmarks.gpu.results import ResultsError
-from benchmarks.gpu.timing import Turns, time_in_turn
-from benchmarks.gpu.tvm_runtime import TvmRuntime
-from benchmarks.gpu.vendor import Capturing, Vendor
+from benchmarks.gpu.capture import Capturing, at_most, uncollected
+from benchmarks.gpu.items import PACKED, Choice, Product
+from benchmarks.gpu.timing import Timed, Turns, time_in_turn
+from benchmarks.gpu.vendor import Vendor
+from boltgen.bench.slices import ResultsError
 from boltgen.measure.native import CudaError, Plan, Profiler
-from boltgen.measure.protocol import Policy, Request, Setup
+from boltgen.measure.protocol import Policy, Request
+from boltgen.measure.timing import launches_of_sample, scratch_bytes
 from boltgen.measure.worker import Prepared, Workplace, answer
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
 Array: TypeAlias = NDArray[Any]
-PACKED = ".xz"
 # int kernel(void const* arguments, void* status), as every generated kernel has it.
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _STATUS_OK, _STATUS_FAILED = 0, 4
-# Emptying the cache takes this many times its size to read, which also hides the host's calls.
-_SCRATCH_PER_L2 = 4
 # PyTorch chooses algorithms, compiles and tunes. An item has more time than that (`worker`), so
 # that ours is measured whatever PyTorch takes.
 _MOST_BESIDE_S = 150.0
@@ -134,8 +129,7 @@ class Rig:
     """The device of this process, and where each kernel's file is in the bundle.
 
     Libraries are unpacked in `folder`, where those are that another process unpacked before.
-    `vendor` is None where there is no PyTorch to compare with, `compiler` where there is no nvcc,
-    `tvm` until a model is run.
+    `vendor` is None where there is no PyTorch to compare with.
     """
 
     bundle: Path
@@ -144,28 +138,21 @@ class Rig:
     profiler: Profiler
     device: DeviceIdentity
     toolchain: str
-    budget_bytes: int
     turns: Turns
     vendor: Vendor | None
     runtime: ctypes.CDLL
-    compiler: SourceCompiler | None = None
+    places: list[Workplace]
     scratch: tuple[int, int] = (0, 0)
-    tvm: TvmRuntime | None = None
-    _places: list[Workplace] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.turns.modelled:
-            size = max(_SCRATCH_PER_L2 * self.profiler.device.l2_bytes, 64 << 20)
+            # Twice what one process's own measuring reads: it also hides PyTorch's calls.
+            size = 2 * scratch_bytes(self.profiler.device.l2_bytes)
             self.scratch = (self.profiler.allocate(size), size)
 
     def library(self, symbol: str) -> str:
-        """The path of the library that holds a kernel, unpacked."""
-        name = self.kernels[symbol]
-        if name.endswith(SOURCE):
-            if self.compiler is None:
-                raise UnusableError(f"{symbol} is not compiled: there is no nvcc")
-            return str(self.compiler.library(name))
-        return self.unpacked(name)
+        """Unpack the library that holds a kernel; its path."""
+        return self.unpacked(self.kernels[symbol])
 
     def unpacked(self, name: str) -> str:
         """The path of a file that is compressed in the bundle, unpacked.
@@ -187,20 +174,13 @@ class Rig:
             ) from error
         return str(path)
 
-    def compile_error(self, choice: Choice) -> str | None:
-        """Why a kernel was not compiled that should have been; None for all others."""
-        errors = self.compiler.errors if self.compiler else {}
-        return errors.get(self.kernels[choice.kernel])
-
     def place(self, number: int = 0) -> Workplace:
         """Workplace `number`: each holds the operands of one problem at a time."""
-        while len(self._places) <= number:
-            policy = MODELLED if self.turns.modelled else SELECTION
-            setup = Setup(ordinal=0, profiler="", runtime="", policy=policy)
-            self._places.append(
-                Workplace(profiler=self.profiler, setup=setup, budget_bytes=self.budget_bytes)
-            )
-        return self._places[number]
+        first = self.places[0]
+        while len(self.places) <= number:
+            place = Workplace(self.profiler, first.setup, first.budget_bytes)
+            self.places.append(place)
+        return self.places[number]
 
     def measure(self, product: Product, choice: Choice, place: int = 0) -> Outcome:
         """Check and time one choice.
@@ -248,20 +228,20 @@ class Rig:
                     return code
             return _STATUS_OK
 
-        return self.launched(enqueue, self.launch_count(once_us, sets))
+        modelled = self.turns.modelled  # by the virtual GPU, whose times have no gaps
+        launches = 1 if modelled else launches_of_sample(once_us, sets, SELECTION)
+        return Launched(self, enqueue, launches, captured=not modelled)
 
-    def launched(self, enqueue: Callable[[int, int], int], launches: int) -> Launched:
-        """Launches of ours: captured, but for the virtual GPU, whose times have no gaps."""
-        return Launched(self, enqueue, launches, captured=not self.turns.modelled)
-
-    def replayed(self, replay: Callable[[], None], launches: int) -> Launched:
-        """A CUDA graph of PyTorch's that has `launches` launches."""
+    def calling(
+        self, function: Callable[[], object], *, captured: bool = False, per_call: int = 1
+    ) -> Launched:
+        """Time a function that enqueues `per_call` launches on the profiler's stream."""
 
         def enqueue(index: int, status: int) -> int:
-            replay()
+            function()
             return _STATUS_OK
 
-        return Launched(self, enqueue, 1, captured=False, per_call=launches)
+        return Launched(self, enqueue, 1, captured=captured, per_call=per_call)
 
     def beside(
         self, capturing: Capturing, most_s: float = _MOST_BESIDE_S
@@ -280,7 +260,7 @@ class Rig:
             except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
                 errors[name] = self._forgotten(error)
             else:
-                samplers[name] = self.replayed(replay.replay, replay.launches)
+                samplers[name] = self.calling(replay.replay, per_call=replay.launches)
         for name, sampler in list(samplers.items()):
             # After a capture that failed, PyTorch of 2024 replays no earlier graph.
             try:
@@ -297,13 +277,7 @@ class Rig:
         self.runtime.cudaGetLastError()
         return f"{type(error).__name__}: {error}"[:1000]
 
-    def launch_count(self, once_us: float, sets: int) -> int:
-        """How many launches are one sample."""
-        if self.turns.modelled:
-            return 1
-        return min(sets, max(1, round(SELECTION.sample_us / max(once_us, 1.0))))
-
-    def timed(self, samplers: Mapping[str, Launched]) -> dict[str, Any]:
+    def timed(self, samplers: Mapping[str, Launched]) -> Timed:
         """Samples of everything in turn (`timing.time_in_turn`); frees what they hold."""
         try:
             return time_in_turn(samplers, self.turns, self.profiler.clock_mhz)

@@ -2,21 +2,19 @@
 
     python3 run_gpu_suite.py --slice 1/4 --minutes 8 --out results
 
-needs Python 3.10 to 3.13 with numpy and PyTorch, and a driver for CUDA 13; no network. A slice that
-was cut short goes on where it was: give the same command again. `boltgen bench report results`,
-where boltgen is installed, makes tables and plots of all slices.
+needs the Python that the bundle was made for, with PyTorch, Jinja and filelock, and a driver for
+CUDA 13; no network. A slice that was cut short goes on where it was: give the same command again.
+`boltgen bench report results`, where boltgen is installed, makes tables and plots of all slices.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import hashlib
 import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,25 +22,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Pure Python packages that boltgen imports.
+# Packages that the GPU's machine has not.
 PACKAGES = "packages"
 BUNDLE = Path(__file__).resolve().parent
-OLDEST_PYTHON = (3, 10)
-OLDEST_DRIVER = 13000  # as cuDriverGetVersion has it
-LEAST_FREE_BYTES = 200 << 20
-# What helps where cuInit fails. Source: CUresult in cuda.h.
-_REMEDIES = {
-    100: "is the GPU given to this machine or container, and not hidden by CUDA_VISIBLE_DEVICES?",
-    802: "start NVIDIA's fabric manager",
-    803: "the driver was updated while it was loaded: restart the machine",
-}
 # Where PyTorch looks for a user's name, which its caches have in theirs.
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 # What worker.py ends with.
 _FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
 _MOST_RESTARTS = 20
-# Sections with hundreds of items.
-_COUNTED = ("check", "tune")
 _POLL_SECONDS = 0.2
 
 
@@ -51,7 +38,7 @@ class SuiteError(Exception):
 
 
 def parse_slice(text: str) -> tuple[int, int]:
-    """`2/4` as (2, 4).
+    """Read `2/4` as (2, 4).
 
     Raises:
         SuiteError: it is no such thing.
@@ -63,7 +50,7 @@ def parse_slice(text: str) -> tuple[int, int]:
 
 
 def check_bundle(bundle: Path = BUNDLE) -> dict[str, Any]:
-    """The manifest, after every file was compared with it.
+    """Compare every file with the manifest, which is returned.
 
     Raises:
         SuiteError: the bundle is incomplete or damaged.
@@ -79,84 +66,27 @@ def check_bundle(bundle: Path = BUNDLE) -> dict[str, Any]:
         ) from error
     for name, digest in files.items():
         file = bundle / name
-        if not file.is_file():
-            raise SuiteError(f"the bundle is incomplete: {name} is missing; copy it again")
-        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-            raise SuiteError(f"the bundle is damaged: {name} has changed; copy it again")
+        if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            raise SuiteError(f"the bundle is damaged: {name} is missing or another; copy it again")
     return manifest
 
 
-def check_python(*, vendor: bool) -> None:
-    """Whether this Python has what is needed.
+def check_python(version: str, *, vendor: bool) -> None:
+    """Check that this is the bundle's Python, with the packages that are not in the bundle.
 
     Raises:
-        SuiteError: it is too old, or a package is missing.
+        SuiteError: it is another, or a package is missing.
     """
-    if sys.version_info < OLDEST_PYTHON:
-        raise SuiteError(f"Python {sys.version.split()[0]} is too old: 3.10 or newer is needed")
-    for package in ("numpy", *(("torch",) if vendor else ())):
+    here = "{}.{}".format(*sys.version_info)
+    if here != version:
+        raise SuiteError(
+            f"this is Python {here}, and the bundle is for {version}: start the suite with that "
+            f"one, or make a bundle with `--python {here}`"
+        )
+    for package in ("numpy", "jinja2", "filelock", *(("torch",) if vendor else ())):
         if importlib.util.find_spec(package) is None:
             hint = ", or give --no-vendor" if package == "torch" else ""
             raise SuiteError(f"{sys.executable} has no {package}: install it{hint}")
-
-
-def check_driver() -> None:
-    """Whether there is a GPU with a driver for CUDA 13.
-
-    Raises:
-        SuiteError: there is none, or its driver is too old.
-    """
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise SuiteError(
-            f"no GPU was found: NVIDIA's driver is not there ({error}); to try the suite without "
-            "one, run it on boltgen's virtual GPU: `boltgen vgpu run -- python3 run_gpu_suite.py "
-            "--virtual ...`"
-        ) from error
-    status = cuda.cuInit(0)
-    count, version = ctypes.c_int(), ctypes.c_int()
-    if status == 0:
-        status = cuda.cuDeviceGetCount(ctypes.byref(count))
-    if status or not count.value:
-        text = ctypes.c_char_p()
-        cuda.cuGetErrorString(status, ctypes.byref(text))
-        said = (
-            f"the driver says {(text.value or b'').decode()!r} ({status})"
-            if status
-            else "the driver knows of none"
-        )
-        raise SuiteError(
-            f"no GPU was found: {said}; {_REMEDIES.get(status or 100, 'see nvidia-smi')}"
-        )
-    cuda.cuDriverGetVersion(ctypes.byref(version))
-    if version.value < OLDEST_DRIVER:
-        shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
-        raise SuiteError(
-            f"the driver is too old: it is for CUDA {shown}, and kernels here want CUDA 13; "
-            "install driver 580 or newer"
-        )
-
-
-def check_out(out: Path) -> None:
-    """Make the folder for results.
-
-    Raises:
-        SuiteError: it cannot be written, or the disk is full.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".probe"
-        probe.write_text("")
-        probe.unlink()
-        free = shutil.disk_usage(out).free
-    except OSError as error:
-        raise SuiteError(f"--out {out} cannot be written: {error.strerror or error}") from error
-    if free < LEAST_FREE_BYTES:
-        raise SuiteError(
-            f"--out {out}: the disk is full ({free >> 20} MB are free, {LEAST_FREE_BYTES >> 20} MB "
-            "are wanted); free some space, or give another folder"
-        )
 
 
 def worker_command(
@@ -171,19 +101,6 @@ def worker_command(
     return command + (["--no-vendor"] if options.no_vendor else [])
 
 
-def supervise(options: argparse.Namespace, number: int, count: int) -> int:
-    """Run workers until the slice is done or time is up; what the last one ended with."""
-    deadline = time.monotonic() + 60.0 * options.minutes
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="gpu-suite-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise SuiteError(
-            f"libraries cannot be unpacked ({error.strerror or error}): name a folder with TMPDIR"
-        ) from error
-    with folder as unpacked:
-        return _supervise(options, number, count, deadline, unpacked)
-
-
 def worker_environment() -> dict[str, str]:
     """What workers find in the environment."""
     environment = dict(os.environ)
@@ -194,25 +111,26 @@ def worker_environment() -> dict[str, str]:
     return environment
 
 
-def _supervise(
-    options: argparse.Namespace, number: int, count: int, deadline: float, unpacked: str
-) -> int:
+def supervise(options: argparse.Namespace, number: int, count: int) -> int:
+    """Run workers until the slice is done or time is up; what the last one ended with."""
+    deadline = time.monotonic() + 60.0 * options.minutes
     current = options.out / f"current-{number}-of-{count}.json"
     current.unlink(missing_ok=True)
-    for _ in range(_MOST_RESTARTS):
-        left = deadline - time.monotonic()
-        command = worker_command(options, number, count, left, unpacked)
-        process = subprocess.Popen(command, env=worker_environment())
-        status = _wait(process, current, deadline)
-        if status in (_FINISHED, _OUT_OF_TIME, _UNUSABLE):
-            return status
-        if time.monotonic() >= deadline:
-            return _OUT_OF_TIME
-        if status != _AGAIN and not _blame(options.out, number, count, current, status):
-            raise SuiteError(
-                f"the worker ended with status {status} before it measured anything; what it "
-                "printed is above"
-            )
+    with tempfile.TemporaryDirectory(prefix="gpu-suite-", ignore_cleanup_errors=True) as unpacked:
+        for _ in range(_MOST_RESTARTS):
+            left = deadline - time.monotonic()
+            command = worker_command(options, number, count, left, unpacked)
+            process = subprocess.Popen(command, env=worker_environment())
+            status = _wait(process, current, deadline)
+            if status in (_FINISHED, _OUT_OF_TIME, _UNUSABLE):
+                return status
+            if time.monotonic() >= deadline:
+                return _OUT_OF_TIME
+            if status != _AGAIN and not _blame(options.out, number, count, current, status):
+                raise SuiteError(
+                    f"the worker ended with status {status} before it measured anything; what it "
+                    "printed is above"
+                )
     raise SuiteError(f"{_MOST_RESTARTS} workers died one after another: the GPU is not usable")
 
 
@@ -262,33 +180,18 @@ def _blame(out: Path, number: int, count: int, current: Path, status: int) -> bo
 
 
 def table(out: Path, number: int, count: int) -> str:
-    """The slice's results: a line each, but of what is many and as it should be the number."""
+    """Count a slice's results by section; what failed or is wrong has a line of its own."""
     path = out / f"slice-{number}-of-{count}.json"
     items = json.loads(path.read_text())["items"] if path.is_file() else {}
+    counts: dict[str, list[bool]] = {}
     lines = [] if items else ["nothing was measured"]
-    for section in _COUNTED:
-        found = [item for key, item in items.items() if key.startswith(f"{section}/")]
-        if found:
-            lines.append(
-                f"{section:44} {sum(map(_is_fine, found))} of {len(found)} as they should be"
-            )
     for key, item in sorted(items.items()):
-        if key.partition("/")[0] in _COUNTED and _is_fine(item):
-            continue
-        ours = (item.get("columns") or {}).get("boltgen", {}).get("median_us")
-        shown = f"{ours:10.2f} us" if ours else " " * 13
-        for label, one in (item.get("ratios") or {}).items():
-            shown += f"  {label} {one['ratio']:.3f}x {one['verdict']}"
-        shown += f"  {item.get('verdict', '')[:60]}"
-        if item["status"] == "failed":
-            shown += f"  {item['error'][:60]}"
-        lines.append(f"{key:44} {item['status']:6} {shown}")
-    return "\n".join(lines)
-
-
-def _is_fine(item: dict[str, Any]) -> bool:
-    """Whether a line of its own would say nothing."""
-    return bool(item["status"] == "done" and item.get("verdict", "right") == "right")
+        verdict = item.get("verdict", "") if item["status"] == "done" else item["error"]
+        is_fine = item["status"] == "done" and not verdict.startswith("wrong")
+        counts.setdefault(key.partition("/")[0], []).append(is_fine)
+        lines += [] if is_fine else [f"{key}: {verdict[:80]}"]
+    said = [f"{section}: {sum(fine)} of {len(fine)} are fine" for section, fine in counts.items()]
+    return "\n".join([*said, *lines])
 
 
 def main() -> int:
@@ -306,12 +209,12 @@ def main() -> int:
     options = parser.parse_args()
     try:
         number, count = parse_slice(options.slice)
-        check_bundle()
-        check_python(vendor=not (options.no_vendor or options.virtual))
-        check_out(options.out)
-        check_driver()
+        manifest = check_bundle()
+        vendor = not (options.no_vendor or options.virtual)
+        check_python(manifest["python"], vendor=vendor)
+        options.out.mkdir(parents=True, exist_ok=True)
         status = supervise(options, number, count)
-    except SuiteError as error:
+    except (SuiteError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
-from boltgen.ir.functions import UnaryOp
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
@@ -23,10 +21,9 @@ _LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 1433
 _PRIME = 2039
 
 BATCH = 32
-_IMAGE_CHANNELS = 4
-# Height, input and output channels, filter, stride; with the padding that keeps the extent.
+# Height, input and output channels, filter, stride; with the padding that keeps the extent. All of
+# its layers but the first: what boltgen makes of an image, the models show.
 _RESNET50 = (
-    (224, 3, 64, 7, 2),
     (56, 64, 64, 1, 1),
     (56, 64, 64, 3, 1),
     (56, 64, 256, 1, 1),
@@ -66,18 +63,6 @@ ACTIVATIONS = {
     "softplus": UnaryOp.SOFTPLUS,
 }
 
-# Section copy: images, pixels, channels of source and target: a model's first layer, a layer of
-# ResNet-50 in its middle, and table 3's padding.
-MOVED = ((32, 224 * 224, 3, 8), (32, 28 * 28, 512, 512), (128, 14 * 19, 46, 48))
-_NCHW_F16 = Form(layout=ImageLayout.NCHW, dtype=DType.F16)
-_NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
-MOVES = (
-    Move(source=_NCHW_F32, target=NHWC_F16),
-    Move(source=_NCHW_F16, target=NHWC_F16),
-    Move(source=NHWC_F16, target=NHWC_F16),
-    Move(source=NHWC_F16, target=_NCHW_F32),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
@@ -101,17 +86,14 @@ def sequence_model(model: str, batch: int, seq_len: int = 40, layers: int = 12) 
 
 
 def models() -> dict[str, ModelShape]:
-    """Section models, by name; BERT's sequences are as long as figure 8's."""
-    found = {}
-    for batch in (1, BATCH):
-        for model in ("resnet50", "vgg16", "repvgg_a0", "repvggaug_a0"):
-            found[f"{model}-b{batch}"] = image_model(model, batch)
-        found[f"bert_base-b{batch}"] = sequence_model("bert_base", batch)
-    return found
+    """List section models by name; BERT's sequences are as long as figure 8's."""
+    images = ("resnet50", "vgg16", "repvgg_a0", "repvggaug_a0")
+    found = {f"{name}-b{b}": image_model(name, b) for b in (1, BATCH) for name in images}
+    return found | {f"bert_base-b{b}": sequence_model("bert_base", b) for b in (1, BATCH)}
 
 
 def small_models() -> dict[str, ModelShape]:
-    """Section models of a quick bundle, in sizes for the virtual GPU."""
+    """List section models of a quick bundle, in sizes for the virtual GPU."""
     return {"repvgg_a0-small": image_model("repvgg_a0", 1, 32)}
 
 
@@ -183,18 +165,6 @@ def unaligned() -> dict[str, Conv2d]:
         f"{n}x{h}x{w}-{c}-{k}-{r}x{s}": Conv2d(n=n, h=h, w=w, c=c, k=k, r=r, s=s, padding=(p,) * 4)
         for n, h, w, c, k, (r, s), p in _PADDING
     }
-
-
-def producer(problem: Conv2d) -> Conv2d:
-    """A pointwise convolution of 64 channels that writes the input of `problem`."""
-    return Conv2d(n=problem.n, h=problem.h, w=problem.w, c=64, k=problem.c, r=1, s=1)
-
-
-def padded_image(problem: Gemm | Conv2d) -> Gemm | Conv2d:
-    """What boltgen runs in place of a convolution of an image: a pixel is half a vector then."""
-    if isinstance(problem, Conv2d) and problem.c < _IMAGE_CHANNELS:
-        return aligned(problem, _IMAGE_CHANNELS)
-    return problem
 
 
 def aligned(problem: Conv2d, multiple: int = 8) -> Conv2d:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
+from boltgen.bench.slices import Form
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import summarise
 from boltgen.measure.timing import warm_up
@@ -56,21 +58,51 @@ def operand_copies(size_bytes: int, most: int = Policy().most_sets) -> int:
     return max(1, min(most, Policy().most_sets, MOST_SETS_BYTES // max(size_bytes, 1)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """What was timed in turn. `form` is part of a result: columns by name, and clocks seen between.
+
+    `medians` has for each column one for each round.
+    """
+
+    form: Form
+    medians: Mapping[str, Sequence[float]]
+    noise: float
+
+    def us(self, name: str) -> float:
+        """Look up a column's median, in microseconds."""
+        return float(self.form["columns"][name]["median_us"])
+
+    def ratio(self, other: str, ours: str = "boltgen") -> Form:
+        """Say how much faster `ours` is than `other`: the ratio of their times, round by round.
+
+        The interval is that of the rounds' median ratio. A ratio whose interval has 1 in it, or
+        that is within `noise` of 1, is a tie.
+        """
+        pairs = zip(self.medians[other], self.medians[ours], strict=True)
+        found = summarise([theirs / own for theirs, own in pairs])
+        is_tie = found.low <= 1.0 <= found.high or abs(found.median - 1.0) <= self.noise
+        verdict = "tie" if is_tie else "faster" if found.median > 1.0 else "slower"
+        return {
+            "ratio": found.median,
+            "low": found.low,
+            "high": found.high,
+            "verdict": verdict,
+        }
+
+
 def time_in_turn(
     samplers: Mapping[str, Sampler], turns: Turns, clock_mhz: Callable[[], float | None]
-) -> dict[str, Any]:
-    """Samples of everything by name, and the clocks seen between them.
-
-    The form of a result: `{"columns": {name: {"median_us": ...}}, "clocks_mhz": [...], "rounds": n,
-    "medians": {name: [one for each round]}}`.
-    """
+) -> Timed:
+    """Sample everything in turn, and the clock between."""
+    taken: dict[str, list[list[float]]] = {name: [] for name in samplers}
+    clocks: list[float] = []
     if turns.modelled:
-        taken = {name: [sampler.sample_us(1)] for name, sampler in samplers.items()}
-        return _form(taken, [])
+        for name, sampler in samplers.items():
+            taken[name].append(sampler.sample_us(1))
+        return _timed(taken, clocks, turns)
     for sampler in samplers.values():
         warm_up(sampler.sample_us, sampler.launches, turns.warm_up_us)
-    taken = {name: [] for name in samplers}
-    clocks: list[float] = []
     started = time.monotonic()
     for number in range(turns.most_rounds):
         for name, sampler in samplers.items():
@@ -80,51 +112,25 @@ def time_in_turn(
             clocks.append(clock)
         if number + 1 < turns.least_rounds:
             continue
-        if time.monotonic() - started > turns.most_s or _is_enough(taken, turns.tolerance):
+        is_known = all(summarise([*chain(*r)]).is_within(turns.tolerance) for r in taken.values())
+        if is_known or time.monotonic() - started > turns.most_s:
             break
-    return _form(taken, clocks)
+    return _timed(taken, clocks, turns)
 
 
-def _is_enough(taken: Mapping[str, Sequence[Sequence[float]]], tolerance: float) -> bool:
-    return all(summarise(_flat(rounds)).is_within(tolerance) for rounds in taken.values())
-
-
-def _flat(rounds: Sequence[Sequence[float]]) -> list[float]:
-    return [sample for one in rounds for sample in one]
-
-
-def _form(taken: Mapping[str, Sequence[Sequence[float]]], clocks: list[float]) -> dict[str, Any]:
+def _timed(taken: Mapping[str, list[list[float]]], clocks: list[float], turns: Turns) -> Timed:
     columns = {}
     for name, rounds in taken.items():
-        summary = summarise(_flat(rounds))
+        samples = [*chain(*rounds)]
+        summary = summarise(samples)
         columns[name] = {
             "median_us": summary.median,
             "low_us": summary.low,
             "high_us": summary.high,
-            "samples": len(_flat(rounds)),
+            "samples": len(samples),
         }
-    return {
-        "columns": columns,
-        "clocks_mhz": clocks,
-        "medians": {name: [median(one) for one in rounds] for name, rounds in taken.items()},
-    }
-
-
-def compare(timed: dict[str, Any], ours: str, other: str, turns: Turns) -> dict[str, Any]:
-    """How much faster `ours` is than `other`: the ratio of their times, round by round.
-
-    The interval is that of the rounds' median ratio. A ratio whose interval has 1 in it, or that
-    is within `turns.noise` of 1, is a tie.
-    """
-    pairs = zip(timed["medians"][other], timed["medians"][ours], strict=True)
-    ratios = summarise([theirs / own for theirs, own in pairs])
-    if ratios.low <= 1.0 <= ratios.high or abs(ratios.median - 1.0) <= turns.noise:
-        verdict = "tie"
-    else:
-        verdict = "faster" if ratios.median > 1.0 else "slower"
-    return {
-        "ratio": ratios.median,
-        "low": ratios.low,
-        "high": ratios.high,
-        "verdict": verdict,
-    }
+    return Timed(
+        form={"columns": columns, "clocks_mhz": clocks},
+        medians={name: [median(one) for one in rounds] for name, rounds in taken.items()},
+        noise=turns.noise,
+    )

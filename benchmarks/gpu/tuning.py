@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.items import SOURCE, Tuning
+from benchmarks.gpu.items import Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
+from boltgen.bench.slices import Form
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.workload import AnyProblem
@@ -35,18 +36,10 @@ class PackedBench:
 
     rig: Rig
     place: Workplace
+    device: DeviceIdentity
+    toolchain: str
     missing: int = 0
     lock_name: str | None = None
-
-    @property
-    def device(self) -> DeviceIdentity:
-        """The rig's."""
-        return self.rig.device
-
-    @property
-    def toolchain(self) -> str:
-        """What the bundle was made with."""
-        return self.rig.toolchain
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Each trial with its outcome; those of one problem together, whose operands then stay.
@@ -62,7 +55,7 @@ class PackedBench:
 
     def _measure(self, trial: Trial) -> Outcome:
         symbol = kernel_symbol(trial.spec(self.device.arch))
-        if self.rig.kernels.get(symbol, SOURCE).endswith(SOURCE):
+        if symbol not in self.rig.kernels:
             self.missing += 1
             return _MISSING
         told = answer(self.place, Request.of(trial, self.rig.library(symbol), symbol))
@@ -75,15 +68,7 @@ class PackedBench:
         self.place.forget_operands()
 
 
-@dataclass(frozen=True, slots=True)
-class _Tuned:
-    """A session's report, and the times of each task's launches."""
-
-    report: SessionReport
-    times_us: tuple[dict[Any, float], ...] = field(repr=False)
-
-
-def run_tuning(rig: Rig, item: Tuning) -> dict[str, Any]:
+def run_tuning(rig: Rig, item: Tuning) -> Form:
     """Two sessions, each with an empty database: their seconds, and on how many tasks they agree.
 
     Raises:
@@ -91,21 +76,22 @@ def run_tuning(rig: Rig, item: Tuning) -> dict[str, Any]:
     """
     is_modelled = rig.turns.modelled
     setup = Setup(ordinal=0, profiler="", runtime="", policy=MODELLED if is_modelled else Policy())
-    place = Workplace(profiler=rig.profiler, setup=setup, budget_bytes=rig.budget_bytes)
-    bench = PackedBench(rig, place)
+    place = Workplace(profiler=rig.profiler, setup=setup, budget_bytes=rig.place().budget_bytes)
+    bench = PackedBench(rig, place, rig.device, rig.toolchain)
     try:
         first, second = (_session(bench, item) for _ in range(2))
     finally:
         bench.close()
         if place.scratch[0]:
             rig.profiler.release(place.scratch[0])
-    agreeing, timed = agreement(first.times_us, second.times_us)
-    seconds = [round(one.report.seconds, 1) for one in (first, second)]
-    tasks = len(first.report.results)
+    reports = (first[0], second[0])
+    agreeing, timed = agreement(first[1], second[1])
+    seconds = [round(report.seconds, 1) for report in reports]
+    tasks = len(reports[0].results)
     return {
         "tuning_s": seconds,
-        "stopped": [one.report.stopped for one in (first, second)],
-        "measured": [one.report.measured for one in (first, second)],
+        "stopped": [report.stopped for report in reports],
+        "measured": [report.measured for report in reports],
         "missing": bench.missing,
         "tasks": tasks,
         "timed": timed,
@@ -134,21 +120,18 @@ def agreement(
     return agreeing, timed
 
 
-def _session(bench: PackedBench, item: Tuning) -> _Tuned:
+def _session(bench: PackedBench, item: Tuning) -> tuple[SessionReport, list[dict[Any, float]]]:
+    """Run a session; its report, and the times of each task's launches."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with Database(folder / "records.sqlite") as database:
             budget = Budget(seconds=item.most_s)
-            session = Session(item.tasks, bench, database, budget, lock_folder=folder)
-            report = session.run()
-            times = tuple(
-                {
-                    config: outcome.median_us
-                    for config, outcome in database.outcomes(
-                        result.task.problem, result.task.epilogue, bench.device, bench.toolchain
-                    ).items()
-                    if isinstance(outcome, Timing)
-                }
-                for result in report.results
-            )
-    return _Tuned(report, times)
+            report = Session(item.tasks, bench, database, budget, lock_folder=folder).run()
+            times_us = []
+            for task in (result.task for result in report.results):
+                outcomes = database.outcomes(
+                    task.problem, task.epilogue, bench.device, bench.toolchain
+                )
+                timings = {c: one for c, one in outcomes.items() if isinstance(one, Timing)}
+                times_us.append({config: one.median_us for config, one in timings.items()})
+    return report, times_us

@@ -10,50 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
-from benchmarks.gpu.capture import uncollected
+from benchmarks.gpu.capture import Capturing, Replay, uncollected
 from benchmarks.gpu.timing import operand_copies
-from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm
 
 _WARM_UPS = 3
-_ACTIVATIONS = {
-    "relu": lambda f: f.relu,
-    "gelu": lambda f: f.gelu,
-    "hardswish": lambda f: f.hardswish,
-    "softplus": lambda f: f.softplus,
-}
 
 
 class NoVendorError(Exception):
     """PyTorch is missing, or sees no GPU; the message says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A CUDA graph with `launches` launches."""
-
-    replay: Callable[[], None]
-    launches: int
-
-
-# Captured, and given operands, when they are called for: one that fails leaves the others as they
-# are.
-Capturing: TypeAlias = dict[str, Callable[[], Replay]]
-
-
-def _replaying(graph: Any, kept: object) -> Callable[[], None]:
-    """What replays `graph`, with `kept` for company."""
-
-    def replay(kept: object = kept) -> None:
-        graph.replay()
-
-    return replay
 
 
 class Vendor:
@@ -64,26 +33,22 @@ class Vendor:
     """
 
     def __init__(self, device: str = "cuda") -> None:
+        way_out = (
+            "install a build for CUDA 13, or give --no-vendor to measure without the vendor's "
+            "columns"
+        )
         try:
             import torch  # noqa: PLC0415 (only where it is compared with)
         except Exception as error:  # a library that is missing or of another release: of any kind
-            raise NoVendorError(
-                f"PyTorch cannot be imported ({type(error).__name__}: {error}); install a build "
-                "for CUDA 13, or give --no-vendor to measure without the vendor's columns"
-            ) from error
+            said = f"PyTorch cannot be imported ({type(error).__name__}: {error})"
+            raise NoVendorError(f"{said}; {way_out}") from error
         self.torch: Any = torch
         self.device = device
-        if device == "cuda":
-            self._begin(torch)
-
-    @staticmethod
-    def _begin(torch: Any) -> None:
+        if device != "cuda":
+            return
         if not torch.cuda.is_available():
-            raise NoVendorError(
-                f"PyTorch {torch.__version__} sees no GPU (built for CUDA "
-                f"{torch.version.cuda or 'none'}); install a build for CUDA 13, or give "
-                "--no-vendor to measure without the vendor's columns"
-            )
+            said = f"PyTorch {torch.__version__} (for CUDA {torch.version.cuda}) sees no GPU"
+            raise NoVendorError(f"{said}; {way_out}")
         torch.cuda.init()
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.benchmark_limit = 0  # every algorithm, not the first ten
@@ -120,8 +85,8 @@ class Vendor:
             # is replayed then would run beside the events that time it.
             torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
-        # A graph has addresses: what the calls read must live as long as it does, too.
-        return Replay(_replaying(graph, (list(calls), outputs)), len(calls))
+        # A graph has addresses: what the calls read and write must live as long as it does, too.
+        return Replay(partial(_replay, graph, (list(calls), outputs)), len(calls))
 
     def random(self, *shape: int, scale: float = 1.5) -> Any:
         """FP16, uniform in [-scale, scale)."""
@@ -171,11 +136,6 @@ class Vendor:
             dilation=problem.dilation,
         )
 
-    def activation(self, name: str) -> Callable[[Any], Any]:
-        """`name` of `shapes.ACTIVATIONS`."""
-        found: Callable[[Any], Any] = _ACTIVATIONS[name](self.torch.nn.functional)
-        return found
-
     def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
         """The product in each mode of the vendor's library, by name."""
         run = self.product(problem)
@@ -215,8 +175,12 @@ class Vendor:
     def with_epilogue(
         self, problem: Gemm | Conv2d, bias: Any, activation: str
     ) -> Callable[[Any, Any], Any]:
-        """The function of activations and weight: activation(product + bias)."""
-        product, act = self.product(problem, bias), self.activation(activation)
+        """The function of activations and weight: activation(product + bias).
+
+        `activation` is a name of `shapes.ACTIVATIONS`, which are PyTorch's names.
+        """
+        product = self.product(problem, bias)
+        act = getattr(self.torch.nn.functional, activation)
         return lambda x, w: act(product(x, w))
 
     @contextmanager
@@ -247,11 +211,6 @@ class Vendor:
         )
         return found
 
-    def reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
-        """The output in FP32; `tensors` are A, B and the epilogue's operands."""
-        with self.untuned():
-            return self._reference(problem, epilogue, tensors)
-
     @contextmanager
     def untuned(self) -> Iterator[None]:
         """cuDNN takes its likeliest algorithm meanwhile: what runs once is not worth trying all."""
@@ -263,29 +222,7 @@ class Vendor:
         finally:
             cudnn.benchmark = before
 
-    def _reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
-        a, b, *operands = (tensor.float() for tensor in tensors)
-        functional = self.torch.nn.functional
-        if isinstance(problem, Conv2d):
-            top, left, bottom, right = problem.padding
-            x = functional.pad(a.permute(0, 3, 1, 2), (left, right, top, bottom))
-            w = b.permute(0, 3, 1, 2)
-            stride, dilation = problem.stride, problem.dilation
-            product = functional.conv2d(x, w, stride=stride, dilation=dilation)
-            product = product.permute(0, 2, 3, 1)
-        else:
-            product = a @ (b.transpose(-1, -2) if problem.b_layout is Layout.COLUMN else b)
-        return evaluated(self.torch, epilogue, product, operands)
 
-    def as_tensor(self, address: int, shape: tuple[int, ...], dtype: str) -> Any:
-        """Device memory of ours as a tensor, without a copy. `dtype`: "float16" or "float32"."""
-        form = {"float16": "<f2", "float32": "<f4"}[dtype]
-
-        view = type("View", (), {})()
-        view.__cuda_array_interface__ = {
-            "shape": shape,
-            "typestr": form,
-            "data": (address, False),
-            "version": 3,
-        }
-        return self.torch.as_tensor(view, device=self.device)
+def _replay(graph: Any, kept: object) -> None:
+    """Replay a graph; `kept` lives as long as what calls this."""
+    graph.replay()

@@ -12,20 +12,20 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.gpu import shapes
-from benchmarks.gpu.elementwise import elementwise_source, elementwise_symbol
 from benchmarks.gpu.items import (
+    RECIPE,
     BackToBack,
     Choice,
-    Copy,
     Fusion,
     Item,
     Padding,
     Product,
     Race,
     Space,
+    Tuning,
+    WholeModel,
 )
 from benchmarks.gpu.shapes import ModelShape
-from benchmarks.gpu.tuned_log import TunedLog
 from benchmarks.gpu.wanted_checks import (
     cases_for,
     chain_cases_for,
@@ -34,28 +34,25 @@ from benchmarks.gpu.wanted_checks import (
     sanitized,
     suspicions,
 )
-from benchmarks.gpu.wanted_models import models, tunings
 from boltgen.arch import Arch
 from boltgen.families.b2b.candidates import enumerate_configs
 from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.model import predict
-from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs, legal_kernels
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.legality import extent_violations
 from boltgen.families.cutlass2.library import level_configs
 from boltgen.families.cutlass2.model import predict
-from boltgen.families.cutlass2.traits import KernelTraits, execution_problem, kernel_traits
+from boltgen.families.cutlass2.traits import execution_problem, kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.move import MoveSource, move_symbol, render_moves
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.functions import UnaryOp
+from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload, execution_chain
-from boltgen.tune.select import Task
+from boltgen.tune.select import Task, distinct
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tune.resnet50_layers import resnet50_tasks
@@ -65,7 +62,11 @@ _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 PAD = Move(source=NHWC_F16, target=NHWC_F16)
-_SUSPICIONS, _HEADER = Path(__file__).resolve().parent / "suspicions", "device_gemm.h"
+_HERE = Path(__file__).resolve().parent
+# Of a task's kernels with its epilogue, those that are in the bundle: the tuner's round two wants
+# those that led its round one, and finds as many as the analytical model is right about. A session
+# may take well beyond what is aimed at, and two of them fit into an item's time.
+_LIKELIEST_FUSED, _MOST_TUNING_S = 2, 90.0
 
 
 @dataclass(slots=True)
@@ -73,32 +74,27 @@ class Wanted:
     """What a bundle is to hold for `arch`.
 
     `level` is how much of the plain kernels' space section tune records, None for nothing but the
-    `likeliest` configurations. `beyond` are kernels of which only the source is to be there: at
-    most `most_beyond` for a problem. `logs` are MetaSchedule's, by model.
+    `likeliest` configurations. `logs` are the folders of MetaSchedule's, by model.
     """
 
     arch: Arch
     level: Level | None
     likeliest: int = _LIKELIEST
     likeliest_plain: int = _LIKELIEST_PLAIN
-    most_beyond: int | None = None
     specs: dict[str, KernelSpec] = field(default_factory=dict)
     sources: dict[str, MoveSource] = field(default_factory=dict)
     models: dict[str, ModelShape] = field(default_factory=dict)
-    logs: Mapping[str, TunedLog] = field(default_factory=dict)
-    beyond: dict[str, KernelSpec] = field(default_factory=dict)
+    logs: Mapping[str, Path] = field(default_factory=dict)
     _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
         default_factory=dict
     )
 
-    def product(
-        self, problem: Problem, epilogue: Epilogue | None = None, most: int | None = None
-    ) -> Product:
-        """A product in its `most` likeliest configurations, or as many as all others have."""
+    def product(self, problem: Problem, epilogue: Epilogue | None = None) -> Product:
+        """A product in its likeliest configurations."""
         runs, tail = execution_problem(problem), epilogue or Epilogue()
         times = self._considered(runs, tail)
-        usual = self.likeliest_plain if tail.is_identity else self.likeliest
-        return self._product(runs, tail, dict(itertools.islice(times.items(), most or usual)))
+        most = self.likeliest_plain if tail.is_identity else self.likeliest
+        return self._product(runs, tail, dict(itertools.islice(times.items(), most)))
 
     def space(self, problem: Problem) -> Product:
         """A plain product in every configuration that boltgen considers, in the level's kernels."""
@@ -111,25 +107,6 @@ class Wanted:
             times = {c: us for c, us in times.items() if c.kernel in kernels}
         return self._product(runs, Epilogue(), times)
 
-    def space_beyond(self, problem: Problem) -> Product | None:
-        """The legal kernels that boltgen passes over, unswizzled and unsplit; None without any."""
-        runs = execution_problem(problem)
-        legal = [
-            config
-            for config in _kernels_beyond(kernel_traits(runs), self.arch)
-            if not any(extent_violations(runs, config))
-        ]
-        choices = []
-        times = _predicted(runs, Epilogue(), legal, self.arch)
-        for config, predicted_us in itertools.islice(times.items(), self.most_beyond):
-            spec = kernel_spec(runs, Epilogue(), config, self.arch.name)
-            symbol = _symbol(spec)
-            self.beyond[symbol] = spec
-            choices.append(Choice(config=config, kernel=symbol, predicted_us=predicted_us))
-        if not choices:
-            return None
-        return Product(problem=runs, epilogue=Epilogue(), choices=tuple(choices))
-
     def _considered(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""
         if (problem, epilogue) not in self._times:
@@ -140,18 +117,16 @@ class Wanted:
     def _product(
         self, problem: Problem, epilogue: Epilogue, times: Mapping[Cutlass2Config, float]
     ) -> Product:
-        return Product(
-            problem=problem,
-            epilogue=epilogue,
-            choices=tuple(self.choice(problem, epilogue, c, us) for c, us in times.items()),
-        )
-
-    def choice(
-        self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config, predicted_us: float
-    ) -> Choice:
-        """A configuration, whose kernel is then wanted."""
-        spec = kernel_spec(problem, epilogue, config, self.arch.name)
-        return Choice(config=config, kernel=self.want(spec), predicted_us=predicted_us)
+        """A product in these configurations, whose kernels are then wanted."""
+        choices = [
+            Choice(
+                config=config,
+                kernel=self.want(kernel_spec(problem, epilogue, config, self.arch.name)),
+                predicted_us=predicted_us,
+            )
+            for config, predicted_us in times.items()
+        ]
+        return Product(problem=problem, epilogue=epilogue, choices=tuple(choices))
 
     def kernels(self, problem: Problem, epilogue: Epilogue, most: int) -> None:
         """The kernels of a product's likeliest configurations, at most so many, are wanted."""
@@ -197,16 +172,19 @@ class Wanted:
         return symbol
 
     def elementwise(self, op: UnaryOp) -> str:
-        """The symbol of an unfused epilogue that is to be in the bundle."""
-        symbol = elementwise_symbol(op)
-        self.sources[symbol] = elementwise_source(op, self.arch.name)
-        return symbol
+        """Want an unfused epilogue; its symbol."""
+        symbol = f"boltgen_suite_bias_{op.value}"
+        text = (_HERE / "elementwise.cu").read_text()
+        return self._source(symbol, text.replace("SYMBOL", symbol).replace("ACTIVATION", op.value))
 
     def program(self, file: str, symbol: str) -> str:
-        """The symbol of one of CUTLASS's own programs, in `suspicions/`."""
-        header = (_SUSPICIONS / _HEADER).read_text().replace("#pragma once\n", "")
+        """Want one of CUTLASS's own programs, in `suspicions/`; its symbol."""
+        header = (_HERE / "suspicions" / "device_gemm.h").read_text().replace("#pragma once\n", "")
         # In one text: what is compiled is known by it.
-        text = (_SUSPICIONS / file).read_text().replace(f'#include "{_HEADER}"\n', header)
+        text = (_HERE / "suspicions" / file).read_text()
+        return self._source(symbol, text.replace('#include "device_gemm.h"\n', header))
+
+    def _source(self, symbol: str, text: str) -> str:
         self.sources[symbol] = MoveSource(
             arch=self.arch.name, symbol=symbol, symbols=(symbol,), text=text
         )
@@ -216,14 +194,6 @@ class Wanted:
 @lru_cache(maxsize=65536)
 def _symbol(spec: KernelSpec) -> str:
     return kernel_symbol(spec)
-
-
-@lru_cache(maxsize=64)
-def _kernels_beyond(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
-    """The legal kernels with these traits that boltgen passes over; swizzle and split are 1."""
-    considered = set(kernel_configs(traits, arch))
-    found = legal_kernels(traits, arch)
-    return tuple(config for config in found if config not in considered)
 
 
 def _predicted(
@@ -237,33 +207,18 @@ def _predicted(
 def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
     """Sections gemm and conv."""
     for name, problem in problems.items():
-        padded = shapes.padded_image(problem)
-        yield Race(
-            section=section,
-            name=name,
-            problem=problem,
-            product=wanted.product(padded),
-            move=None if padded is problem else wanted.move(PAD),
-        )
+        product = wanted.product(problem)
+        yield Race(section=section, name=name, problem=problem, product=product)
 
 
 def spaces(wanted: Wanted, problems: Mapping[str, Problem], part: int = _PART) -> list[Space]:
-    """Section tune: whole spaces in parts, the likeliest configurations of every problem first.
-
-    What needs a compiler on the GPU's machine is last.
-    """
-    whole = {name: wanted.space(problem) for name, problem in problems.items()}
-    beyond = {f"{name}-beyond": wanted.space_beyond(p) for name, p in problems.items()}
+    """Section tune: whole spaces in parts, the likeliest configurations of every problem first."""
     found = [
-        [
-            (number, Space(section="tune", name=f"{name}-{number}", product=one, is_beyond=last))
-            for name, product in products.items()
-            if product
-            for number, one in enumerate(_parts(product, part), 1)
-        ]
-        for last, products in ((False, whole), (True, beyond))
+        (number, Space(section="tune", name=f"{name}-{number}", product=one))
+        for name, problem in problems.items()
+        for number, one in enumerate(_parts(wanted.space(problem), part), 1)
     ]
-    return [space for group in found for _, space in sorted(group, key=lambda one: one[0])]
+    return [space for _, space in sorted(found, key=lambda one: one[0])]
 
 
 def _parts(product: Product, size: int) -> Iterator[Product]:
@@ -301,31 +256,37 @@ def back_to_back(wanted: Wanted, chains: Mapping[str, Workload]) -> Iterator[Ite
 def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
     """Section padding."""
     for name, problem in problems.items():
-        padded = shapes.aligned(problem)
         yield Padding(
             section="padding",
             name=name,
             unpadded=wanted.product(problem),
-            padded=wanted.product(padded),
+            padded=wanted.product(shapes.aligned(problem)),
             move=wanted.move(PAD),
-            producer=wanted.product(shapes.producer(problem), most=wanted.likeliest),
-            padded_producer=wanted.product(shapes.producer(padded), most=wanted.likeliest),
         )
 
 
-def copies(wanted: Wanted, sizes: Sequence[tuple[int, int, int, int]]) -> Iterator[Item]:
-    """Section copy: every move at every size."""
-    for move, (images, pixels, source_c, target_c) in itertools.product(shapes.MOVES, sizes):
-        yield Copy(
-            section="copy",
-            name=f"{move}-{images}x{pixels}-{source_c}-{target_c}",
-            move=move,
-            images=images,
-            pixels=pixels,
-            source_c=source_c,
-            target_c=target_c,
-            kernel=wanted.move(move),
+def models(wanted: Wanted, shapes_by_name: Mapping[str, ModelShape]) -> Iterator[Item]:
+    """Section models: whole models."""
+    for name, shape in shapes_by_name.items():
+        wanted.models[name] = shape
+        yield WholeModel(
+            section="models",
+            name=name,
+            model=shape.model,
+            input_shape=shape.input_shape,
+            is_tuned=name in wanted.logs,
+            recipe=RECIPE.format(arch=wanted.arch.name, name=name),
         )
+
+
+def tunings(wanted: Wanted, tasks_by_model: Mapping[str, Sequence[Task]]) -> Iterator[Item]:
+    """Section models: boltgen's tuner on the products of models."""
+    most = min(wanted.likeliest, _LIKELIEST_FUSED)
+    for name, tasks in tasks_by_model.items():
+        merged = tuple(task for task in distinct(tasks) if isinstance(task, Task))
+        for task in merged:
+            wanted.kernels(task.problem, task.epilogue, most)
+        yield Tuning(section="models", name=f"tune-{name}", tasks=merged, most_s=_MOST_TUNING_S)
 
 
 def full_items(wanted: Wanted) -> tuple[Item, ...]:
@@ -347,7 +308,6 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *fusions(wanted, shapes.fused()),
         *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
-        *copies(wanted, shapes.MOVED),
         *models(wanted, shapes.models()),
         *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
         *spaces(wanted, problems),  # last: they take longer than all else
@@ -356,26 +316,24 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
 
 def quick_wanted(arch: Arch) -> Wanted:
     """What `quick_items` are made with: as few kernels as will do."""
-    return Wanted(arch, None, likeliest=1, likeliest_plain=1, most_beyond=1)
+    return Wanted(arch, None, likeliest=1, likeliest_plain=1)
 
 
 def quick_items(wanted: Wanted) -> tuple[Item, ...]:
     """A few items of every section, in sizes for the virtual GPU."""
     problem = shapes.gemm(128, 128, 64)
-    product = wanted.product(problem)
     chains = [case for case in all_chain_cases() if case.name == "rf-ragged"]
     checked = [*checks(wanted, split_k_cases()[:1]), *chain_checks(wanted, chains)]
     return (
         *checked,
         *suspicions(wanted),
         *sanitized(checked),
-        Race(section="gemm", name="128x128x64", problem=problem, product=product),
-        *races(wanted, "conv", {"image": Conv2d(n=1, h=9, w=8, c=3, k=32, r=3, s=3)}),
+        *races(wanted, "gemm", {"128x128x64": problem}),
+        *races(wanted, "conv", {"small": Conv2d(n=1, h=9, w=8, c=8, k=32, r=3, s=3)}),
         *spaces(wanted, {"128x128x64": problem}),
         next(fusions(wanted, {"gemm": shapes.gemm(128, 128, 64)})),
         *back_to_back(wanted, {"gemm": chains[0].chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
-        next(copies(wanted, ((2, 64, 3, 8),))),
         *models(wanted, shapes.small_models()),
         *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=Epilogue())]}),
     )

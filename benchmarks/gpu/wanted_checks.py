@@ -87,7 +87,7 @@ def sanitized(found: Sequence[Item]) -> Iterator[Item]:
 
 
 def cases_for(arch: Arch) -> list[KernelCase]:
-    """The test suite's kernels that run on `arch`, each once with each problem."""
+    """List the test suite's kernels that run on `arch`, each once with each problem."""
     unique = {
         (replace(case.spec, arch=arch.name), case.problem, case.swizzle, case.split_k): case
         for case in all_cases()
@@ -97,13 +97,9 @@ def cases_for(arch: Arch) -> list[KernelCase]:
 
 
 def chain_cases_for(arch: Arch) -> list[ChainCase]:
-    """The test suite's back-to-back kernels that run on `arch`, each once with each chain."""
-    unique = {
-        (replace(case.spec, arch=arch.name), case.chain): case
-        for case in all_chain_cases()
-        if _runs_on(case.spec, arch)
-    }
-    return list(unique.values())
+    """List the test suite's back-to-back kernels that run on `arch`, each once with each chain."""
+    found = [case for case in all_chain_cases() if _runs_on(case.spec, arch)]
+    return list({(replace(one.spec, arch=arch.name), one.chain): one for one in found}.values())
 
 
 def _runs_on(spec: KernelSpec, arch: Arch) -> bool:

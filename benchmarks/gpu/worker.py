@@ -10,31 +10,20 @@ import argparse
 import ctypes
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
-from benchmarks.gpu.compiling import (
-    SHARE,
-    NoCompilerError,
-    OutOfShareError,
-    SourceCompiler,
-    find_nvcc,
-)
-from benchmarks.gpu.fusions import run_back_to_back, run_copy, run_fusion
+from benchmarks.gpu.fusions import run_back_to_back, run_fusion
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
-    SOURCE_HEADERS,
     BackToBack,
     Check,
-    Copy,
     Fusion,
     Item,
     Padding,
@@ -50,19 +39,18 @@ from benchmarks.gpu.items import (
 from benchmarks.gpu.models_run import run_model
 from benchmarks.gpu.padding import run_padding
 from benchmarks.gpu.races import run_race, run_space
-from benchmarks.gpu.results import DONE, FAILED, ResultsError, Slice, open_slice
-from benchmarks.gpu.rig import FatalError, Rig, UnusableError
+from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableError
 from benchmarks.gpu.timing import Turns
 from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
-from boltgen.measure.native import CudaError, Profiler, RefusedError
+from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, Slice, open_slice
+from boltgen.measure.native import CudaError, RefusedError
 from boltgen.measure.operands import BudgetError
-from boltgen.measure.worker import end_with_parent
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind
+from boltgen.measure.protocol import Setup
+from boltgen.measure.worker import end_with_parent, open_device
 
 # What run_gpu_suite.py makes of this process's status.
 FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
-CURRENT = "current-{number}-of-{count}.json"
 # No item begins with less than this left, and PyTorch needs room beside our operands.
 _LEAST_LEFT_S = 10.0
 # A worker that does not come back from an item is killed, and the item has failed. PyTorch takes
@@ -73,8 +61,7 @@ _MOST_S: dict[type[Any], float] = {WholeModel: 480.0}
 # done of them when time is up would be lost, and others would have fitted in.
 _WANTED_S: dict[type[Any], float] = {WholeModel: 180.0, Fusion: 90.0}
 _SHARE_OF_FREE = 0.45
-# nvidia-smi can take a second, and an item less.
-_STATE_S = 10.0
+RUNTIME = "libcudart.so.13"
 
 METHOD = (
     "One process; ours and the vendor's in turn, A B A B, launched by the same C++. Before each "
@@ -86,13 +73,12 @@ METHOD = (
     "torch.compile at max-autotune."
 )
 
-_RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
+_RUNNERS: dict[type[Any], Callable[[Rig, Any], Form]] = {
     Race: run_race,
     Space: run_space,
     Fusion: run_fusion,
     BackToBack: run_back_to_back,
     Padding: run_padding,
-    Copy: run_copy,
     Check: run_check,
     Suspicion: run_suspicion,
     Sanitized: run_sanitized,
@@ -101,7 +87,7 @@ _RUNNERS: dict[type[Any], Callable[[Rig, Any], dict[str, Any]]] = {
 }
 
 
-def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
+def run_item(rig: Rig, item: Item) -> tuple[str, Form]:
     """An item's status and result.
 
     Raises:
@@ -121,31 +107,11 @@ def run_item(rig: Rig, item: Item) -> tuple[str, dict[str, Any]]:
         result, status = {"error": f"{type(error).__name__}: {error}"[:2000]}, FAILED
     result["seconds"] = round(time.monotonic() - started, 3)
     result["at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    now = int(time.monotonic() / _STATE_S)
-    result["gpu"] = gpu_state(now) if not rig.turns.modelled else {}
     return status, result
 
 
-@lru_cache(maxsize=1)
-def gpu_state(period: int) -> dict[str, str]:
-    """Clocks, temperature and power as nvidia-smi has them, read once in each `period` of time.
-
-    Empty where there is no nvidia-smi.
-    """
-    fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "pstate")
-    command = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    values = said.stdout.partition("\n")[0].split(", ")
-    return dict(zip(fields, values, strict=False)) if said.returncode == 0 else {}
-
-
-def open_rig(
-    bundle: Path, unpacked: Path, arches: list[str], *, virtual: bool, vendor: bool
-) -> Rig:
-    """The process's device, with the bundle's kernels for it, which `unpacked` is for.
+def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, vendor: bool) -> Rig:
+    """Open the process's device, with the bundle's kernels for it, which `unpacked` is for.
 
     Raises:
         UnusableError: there is no device, or none that the bundle has kernels for.
@@ -153,122 +119,60 @@ def open_rig(
         NoVendorError: PyTorch is missing or sees no GPU.
     """
     torch = Vendor() if vendor else None
+    setup = Setup(
+        ordinal=0,
+        profiler=str(bundle / "libboltgen_profiler.so"),
+        runtime=str(bundle / RUNTIME),
+        policy=MODELLED if virtual else SELECTION,
+    )
     try:
-        runtime = _load_runtime(bundle)
-        profiler = Profiler(bundle / "libboltgen_profiler.so", 0, with_nvml=not virtual)
+        place, greeting = open_device(setup)
     except (CudaError, OSError) as error:
-        raise UnusableError(f"no GPU can be used: {error}") from error
-    found = profiler.device
-    if torch:
-        torch.use_stream(found.stream)
-    major, minor = found.compute_capability
-    arch = f"sm_{major}{minor}"
-    if arch not in arches:
         raise UnusableError(
-            f"{found.name} is of {arch}; the bundle has kernels for {', '.join(arches)}: make one "
-            f"with `make gpu-bundle ARCH={arch}`"
+            f"no GPU with a driver for CUDA 13 can be used: {error}; without one, try the suite on "
+            "the virtual GPU: `boltgen vgpu run -- python3 run_gpu_suite.py --virtual ...`"
+        ) from error
+    device, profiler = greeting.device, place.profiler
+    if torch:
+        torch.use_stream(profiler.device.stream)
+    if device.arch not in manifest["arches"]:
+        raise UnusableError(
+            f"{device.name} is of {device.arch}; the bundle has kernels for "
+            f"{', '.join(manifest['arches'])}: make one with `make gpu-bundle ARCH={device.arch}`"
         )
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    place.budget_bytes = (4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes())
     return Rig(
         bundle=bundle,
         folder=unpacked,
-        kernels=json.loads((bundle / KERNELS.format(arch=arch)).read_text()),
+        kernels=json.loads((bundle / KERNELS.format(arch=device.arch)).read_text()),
         profiler=profiler,
-        device=DeviceIdentity(
-            kind=DeviceKind.VGPU if virtual else DeviceKind.CUDA,
-            name=found.name,
-            arch=arch,
-            sm_count=found.sm_count,
-            clock_mhz=found.clock_mhz,
-            memory_clock_mhz=found.memory_clock_mhz,
-            memory_bytes=found.memory_bytes,
-            driver=found.driver,
-        ),
+        device=device,
         toolchain=manifest["toolchain"],
-        budget_bytes=(4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes()),
         turns=Turns(modelled=virtual),
         vendor=torch,
-        runtime=runtime,
+        # PyTorch's or the virtual GPU's where it is in the process, else the bundle's.
+        runtime=ctypes.CDLL(RUNTIME),
+        places=[place],
     )
 
 
-def _load_runtime(bundle: Path) -> ctypes.CDLL:
-    """CUDA's runtime: PyTorch's or the virtual GPU's where it is in the process, else ours."""
-    name = "libcudart.so.13"
-    try:
-        return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
-    except OSError:
-        return ctypes.CDLL(str(bundle / name), ctypes.RTLD_GLOBAL)
-
-
-def about(rig: Rig, manifest: dict[str, Any], virtual: bool) -> dict[str, Any]:
-    """What a slice's numbers were measured on, and how."""
+def about(rig: Rig, manifest: Form) -> Form:
+    """Say what a slice's numbers were measured on, and how."""
     device = rig.device
+    names = ("arch", "driver", "sm_count", "clock_mhz", "memory_bytes")
     return {
-        "virtual": virtual,
         "gpu": device.name,
-        "arch": device.arch,
-        "driver": device.driver,
-        "sm_count": device.sm_count,
-        "clock_mhz": device.clock_mhz,
+        **{name: getattr(device, name) for name in names},
+        "virtual": rig.turns.modelled,
         "l2_bytes": rig.profiler.device.l2_bytes,
-        "memory_bytes": device.memory_bytes,
         "vendor": rig.vendor.versions if rig.vendor else None,
         "python": sys.version.split()[0],
         "toolchain": rig.toolchain,
         "commit": manifest["commit"],
+        "figures": manifest["figures"],
         "method": METHOD,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     }
-
-
-def _compiler(options: argparse.Namespace, arch: str, headers: str) -> SourceCompiler | None:
-    """nvcc, for what only it makes measurable; None, and a line that says so, without one.
-
-    Its folder has the digest of `headers` in its name: another bundle's kernels are others.
-    """
-    folder = options.out.resolve() / f"kernels-{arch}-{headers[:12]}"
-    try:
-        compiler = SourceCompiler(
-            bundle=options.bundle,
-            nvcc=find_nvcc(),
-            arch=arch,
-            folder=folder,
-            left_s=SHARE * options.seconds,
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        compiler.try_out()
-    except NoCompilerError as error:
-        print(f"{error}: kernels that the bundle has no machine code of are left out", flush=True)
-        return None
-    return compiler
-
-
-def _needs_compiler(item: Item) -> bool:
-    return isinstance(item, Space) and item.is_beyond
-
-
-def _compile(rig: Rig, item: Item, deadline: float) -> None:
-    """Compile what an item needs.
-
-    Raises:
-        OutOfShareError: there is not enough time.
-        ResultsError: the disk is full, or the folder of results cannot be written.
-    """
-    if rig.compiler and isinstance(item, Space) and item.is_beyond:
-        left_s = deadline - time.monotonic() - _LEAST_LEFT_S
-        rig.compiler.left_s = min(rig.compiler.left_s, left_s)
-        try:
-            rig.compiler.compile(rig.kernels[choice.kernel] for choice in item.product.choices)
-        except OSError as error:
-            raise ResultsError(
-                f"kernels cannot be compiled in {rig.compiler.folder}: {error.strerror or error}"
-            ) from error
-
-
-def slice_items(items: tuple[Item, ...], number: int, count: int) -> list[Item]:
-    """Every `count`-th item, from the `number`-th on: a slice has some of every section."""
-    return list(items[number - 1 :: count])
 
 
 def main() -> int:
@@ -287,34 +191,25 @@ def main() -> int:
     end_with_parent()
     deadline = time.monotonic() + options.seconds
     manifest = json.loads((options.bundle / "manifest.json").read_text())
+    vendor = not (options.no_vendor or options.virtual)
     try:
         rig = open_rig(
-            options.bundle,
-            options.unpacked,
-            manifest["arches"],
-            virtual=options.virtual,
-            vendor=not (options.no_vendor or options.virtual),
+            options.bundle, options.unpacked, manifest, virtual=options.virtual, vendor=vendor
         )
-    except (UnusableError, NoVendorError, CudaError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return UNUSABLE
-    try:
-        headers = manifest["files"][SOURCE_HEADERS]
-        rig.compiler = _compiler(options, rig.device.arch, headers)
         kept = open_slice(options.out, options.number, options.count)
-        kept.about = about(rig, manifest, options.virtual)
+        kept.about = about(rig, manifest)
         kept.write()
         items = read_items(options.bundle / ITEMS.format(arch=rig.device.arch))
         sections = _sections(options.sections, items)
+        # Every so many-th, so that a slice has some of every section.
         wanted = [
             item
-            for item in slice_items(items, options.number, options.count)
+            for item in items[options.number - 1 :: options.count]
             if item.section in sections
             if not options.only or key_of(item) in options.only.split(",")
-            if rig.compiler or not _needs_compiler(item)
         ]
         return run_slice(rig, wanted, kept, deadline)
-    except (ResultsError, UnusableError) as error:
+    except (ResultsError, UnusableError, NoVendorError, CudaError) as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
 
@@ -337,7 +232,7 @@ def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
 
 def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
     """Measure what is missing; the process's status."""
-    current = kept.path.with_name(CURRENT.format(number=kept.number, count=kept.count))
+    current = kept.path.with_name(f"current-{kept.number}-of-{kept.count}.json")
     missing = [item for item in items if key_of(item) not in kept.items]
     ended = FINISHED
     for item in missing:
@@ -347,11 +242,6 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
         if rig.vendor and item is not missing[0] and left_s < _WANTED_S.get(type(item), 0.0):
             ended = OUT_OF_TIME
             continue
-        try:
-            _compile(rig, item, deadline)
-        except OutOfShareError as error:
-            print(f"{key}: {error}", flush=True)
-            return OUT_OF_TIME
         most_s = _MOST_S.get(type(item), _MOST_ITEM_S)
         current.write_text(json.dumps({"key": key, "began": time.time(), "most_s": most_s}))
         try:
@@ -365,7 +255,8 @@ def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
             return AGAIN
         kept.record(key, status, result)
         current.unlink()
-        print(f"{key}: {status} in {result['seconds']} s", flush=True)
+        ratios = (f"{name} {r['ratio']:.3f}x" for name, r in result.get("ratios", {}).items())
+        print(f"{key}: {status} in {result['seconds']} s", *ratios, flush=True)
     return ended
 
 

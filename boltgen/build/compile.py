@@ -17,7 +17,7 @@ from boltgen.build.children import Children
 from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 
 ABOUT = "about.json"
-_LOG = "compile.log"
+LOG = "compile.log"
 _COMMAND = "command.txt"
 # With less than this left on the disk, a failure is taken to be the disk's, not the compiler's.
 _FULL_DISK_BYTES = 1 << 20
@@ -57,7 +57,7 @@ def compile_unit(unit: TranslationUnit, cache: Cache, children: Children | None 
         unit=unit,
         path=entry.folder / unit.output,
         source=entry.folder / unit.source_name,
-        log=entry.folder / _LOG,
+        log=entry.folder / LOG,
         cached=not entry.built,
         seconds=time.monotonic() - started if entry.built else 0.0,
     )
@@ -71,7 +71,7 @@ def _build(unit: TranslationUnit, folder: Path, cache: Cache, children: Children
     # The compiler's temporary files: with the build, so that a killed one leaves none behind.
     temporary = folder / "tmp"
     temporary.mkdir()
-    log = folder / _LOG
+    log = folder / LOG
     status = children.run(
         unit.command,
         folder=folder,
@@ -94,7 +94,7 @@ def _build(unit: TranslationUnit, folder: Path, cache: Cache, children: Children
             error=error,
             command=unit.command,
             source=kept / unit.source_name,
-            log=kept / _LOG,
+            log=kept / LOG,
         )
     )
 

@@ -16,12 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from boltgen.build.cache import Cache
-from boltgen.build.compile import ABOUT
+from boltgen.build.compile import ABOUT, LOG
 from boltgen.build.headers import included_digest
 from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_headers
+from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import LibraryError
 from boltgen.families.registry import FAMILIES
@@ -88,6 +89,11 @@ class StoredUnit:
         """Of its shared library; 0 where it is missing."""
         path = self.folder / OUTPUT
         return path.stat().st_size if path.is_file() else 0
+
+    @property
+    def usage(self) -> dict[str, KernelUsage]:
+        """What ptxas said of its kernels, by symbol; empty for one that came in an archive."""
+        return kernel_usage(self.folder / LOG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -14,7 +12,6 @@ from boltgen.cli.flags import Debug
 from boltgen.errors import BoltgenError
 
 bench_app = typer.Typer(help="Measurements of the suite for GPUs.", no_args_is_help=True)
-_SUITE = "benchmarks.gpu.report"
 
 
 @bench_app.callback()
@@ -22,29 +19,11 @@ def _commands() -> None:
     """Measurements of the suite for GPUs."""
 
 
-def _suite() -> ModuleType:
-    """The suite's report: it lies beside the package in a checkout, and is not installed."""
-    try:
-        return importlib.import_module(_SUITE)
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == "matplotlib":
-            raise BoltgenError(
-                "the report's plots need matplotlib: `pip install 'boltgen[bench]'`"
-            ) from error
-        raise BoltgenError(
-            f"{_SUITE} cannot be imported ({error}): run `boltgen bench` in a checkout of boltgen, "
-            "with its folder on PYTHONPATH"
-        ) from error
-
-
 @bench_app.command("report")
 def report_command(
-    slices: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Folders of slices.")
-    ] = None,
-    arch: Annotated[str, typer.Option(help="Without slices: what to predict for.")] = "sm_90",
+    slices: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of slices.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder that has results/ and recorded/.")
+        Path, typer.Option("-o", "--output", help="The folder to have results/ and recorded/.")
     ] = Path("benchmarks"),
     debug: Debug = False,
 ) -> None:
@@ -53,10 +32,17 @@ def report_command(
     \b
     Examples:
       boltgen bench report results-1 results-2
-      boltgen bench report --arch sm_90
     """
     with errors_for_people(debug):
-        made = _suite().make_report(slices or [], output, arch)
+        try:
+            from boltgen.bench.report import make_report  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "matplotlib":
+                raise
+            raise BoltgenError(
+                "the report's plots need matplotlib: `pip install 'boltgen[bench]'`"
+            ) from error
+        made = make_report(slices, output)
     out.print(f"{made.folder}: {made.measured} items measured, {made.failed} failed")
     if made.records:
         out.print(f"{made.records}: what section tune recorded")

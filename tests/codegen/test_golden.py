@@ -11,14 +11,19 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
-from boltgen.families.move import render_moves
 from boltgen.families.source import render_kernel
-from boltgen.ir.move import NHWC_F16, Move
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
-from tests.cases import golden_specs
+from tests.cases import golden_specs, move_spec
 from tests.chain_cases import golden_chain_specs
 
-SPECS = {**golden_specs(), **golden_chain_specs()}
+NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
+SPECS = {
+    **golden_specs(),
+    **golden_chain_specs(),
+    "move_sm90a": move_spec(Move(source=NCHW_F32, target=NHWC_F16), "sm_90a"),
+}
 
 
 def test_kernels_are_rendered_as_recorded(golden: Callable[[str, str], None]) -> None:
@@ -38,11 +43,9 @@ def test_recorded_kernels_compile() -> None:
         assert "warning" not in compiled.log.read_text()
 
 
-@pytest.mark.parametrize("text_of", ["kernel", "moves"])
-def test_a_source_says_the_flags_that_it_is_compiled_with(text_of: str) -> None:
-    spec = next(iter(SPECS.values()))
-    moves = render_moves([Move(source=NHWC_F16, target=NHWC_F16)], "sm_90a")
-    source = render_kernel(spec) if text_of == "kernel" else moves
+@pytest.mark.parametrize("name", ["gemm_sm75", "move_sm90a"])
+def test_a_source_says_the_flags_that_it_is_compiled_with(name: str) -> None:
+    source = render_kernel(SPECS[name])
     comment = " ".join(line.lstrip("/ ") for line in source.text.splitlines() if line[:2] == "//")
     command = comment[comment.index("nvcc ") : comment.index(".cu", comment.index("nvcc "))].split()
     unit = kernel_unit(source, find_toolchain(settings_from()))

@@ -15,9 +15,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       7949d981cf0d98e45768bc665dabaf3bb43780b1ec1b6cf554a59dbbae17bf83
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
-//            boltgen_b2b_conv2d_sm80_64x64x128_smem_7949d981cf.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS boltgen_b2b_conv2d_sm80_64x64x128_smem_7949d981cf.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_conv2d.h"

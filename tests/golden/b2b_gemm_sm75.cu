@@ -14,9 +14,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       960f5d638d2af21f5a96b2c980b285c346aa019e5fd0e06000f504a2a50e905a
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_75,code=[sm_75,compute_75] -I templates/include -I $CUTLASS -c
-//            boltgen_b2b_gemm_sm75_64x64x64_rf_960f5d638d.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_75,code=[sm_75,compute_75] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS boltgen_b2b_gemm_sm75_64x64x64_rf_960f5d638d.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_gemm.h"

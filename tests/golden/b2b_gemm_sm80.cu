@@ -17,9 +17,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       40f990e5be69c2450094b2d0bff93c567d5dc55a8fcde155e099cd3f4540d7b6
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
-//            boltgen_b2b_gemm_sm80_128x32x64x64_rf_40f990e5be.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS boltgen_b2b_gemm_sm80_128x32x64x64_rf_40f990e5be.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_gemm.h"

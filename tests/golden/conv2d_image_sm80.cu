@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       6a4dc46dfee5e9ab50a72a44a6ec3f8e56a5f0bd4f508f2fc39545e64b2ada28
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_80,code=[sm_80,compute_80] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_80,code=[sm_80,compute_80] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm80_64x64x32_32x32_s3_nhwc448_6a4dc46dfe.cu
 
 #include "boltgen/activations.h"

@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       a118b3e3fb429d86fcf5b9e0a0047afef7a945b42cb46d863eba58d54632253f
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_86,code=[sm_86,compute_86] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_86,code=[sm_86,compute_86] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm86_64x64x32_32x32_s3_nhwc888_a118b3e3fb.cu
 
 #include "boltgen/activations.h"

@@ -12,8 +12,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       65c4907fb388e702cf31b06858f504425632dc04b801a65913253d75dd7c175a
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_89,code=[sm_89,compute_89] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_89,code=[sm_89,compute_89] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_conv2d_sm89_128x64x64_32x32_s3_nhwc888_65c4907fb3.cu
 
 #include "boltgen/activations.h"

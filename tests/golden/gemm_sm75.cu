@@ -11,8 +11,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       3845d01dca8a46a8c6a7722a06cf6174e8d67c481e4f2cb98ce9139252dccc7a
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_75,code=[sm_75,compute_75] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_75,code=[sm_75,compute_75] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_gemm_sm75_128x128x32_64x64_s2_rc888_3845d01dca.cu
 
 #include "boltgen/activations.h"

@@ -11,8 +11,9 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       d95e0706e577067612763c24da4b9336c292b7b207aa44b7314c1465b81cc7cc
 // For        tests/golden
-// Reproduce  nvcc -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -cudart=shared -gencode
-//            arch=compute_90,code=[sm_90,compute_90] -I templates/include -I $CUTLASS -c
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+//            arch=compute_90,code=[sm_90,compute_90] -cudart=shared -Xcompiler=-fPIC -I
+//            templates/include -I $CUTLASS
 //            boltgen_gemm_sm90_128x64x64_32x32_s3_rc888_d95e0706e5.cu
 
 #include "boltgen/activations.h"

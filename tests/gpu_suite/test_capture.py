@@ -1,9 +1,11 @@
-"""Capturing: PyTorch's, by a stand-in for `torch.cuda`; ours, on the virtual GPU."""
+"""Capturing: PyTorch's, by a stand-in for `torch.cuda`; ours, on the virtual GPU; its limits."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.gpu.capture import uncollected
+from benchmarks.gpu import capture
+from benchmarks.gpu.capture import at_most, uncollected
 from benchmarks.gpu.rig import Launched
 from benchmarks.gpu.vendor import Vendor
 from boltgen.measure.native import Profiler, RefusedError
@@ -184,3 +187,33 @@ def test_an_error_that_a_refused_launch_leaves_is_not_found_by_the_next(profiler
     with pytest.raises(RefusedError):
         launched(profiler, enqueue)
     assert runtime.cudaPeekAtLastError() == 0
+
+
+def test_what_takes_too_long_is_ended():
+    with pytest.raises(TimeoutError, match="0 s"), at_most(0.05):
+        while True:
+            time.sleep(0.01)
+
+
+def test_what_takes_failures_for_choices_is_ended_too(monkeypatch: pytest.MonkeyPatch):
+    """As PyTorch's autotuner does; and even where the first word is lost."""
+    monkeypatch.setattr(capture, "_TOLD_AGAIN_S", 0.05)
+    told = 0
+    with pytest.raises(TimeoutError), at_most(0.05):
+        while True:
+            try:
+                with contextlib.suppress(Exception):
+                    time.sleep(0.01)
+            except BaseException:
+                told += 1
+                if told > 1:
+                    raise
+    time.sleep(0.1)  # nothing is told after the end
+    assert told == 2
+
+
+def test_what_is_done_in_time_is_left_alone():
+    with at_most(0.05):
+        done = True
+    time.sleep(0.1)
+    assert done

@@ -1,14 +1,16 @@
-"""Section models: PyTorch's columns."""
+"""Section models: PyTorch's columns, and TVM's."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from benchmarks.gpu.models_run import TorchModel, replays
-from benchmarks.gpu.vendor import Replay
+from benchmarks.gpu.capture import Replay
+from benchmarks.gpu.items import WholeModel
+from benchmarks.gpu.models_run import TUNED, TVM, TorchModel, replays, tvm_columns
 
 
 def test_pytorchs_columns_are_eager_and_compiled():
@@ -37,3 +39,18 @@ def test_pytorchs_columns_are_eager_and_compiled():
     assert torch.equal(outputs[0], outputs[1])
     assert outputs[0].shape == (2, 10)
     assert outputs[0].dtype is torch.float16
+
+
+def test_columns_of_tvms_are_those_that_can_be_had():
+    item = WholeModel(
+        section="models", name="m", model="m", input_shape=(1,), is_tuned=True, recipe="r"
+    )
+    real, virtual = {"virtual": False}, {"virtual": True}
+    alone = {TVM: "model_m_tvm_alone"}
+    both = {**alone, TUNED: "model_m_tvm_metaschedule"}
+    assert tvm_columns(item, real, virtual=False) == (both, {})
+    assert tvm_columns(item, virtual, virtual=True) == (both, {})
+    symbols, missing = tvm_columns(item, virtual, virtual=False)
+    assert (symbols, missing.keys()) == (alone, {TUNED})
+    symbols, missing = tvm_columns(replace(item, is_tuned=False), None, virtual=False)
+    assert (symbols, missing.keys()) == (alone, {TUNED})

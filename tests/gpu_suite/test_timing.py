@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.gpu.page import geometric_mean
-from benchmarks.gpu.timing import Turns, compare, time_in_turn
+from benchmarks.gpu.timing import Timed, Turns, time_in_turn
 
 QUICK = Turns(samples=3, least_rounds=8, most_rounds=8, warm_up_us=0.0)
 
@@ -30,7 +29,7 @@ class Sampler:
         pass
 
 
-def timed(ours: list[float], theirs: list[float], turns: Turns = QUICK) -> tuple[dict, list[str]]:
+def timed(ours: list[float], theirs: list[float], turns: Turns = QUICK) -> tuple[Timed, list[str]]:
     asked: list[str] = []
     samplers = {"a": Sampler("a", ours, asked), "b": Sampler("b", theirs, asked)}
     return time_in_turn(samplers, turns, lambda: 1980.0), asked
@@ -39,8 +38,8 @@ def timed(ours: list[float], theirs: list[float], turns: Turns = QUICK) -> tuple
 def test_things_are_timed_in_turn():
     result, asked = timed([1.0], [2.0])
     assert asked == ["a", "b"] * 8
-    assert result["clocks_mhz"] == [1980.0] * 8
-    assert result["columns"]["b"] == {
+    assert result.form["clocks_mhz"] == [1980.0] * 8
+    assert result.form["columns"]["b"] == {
         "median_us": 2.0,
         "low_us": 2.0,
         "high_us": 2.0,
@@ -53,7 +52,7 @@ def test_things_are_timed_in_turn():
     [([2.0], 2.0, "faster"), ([0.5], 0.5, "slower"), ([1.005], 1.005, "tie"), ([1.0], 1.0, "tie")],
 )
 def test_a_difference_beyond_noise_has_a_verdict(theirs, ratio, verdict):
-    found = compare(timed([1.0], theirs)[0], "a", "b", QUICK)
+    found = timed([1.0], theirs)[0].ratio("b", "a")
     assert found["ratio"] == pytest.approx(ratio)
     assert found["verdict"] == verdict
 
@@ -61,7 +60,7 @@ def test_a_difference_beyond_noise_has_a_verdict(theirs, ratio, verdict):
 def test_a_ratio_whose_interval_has_one_in_it_is_a_tie():
     # Rounds of three samples each: theirs is faster in one and slower in the next.
     result, _ = timed([1.0], [0.9] * 3 + [1.2] * 3)
-    found = compare(result, "a", "b", QUICK)
+    found = result.ratio("b", "a")
     assert found["low"] < 1.0 < found["high"]
     assert found["verdict"] == "tie"
 
@@ -69,8 +68,4 @@ def test_a_ratio_whose_interval_has_one_in_it_is_a_tie():
 def test_modelled_times_are_sampled_once():
     result, asked = timed([1.0], [3.0], Turns(modelled=True))
     assert asked == ["a", "b"]
-    assert compare(result, "a", "b", QUICK)["ratio"] == 3.0
-
-
-def test_a_geometric_mean_is_of_ratios():
-    assert geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+    assert result.ratio("b", "a")["ratio"] == 3.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.gpu.page import TUNING, page
 from benchmarks.gpu.tuning import agreement
 
 
@@ -21,11 +20,3 @@ def test_a_winner_that_the_other_session_has_no_time_of_is_none():
 
 def test_tasks_without_times_do_not_count():
     assert agreement([{}, {"a": 1.0}], [{"a": 1.0}, {"a": 1.0}]) == (1, 1)
-
-
-def test_the_tuners_time_and_agreement_stand_among_the_targets():
-    about = {"gpu": "a GPU", "arch": "sm_90", "method": None}
-    item = {"status": "done", "tuning_s": [41.6, 39.0], "timed": 25, "agreeing": 24, "verdict": ""}
-    rows = page(about, {TUNING: item}, ()).splitlines()
-    assert "| two sessions agree | 95 % | 96% | 25 | measured |" in rows
-    assert any(row.endswith("| 60 s | 42 s | 25 | measured |") for row in rows)

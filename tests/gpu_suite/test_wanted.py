@@ -9,13 +9,11 @@ import pytest
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Race, key_of, read_items, write_items
-from benchmarks.gpu.paper import FIGURES
-from benchmarks.gpu.predicted import predicted_items
+from benchmarks.gpu.paper import figures
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels
+from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.source import kernel_symbol
 from tests.cases import all_cases
@@ -41,7 +39,7 @@ def test_items_have_names_of_their_own(items):
 def test_every_section_is_there(items):
     sections = {item.section for item in items}
     assert sections == {
-        *("check", "gemm", "conv", "epilogue", "b2b", "padding", "copy", "tune", "models"),
+        *("check", "gemm", "conv", "epilogue", "b2b", "padding", "tune", "models"),
     }
 
 
@@ -79,37 +77,18 @@ def test_every_case_that_runs_on_the_arch_is_checked(items):
 
 
 def test_section_tune_has_whole_spaces_in_parts():
-    """At level full: every configuration that boltgen considers, and every legal kernel beyond."""
+    """At level full: every configuration that boltgen considers."""
     arch, problem = arch_named("sm_90"), shapes.gemm(1280, 768, 768)
-    wanted = Wanted(arch, Level.FULL)
-    found = spaces(wanted, {"one": problem, "two": problem})
+    found = spaces(Wanted(arch, Level.FULL), {"one": problem, "two": problem})
     assert all(0 < len(space.product.choices) <= 64 for space in found)
     assert [space.name for space in found[:4]] == ["one-1", "two-1", "one-2", "two-2"]
-    whole, beyond = (
-        [c.config for s in found if s.name.startswith(prefix) for c in s.product.choices]
-        for prefix in ("one-", "two-beyond-")
-    )
-    considered = enumerate_configs(problem, arch)
-    assert sorted(config for config in whole if config in considered) == sorted(considered)
-    legal = list(legal_kernels(kernel_traits(problem), arch))
-    kernels = {config.kernel for config in considered}
-    assert set(beyond).isdisjoint(considered)
-    assert kernels | set(beyond) <= set(legal)
-    assert [space.is_beyond for space in found] == sorted(space.is_beyond for space in found)
-    assert set(wanted.beyond).isdisjoint(wanted.specs)
+    whole = [c.config for s in found if s.name.startswith("one-") for c in s.product.choices]
+    assert sorted(whole) == sorted(enumerate_configs(problem, arch))
 
 
 def test_every_ratio_of_the_papers_has_an_item(items):
     keys = {key_of(item) for item in items}
-    assert {figure.item for figure in FIGURES} <= keys
-
-
-def test_what_is_predicted_is_what_is_measured(items):
-    predicted = predicted_items(arch_named("sm_90")).keys()
-    keys = {key_of(item) for item in items}
-    assert predicted <= keys
-    raced = {"gemm", "conv", "epilogue", "b2b", "padding", "models"}
-    assert {key for key in keys if key.partition("/")[0] in raced} == predicted
+    assert {figure["item"] for figure in figures()} <= keys
 
 
 def test_items_are_read_as_they_were_written(items, tmp_path: Path):

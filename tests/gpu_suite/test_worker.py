@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.gpu import run_gpu_suite, worker
+from benchmarks.gpu.capture import Replay
 from benchmarks.gpu.items import Race, WholeModel, read_items
-from benchmarks.gpu.results import ResultsError, Slice
 from benchmarks.gpu.rig import Rig
 from benchmarks.gpu.timing import Turns
-from benchmarks.gpu.vendor import Replay
+from boltgen.bench.slices import ResultsError, Slice
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 from tests.gpu_suite.conftest import run_suite
@@ -43,7 +43,7 @@ def beside(capturing, replayed, **options: float) -> tuple[dict, dict]:
     """`Rig.beside` with a stand-in for what samples; each failure is forgotten by the runtime."""
     forgotten: list[bool] = []
     rig = SimpleNamespace(
-        replayed=replayed,
+        calling=lambda replay, *, per_call: replayed(replay, per_call),
         runtime=SimpleNamespace(cudaGetLastError=lambda: forgotten.append(True)),
     )
     rig._forgotten = partial(Rig._forgotten, rig)
@@ -118,9 +118,9 @@ def test_no_room_for_libraries_ends_a_slice_and_costs_no_item(
 @pytest.mark.parametrize(
     ("left", "measured"),
     [
-        ((60.0, True), ["padding", "copy"]),  # models and epilogues are for another run
-        ((60.0, False), ["padding", "epilogue", "models", "copy"]),  # nothing is compiled for them
-        ((600.0, True), ["padding", "epilogue", "models", "copy"]),
+        ((60.0, True), ["padding", "conv"]),  # models and epilogues are for another run
+        ((60.0, False), ["padding", "epilogue", "models", "conv"]),  # nothing is compiled for them
+        ((600.0, True), ["padding", "epilogue", "models", "conv"]),
         ((5.0, True), []),
     ],
 )
@@ -133,9 +133,9 @@ def test_what_does_not_fit_into_the_time_left_is_for_another_run(
     model = next(
         one for one in read_items(bundle / "items-sm_80.json.xz") if type(one) is WholeModel
     )
-    items = [by_section["padding"], by_section["epilogue"], model, by_section["copy"]]
+    items = [by_section["padding"], by_section["epilogue"], model, by_section["conv"]]
     monkeypatch.setattr(worker, "run_item", lambda rig, item: ("done", {"seconds": 0.0}))
-    rig = SimpleNamespace(vendor=vendor, compiler=None)
+    rig = SimpleNamespace(vendor=vendor)
 
     def run(wanted: list) -> tuple[list[str], int]:
         kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1)

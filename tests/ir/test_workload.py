@@ -66,6 +66,12 @@ def test_a_batch_that_shares_both_stays_a_batch():
     assert Workload.of(problem).single.problem == problem
 
 
+def test_a_batch_of_more_rows_than_an_extent_may_have_stays_a_batch():
+    problem = replace(SHARED_B, m=2**30)
+    assert Workload.of(problem).single.problem == problem
+    assert Workload.of(replace(problem, batch=2, m=2**30 - 1)).single.problem.m == 2**31 - 2
+
+
 def test_a_batch_is_folded_in_all_layers_or_in_none():
     then = replace(SHARED_B, n=4, k=16)
     assert problems_of(back_to_back(SHARED_B, then)) == [

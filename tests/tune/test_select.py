@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,7 +13,14 @@ from boltgen.families.registry import candidates, kernel_spec, violations
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.outcome import Failure, Fault
-from boltgen.tune.select import Costs, Decision, ModelCosts, Task, select
+from boltgen.tune.select import (
+    Costs,
+    Decision,
+    ModelCosts,
+    Task,
+    WithoutSpilling,
+    select,
+)
 from tests.tune.resnet50_layers import biased, resnet50_tasks
 
 SM80 = arch_named("sm_80")
@@ -150,3 +157,33 @@ def test_a_source_may_be_of_another_cost_model():
 
 def test_no_tasks_no_decisions():
     assert select([], SM80) == ()
+
+
+def test_a_kernel_that_spills_is_chosen_only_where_it_was_measured_or_is_the_only_one():
+    workload = Workload.of(Gemm(m=512, n=512, k=512))
+    source = ModelCosts(SM80)
+    (first,) = select([Task(workload=workload)], SM80, source)
+    spilling = kernel_spec(workload, first.config, "sm_80")
+    without = WithoutSpilling(source, "sm_80", {spilling})
+    (second,) = select([Task(workload=workload)], SM80, without)
+    assert second.config.kernel != first.config.kernel
+    costs = without.costs(workload)
+    failed = {c for c, cost in costs.by_config.items() if isinstance(cost, Failure)}
+    assert failed == {c for c in costs.by_config if c.kernel == first.config.kernel}
+
+    measured = Fixed(Costs(by_config={first.config: 1.0, second.config: 2.0}, origin="measured"))
+    assert WithoutSpilling(measured, "sm_80", {spilling}).costs(workload) == measured.known
+    alone = Fixed(replace(costs, by_config={first.config: 1.0}))
+    assert costs.is_predicted
+    assert WithoutSpilling(alone, "sm_80", {spilling}).costs(workload) == alone.known
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A source that always says the same."""
+
+    known: Costs
+    measurements: tuple[()] = ()
+
+    def costs(self, workload: Workload) -> Costs:
+        return self.known

@@ -140,8 +140,11 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
 
 def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
     """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
-    peak = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
-    return peak[acc_dtype] * arch.mma_sync_fraction
+    match acc_dtype:
+        case DType.F32:
+            return arch.tensor_f32_acc_tflops * arch.mma_sync_fraction
+        case DType.F16:
+            return arch.tensor_f16_acc_tflops * arch.mma_sync_fraction
 
 
 def _waves_us(
