@@ -39,6 +39,7 @@ from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
+from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import LaunchRecord, Vgpu
 from boltgen.settings import settings_from
@@ -137,7 +138,7 @@ def _kernel_figures(
 def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     figures: Figures = {}
     for name, problem, config in (("gemm", GEMM, CONFIG), ("conv2d", CONV, CONV_CONFIG)):
-        spec = kernel_spec(problem, Epilogue(), config, "sm_80")
+        spec = kernel_spec(Workload.of(problem), config, "sm_80")
         case = KernelCase(name=name, spec=spec, problem=problem)
         launch, inputs = checked_launch(cuda, case, folder / name)
         records: dict[str, list[tuple[LaunchRecord, LaunchRecord]]] = {}
