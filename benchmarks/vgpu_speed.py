@@ -30,7 +30,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import VgpuError
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
