@@ -31,6 +31,7 @@ _ELF_SECTION = struct.Struct("<I20xQQ24x")
 _FATBIN_MAGIC = 0xBA55ED50
 _FATBIN = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
+_ALIGNED = 8
 _PTX = 1
 _COMPRESSED = 0xF000
 
@@ -46,7 +47,7 @@ _LOCAL = re.compile(
     re.MULTILINE,
 )
 _PREAMBLE = (".version", ".target", ".address_size")
-_DROPPED = (".file", ".loc")
+_DROPPED = (".file ", ".loc ")
 
 
 def stored_content(output: Path, symbol: str, cache: Cache) -> str:
@@ -106,7 +107,7 @@ def embedded_ptx(data: bytes) -> Iterator[str]:
         while at + _FATBIN.size <= len(section):
             magic, _, header_bytes, size = _FATBIN.unpack_from(section, at)
             if magic != _FATBIN_MAGIC:
-                at += 8  # the section is padded
+                at += _ALIGNED  # the section is padded
                 continue
             end = at + header_bytes + size
             at += header_bytes
@@ -115,9 +116,12 @@ def embedded_ptx(data: bytes) -> Iterator[str]:
                 payload = section[at + header_bytes : at + header_bytes + size]
                 if kind == _PTX:
                     if flags & _COMPRESSED:
-                        raise KernelContentError("its PTX is compressed: compile with --no-compress")
+                        raise KernelContentError(
+                            "its PTX is compressed: compile with --no-compress"
+                        )
                     yield payload.rstrip(b"\0").decode()
                 at += header_bytes + size
+            at = -(-end // _ALIGNED) * _ALIGNED
     except (struct.error, UnicodeDecodeError) as error:
         raise KernelContentError(f"its PTX cannot be read ({error})") from error
 
@@ -151,7 +155,9 @@ def normal_form(ptx: str, symbol: str) -> str:
         mentioned[name] = _NAME.findall(items[name])
         order += [found for found in dict.fromkeys(mentioned[name]) if _is_new(found, items, order)]
     names = {name: _global_name(name, items[name], place) for place, name in enumerate(order)}
-    return "\n".join([*preamble, *(_renamed(items[name], mentioned[name], names) for name in order)])
+    return "\n".join(
+        [*preamble, *(_renamed(items[name], mentioned[name], names) for name in order)]
+    )
 
 
 def _is_new(name: str, items: dict[str, str], order: list[str]) -> bool:
