@@ -53,6 +53,10 @@ from boltgen.tune.select import (
 
 _log = logging.getLogger(__name__)
 
+# So often kernels are chosen by measurements and found to be others by now. Then what was not
+# compiled is taken to have changed too: to compile kernel after kernel would take too long.
+_MOST_VOIDS = 2
+
 
 @dataclass(slots=True)
 class Phases:
@@ -355,11 +359,12 @@ def build_regions(
     tools = chosen.toolchain or find_toolchain(chosen.settings)
     spilling: frozenset[KernelSpec] = frozenset()
     compiled: dict[KernelSpec, str] = {}
-    row = arch_named(arch)
+    open_costs = partial(stored_costs, arch_named(arch), tools, chosen.settings, chosen.device)
+    voids = 0
     while True:
         with (
             chosen.phases.phase("choose kernels and generate sources"),
-            stored_costs(row, tools, chosen.settings, chosen.device, compiled) as costs,
+            open_costs(compiled, only_compiled=voids >= _MOST_VOIDS) as costs,
         ):
             plan = plan_regions(
                 regions,
@@ -382,7 +387,8 @@ def build_regions(
                     "one that was measured; tune again to measure this one",
                     kernel_symbol(spec),
                 )
-            compiled |= built.changed
+            voids += 1
+            compiled |= built.contents
             learn_contents(built.changed, tools, chosen.settings)
 
 

@@ -69,11 +69,13 @@ def stored_costs(
     settings: Settings,
     device: DeviceIdentity | None = None,
     compiled: Mapping[KernelSpec, str] | None = None,
+    *,
+    only_compiled: bool = False,
 ) -> Iterator[MeasuredCosts]:
     """Costs from all that was measured with `tools`, on `device` first; else the model's.
 
     Of `compiled` kernels only records of these contents count; of others those of the newest
-    content that the user's own database knows, for all databases.
+    content that the user's own database knows, for all databases; or, with `only_compiled`, none.
     A database that cannot be read is passed over with a warning: the model does without.
     """
     paths = [database_path(settings), *shipped_records()]
@@ -98,7 +100,10 @@ def stored_costs(
         for spec, content in (compiled or {}).items():
             contents[spec_key(spec, toolchain)] = content
         fallback = ModelCosts(arch)
-        yield MeasuredCosts(databases, arch, toolchain, device, fallback, contents)
+        confirmed = (compiled or {}) if only_compiled else None
+        yield MeasuredCosts(
+            databases, arch, toolchain, device, fallback, contents, confirmed=confirmed
+        )
 
 
 def _contents(database: Database) -> dict[str, str]:

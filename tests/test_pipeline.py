@@ -16,7 +16,7 @@ from boltgen.errors import CompileError, DatabaseError, UnknownArchError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout
@@ -24,6 +24,7 @@ from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import LayerRoles, Region, Stored
 from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.pipeline import (
+    BuiltRegions,
     Phases,
     PipelineOptions,
     Survey,
@@ -174,9 +175,11 @@ def options_with_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline
     return replace(options, settings=replace(options.settings, data_dir=folder / "data"))
 
 
-def measured(config: Config, time_us: float, options: PipelineOptions) -> Record:
+def measured(
+    config: Config, time_us: float, options: PipelineOptions, problem: Problem = GEMM
+) -> Record:
     tools = toolchain_text(options.toolchain)
-    return record(time_us, workload=Workload.of(GEMM), config=config, toolchain=tools)
+    return record(time_us, workload=Workload.of(problem), config=config, toolchain=tools)
 
 
 def test_a_measured_kernel_that_has_changed_is_chosen_again_without_its_records(
@@ -202,6 +205,31 @@ def test_a_measured_kernel_that_has_changed_is_chosen_again_without_its_records(
     caplog.clear()
     (again,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
     assert (again, caplog.text) == (decision, "")
+
+
+def test_where_many_kernels_have_changed_not_all_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_with_data(tmp_path, monkeypatch)
+    # Another workload's kernel is the one that was measured: its records count throughout.
+    steady = Gemm(m=512, n=64, k=64, b_layout=Layout.COLUMN)
+    configs = {c.kernel: c for c in candidates(Workload.of(GEMM), arch_named("sm_80"))}
+    first = candidates(Workload.of(steady), arch_named("sm_80"))[0]
+    good = measured(first, 50.0, options, steady)
+    good = replace(good, kernel=f"{kernel_symbol(good.trial.spec('sm_80'))} now")
+    with Database(database_path(options.settings)) as database:
+        database.add(measured(c, 20.0 + i, options) for i, c in enumerate(configs.values()))
+        database.add([good])
+    built: list[BuiltRegions] = []
+    real = pipeline.build_plan
+    monkeypatch.setattr(
+        pipeline, "build_plan", lambda *given: built.append(real(*given)) or built[-1]
+    )
+    regions = [region(0, GEMM), region(1, steady)]
+    decisions = build_regions(regions, "sm_80", options).plan.decisions
+    assert len(configs) > 3
+    assert len(built) == 3
+    assert [decision.kernel for decision in decisions] == [None, good.kernel]
 
 
 def test_a_database_that_cannot_be_written_ends_no_compilation(

@@ -10,7 +10,8 @@ from typing import TypeVar
 from boltgen.arch import Arch
 from boltgen.errors import DatabaseError, NoLegalConfigError
 from boltgen.families.family import Config
-from boltgen.families.registry import violations
+from boltgen.families.registry import kernel_spec, violations
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.database import Database, Source, TimedKernel
@@ -74,6 +75,7 @@ class MeasuredCosts:
     devices of the architecture, GPUs come before the virtual one, and those with more records
     first: `measurements` has them in that order. A task's costs are all of one device. Of a kernel
     only records of its newest content count: as `contents` says, else as each database knows it.
+    With `confirmed` contents, times of other kernels than these do not count.
     """
 
     def __init__(  # noqa: PLR0917 (in the order in which they count)
@@ -84,11 +86,14 @@ class MeasuredCosts:
         device: DeviceIdentity | None,
         fallback: CostSource,
         contents: Mapping[str, str] | None = None,
+        *,
+        confirmed: Mapping[KernelSpec, str] | None = None,
     ) -> None:
         self._arch = arch
         self._toolchain = toolchain
         self._fallback = fallback
         self._contents = contents or {}
+        self._confirmed = confirmed
         told: set[str] = set()
         known = [
             DeviceRecords(
@@ -123,6 +128,8 @@ class MeasuredCosts:
         failed: set[Config] = set()
         for known in self.measurements:
             timed = known.times(workload)
+            if self._confirmed is not None:
+                timed = {c: each for c, each in timed.items() if self._counts(workload, c, each)}
             if timed:
                 return Costs(
                     by_config={config: each.median_us for config, each in timed.items()},
@@ -138,6 +145,10 @@ class MeasuredCosts:
                 "when they were measured"
             )
         return replace(costs, by_config=left)
+
+    def _counts(self, workload: Workload, config: Config, timed: TimedKernel) -> bool:
+        spec = kernel_spec(workload, config, self._arch.name)
+        return self._confirmed is None or self._confirmed.get(spec) == timed.kernel
 
 
 def _sources(database: Database, arch: Arch, toolchain: str) -> tuple[Source, ...]:

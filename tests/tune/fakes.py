@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 
 from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.source import kernel_symbol
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Trial
 from tests.tune.samples import A100, TOOLS, content_of, timing
 
@@ -54,7 +55,8 @@ class FakeBench:
 
     def kernel(self, trial: Trial) -> str:
         """The content of the kernel in its version."""
-        return content_of(trial, self.device.arch, self._versions(trial))
+        symbol = kernel_symbol(trial.spec(self.device.arch))
+        return content_of(symbol, self._versions(trial))
 
     def close(self) -> None:
         """Nothing to stop."""

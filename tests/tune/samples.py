@@ -12,6 +12,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -70,9 +71,9 @@ def timing(median_us: float, *, clock_mhz: float | None = 1410.0) -> Timing:
     )
 
 
-def content_of(trial: Trial, arch: str, version: str = "") -> str:
+def content_of(symbol: str, version: str = "") -> str:
     """What stands for the digest of a kernel's PTX."""
-    return digest("PTX", trial.spec(arch), version)
+    return digest("PTX", symbol, version)
 
 
 def record(
@@ -92,7 +93,7 @@ def record(
     trial = Trial(workload=workload, config=config)
     return Record(
         trial=trial,
-        kernel=content_of(trial, device.arch, version),
+        kernel=content_of(kernel_symbol(trial.spec(device.arch)), version),
         device=device,
         toolchain=toolchain,
         outcome=outcome if isinstance(outcome, (Timing, Failure)) else timing(outcome),

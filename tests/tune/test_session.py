@@ -13,7 +13,7 @@ from boltgen.families.cutlass2.library import level_configs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates, predict
-from boltgen.ir.key import digest
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.budget import Budget
@@ -26,7 +26,7 @@ from boltgen.tune.session import SessionOptions, SessionReport
 from boltgen.tune.strategies.random_search import random_search
 from tests.tune.fakes import FakeBench, formula_us
 from tests.tune.resnet50_layers import biased
-from tests.tune.samples import A100, TOOLS, timing
+from tests.tune.samples import A100, TOOLS, content_of, timing
 from tests.tune.sessions import PLAIN, RELU, SM80, TASKS, Heard, session
 
 
@@ -118,7 +118,7 @@ def test_what_is_known_of_a_kernel_that_has_changed_is_measured_again(database: 
     favourite = first.results[0].best.config
     changed = {trial.spec("sm_80") for trial in _trials_of(database) if trial.config == favourite}
     # A compilation finds out: all records of these kernels are void.
-    database.learn({spec: digest("PTX", spec, "new") for spec in changed}, TOOLS)
+    database.learn({spec: content_of(kernel_symbol(spec), "new") for spec in changed}, TOOLS)
     void = {record.trial for record in database.records(Query(void=True))}
     bench = FakeBench(versions=lambda trial: "new" if trial.spec("sm_80") in changed else "")
     second = session(bench, database).run()
