@@ -45,6 +45,10 @@ class ArtifactError(BoltgenError):
     """A compiled model's folder that is missing, incomplete or of another version."""
 
 
+class KernelContentError(BoltgenError):
+    """A compiled kernel whose PTX cannot be found or read."""
+
+
 class InputError(BoltgenError):
     """Inputs of a run whose names, shapes or dtypes are not what the model takes."""
 

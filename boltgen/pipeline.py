@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from boltgen.arch import Arch, arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.build.usage import KernelUsage, kernel_usage
@@ -37,7 +39,7 @@ from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
-from boltgen.stored import own_compilers, stored_costs, stored_measurements
+from boltgen.stored import learn_contents, own_compilers, stored_costs, stored_measurements
 from boltgen.tune.fusion import candidate_fusions, cut_layers
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
@@ -48,6 +50,12 @@ from boltgen.tune.select import (
     WithoutSpilling,
     select,
 )
+
+_log = logging.getLogger(__name__)
+
+# So often kernels are chosen by measurements and found to be others by now. Then what was not
+# compiled is taken to have changed too: to compile kernel after kernel would take too long.
+_MOST_VOIDS = 2
 
 
 @dataclass(slots=True)
@@ -117,6 +125,15 @@ class Plan:
             return (("regions", self.adapter),)
         return tuple((launch.region.symbol, self._adapter_of(launch)) for launch in self.launches)
 
+    @property
+    def measured(self) -> tuple[tuple[KernelSpec, str], ...]:
+        """Each kernel that was chosen for a measured time, and the content that had it."""
+        return tuple(
+            (kernel_spec(each.workload, each.config, self.arch), each.kernel)
+            for each in self.decisions
+            if each.kernel is not None
+        )
+
     def _adapter_of(self, launch: RegionLaunch) -> str:
         return render_adapter([launch], self.convention, planned=self.planned_workspaces)
 
@@ -132,7 +149,7 @@ class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
     For Relay there is an archive for each of the plan's kernels. `usage` is what ptxas says of
-    kernels, by their symbols.
+    kernels, by their symbols; `contents` those of the kernels that were chosen for a measured time.
     """
 
     plan: Plan
@@ -140,6 +157,16 @@ class BuiltRegions:
     symbols: tuple[str, ...]
     archives: tuple[Path, ...] = ()
     usage: Mapping[str, KernelUsage] = field(default_factory=dict)
+    contents: Mapping[KernelSpec, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> Mapping[KernelSpec, str]:
+        """The contents of those kernels that are not what was measured."""
+        return {
+            spec: self.contents[spec]
+            for spec, measured in self.plan.measured
+            if self.contents[spec] != measured
+        }
 
     @property
     def spilling(self) -> frozenset[KernelSpec]:
@@ -331,10 +358,13 @@ def build_regions(
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
     tools = chosen.toolchain or find_toolchain(chosen.settings)
     spilling: frozenset[KernelSpec] = frozenset()
+    compiled: dict[KernelSpec, str] = {}
+    open_costs = partial(stored_costs, arch_named(arch), tools, chosen.settings, chosen.device)
+    voids = 0
     while True:
         with (
             chosen.phases.phase("choose kernels and generate sources"),
-            stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs,
+            open_costs(compiled, only_compiled=voids >= _MOST_VOIDS) as costs,
         ):
             plan = plan_regions(
                 regions,
@@ -345,10 +375,21 @@ def build_regions(
             )
         with chosen.phases.phase("compile kernels"):
             built = build_plan(plan, replace(chosen, toolchain=tools))
-        if built.spilling <= spilling:
+        if built.spilling <= spilling and not built.changed:
             return built
-        # What was chosen by the model alone is chosen again, without the kernels that spill.
+        # What was chosen by the model alone is chosen again, without the kernels that spill; what
+        # by measurements, without those of kernels that by now are others.
         spilling |= built.spilling
+        if built.changed:
+            for spec in built.changed:
+                _log.warning(
+                    "the records of kernel %s are void: it is compiled to another kernel than the "
+                    "one that was measured; tune again to measure this one",
+                    kernel_symbol(spec),
+                )
+            voids += 1
+            compiled |= built.contents
+            learn_contents(built.changed, tools, chosen.settings)
 
 
 def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
@@ -367,6 +408,7 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         title="kernels",
     )
     objects = objects_or_raise(outcomes)
+    measured = {spec for spec, _ in plan.measured}
     kernels = objects[len(plan.adapters) :] if plan.convention is Convention.RELAY else []
     return BuiltRegions(
         plan=plan,
@@ -374,4 +416,9 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         symbols=tuple(launch.region.symbol for launch in plan.launches),
         archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
         usage={name: used for o in objects for name, used in kernel_usage(o.log).items()},
+        contents={
+            kernel.spec: stored_content(made.path, kernel.symbol, cache)
+            for kernel, made in zip(plan.kernels, objects[len(plan.adapters) :], strict=True)
+            if kernel.spec in measured
+        },
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from boltgen.arch import Arch
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.errors import DatabaseError, ToolchainError
+from boltgen.ir.kernel import KernelSpec
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
 from boltgen.tune.database import FILE_NAME, Database
 from boltgen.tune.measured import MeasuredCosts
 from boltgen.tune.outcome import DeviceIdentity
+from boltgen.tune.records import spec_key
 from boltgen.tune.select import Measurements, ModelCosts
 
 _log = logging.getLogger(__name__)
@@ -49,17 +51,37 @@ def own_toolchain(settings: Settings) -> str | None:
     return toolchain_text(tools) if tools else None
 
 
+def learn_contents(kernels: Mapping[KernelSpec, str], tools: Toolchain, settings: Settings) -> None:
+    """Remember what kernels were compiled to, if there is a database that can: a warning says so
+    where there is none.
+    """
+    try:
+        with Database(database_path(settings), examine=False, timeout_s=_PATIENCE_S) as database:
+            database.learn(kernels, toolchain_text(tools))
+    except DatabaseError as error:
+        _log.warning("what kernels were compiled to is forgotten: %s", error)
+
+
 @contextmanager
 def stored_costs(
-    arch: Arch, tools: Toolchain, settings: Settings, device: DeviceIdentity | None = None
+    arch: Arch,
+    tools: Toolchain,
+    settings: Settings,
+    device: DeviceIdentity | None = None,
+    compiled: Mapping[KernelSpec, str] | None = None,
+    *,
+    only_compiled: bool = False,
 ) -> Iterator[MeasuredCosts]:
     """Costs from all that was measured with `tools`, on `device` first; else the model's.
 
+    Of `compiled` kernels only records of these contents count; of others those of the newest
+    content that the user's own database knows, for all databases; or, with `only_compiled`, none.
     A database that cannot be read is passed over with a warning: the model does without.
     """
     paths = [database_path(settings), *shipped_records()]
     with ExitStack() as stack:
         databases = []
+        contents: dict[str, str] = {}
         for path in filter(Path.is_file, paths):
             try:
                 database = Database(
@@ -72,9 +94,24 @@ def stored_costs(
                 _log.warning("measurements are not used: %s", error)
                 continue
             databases.append(stack.enter_context(database))
+            if path == database_path(settings):
+                contents = _contents(database)
+        toolchain = toolchain_text(tools)
+        for spec, content in (compiled or {}).items():
+            contents[spec_key(spec, toolchain)] = content
+        fallback = ModelCosts(arch)
+        confirmed = (compiled or {}) if only_compiled else None
         yield MeasuredCosts(
-            databases, arch, toolchain_text(tools), device, fallback=ModelCosts(arch)
+            databases, arch, toolchain, device, fallback, contents, confirmed=confirmed
         )
+
+
+def _contents(database: Database) -> dict[str, str]:
+    try:
+        return database.contents()
+    except DatabaseError as error:
+        _log.warning("what kernels were compiled to is not known: %s", error)
+        return {}
 
 
 @contextmanager

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from boltgen import pipeline
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
-from boltgen.errors import CompileError, UnknownArchError
+from boltgen.build.library import toolchain_text
+from boltgen.errors import CompileError, DatabaseError, UnknownArchError
+from boltgen.families.family import Config
 from boltgen.families.registry import candidates
-from boltgen.ir.dtypes import DType
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout
@@ -20,6 +24,7 @@ from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import LayerRoles, Region, Stored
 from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.pipeline import (
+    BuiltRegions,
     Phases,
     PipelineOptions,
     Survey,
@@ -29,8 +34,13 @@ from boltgen.pipeline import (
     rejecter,
 )
 from boltgen.settings import settings_from
+from boltgen.stored import database_path
+from boltgen.tune.database import Database
+from boltgen.tune.query import Query
+from boltgen.tune.records import Record, spec_key
 from boltgen.tune.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
+from tests.tune.samples import record
 
 
 def relu() -> Epilogue:
@@ -156,6 +166,86 @@ def test_objects_come_with_the_adapters_first(tmp_path: Path) -> None:
         "choose kernels and generate sources",
         "compile kernels",
     ]
+
+
+def options_with_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> PipelineOptions:
+    """Of a machine whose kernels are compiled to what they are now."""
+    monkeypatch.setattr(pipeline, "stored_content", lambda path, symbol, cache: f"{symbol} now")
+    options = options_for(folder)
+    return replace(options, settings=replace(options.settings, data_dir=folder / "data"))
+
+
+def measured(
+    config: Config, time_us: float, options: PipelineOptions, problem: Problem = GEMM
+) -> Record:
+    tools = toolchain_text(options.toolchain)
+    return record(time_us, workload=Workload.of(problem), config=config, toolchain=tools)
+
+
+def test_a_measured_kernel_that_has_changed_is_chosen_again_without_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_with_data(tmp_path, monkeypatch)
+    path = database_path(options.settings)
+    first, *_, last = candidates(Workload.of(GEMM), arch_named("sm_80"))
+    old = measured(last, 20.0, options)
+    spec = old.trial.spec("sm_80")
+    steady = measured(first, 30.0, options)
+    steady = replace(steady, kernel=f"{kernel_symbol(steady.trial.spec('sm_80'))} now")
+    with Database(path) as database:
+        database.add([old, steady])
+    (decision,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    assert (decision.config, decision.kernel) == (first, steady.kernel)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert kernel_symbol(spec) in caplog.text
+    with Database(path) as database:
+        key = spec_key(spec, old.toolchain)
+        assert database.contents() == {key: f"{kernel_symbol(spec)} now"}
+        assert list(database.records(Query(void=True))) == [old]
+    caplog.clear()
+    (again,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    assert (again, caplog.text) == (decision, "")
+
+
+def test_where_many_kernels_have_changed_not_all_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_with_data(tmp_path, monkeypatch)
+    # Another workload's kernel is the one that was measured: its records count throughout.
+    steady = Gemm(m=512, n=64, k=64, b_layout=Layout.COLUMN)
+    configs = {c.kernel: c for c in candidates(Workload.of(GEMM), arch_named("sm_80"))}
+    first = candidates(Workload.of(steady), arch_named("sm_80"))[0]
+    good = measured(first, 50.0, options, steady)
+    good = replace(good, kernel=f"{kernel_symbol(good.trial.spec('sm_80'))} now")
+    with Database(database_path(options.settings)) as database:
+        database.add(measured(c, 20.0 + i, options) for i, c in enumerate(configs.values()))
+        database.add([good])
+    built: list[BuiltRegions] = []
+    real = pipeline.build_plan
+    monkeypatch.setattr(
+        pipeline, "build_plan", lambda *given: built.append(real(*given)) or built[-1]
+    )
+    regions = [region(0, GEMM), region(1, steady)]
+    decisions = build_regions(regions, "sm_80", options).plan.decisions
+    assert len(configs) > 3
+    assert len(built) == 3
+    assert [decision.kernel for decision in decisions] == [None, good.kernel]
+
+
+def test_a_database_that_cannot_be_written_ends_no_compilation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DatabaseError("the disk is full")
+
+    options = options_with_data(tmp_path, monkeypatch)
+    monkeypatch.setattr(Database, "learn", refuse)
+    last = candidates(Workload.of(GEMM), arch_named("sm_80"))[-1]
+    with Database(database_path(options.settings)) as database:
+        database.add([measured(last, 20.0, options)])
+    (decision,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    assert decision.kernel is None, "the model chooses"
+    assert "the disk is full" in caplog.text
 
 
 def test_no_regions_need_no_compiler() -> None:

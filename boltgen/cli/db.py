@@ -55,6 +55,10 @@ Before = Annotated[
     datetime | None,
     typer.Option("--before", metavar="DAY", help="Measured before this day, or instant, in UTC."),
 ]
+Void = Annotated[
+    bool | None,
+    typer.Option("--void/--valid", help="Only records of kernels that have changed, or no such."),
+]
 Failures = Annotated[
     bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
 ]
@@ -87,7 +91,8 @@ def stats(database: Where = None, debug: Debug = False) -> None:
       boltgen db stats
     """
     with errors_for_people(debug), _open(database) as opened:
-        out.print(tables.sources(opened.sources(), own_toolchain(settings_from())))
+        found = [(source, opened.void_records(source)) for source in opened.sources()]
+        out.print(tables.sources(found, own_toolchain(settings_from())))
         out.print(Text(f"{opened.path}, {opened.size_bytes / 1e6:.1f} MB"), soft_wrap=True)
 
 
@@ -101,6 +106,7 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
     operation: OfOperation = None,
     before: Before = None,
     failures: Failures = None,
+    void: Void = None,
     best: Annotated[bool, typer.Option("--best", help="Only the fastest of each problem.")] = False,
     limit: Annotated[
         int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="Show at most so many.")
@@ -132,6 +138,7 @@ def export_command(  # noqa: PLR0917
     operation: OfOperation = None,
     before: Before = None,
     failures: Failures = None,
+    void: Void = None,
     database: Where = None,
     debug: Debug = False,
 ) -> None:
@@ -199,6 +206,7 @@ def prune(  # noqa: PLR0917
     operation: OfOperation = None,
     before: Before = None,
     failures: Failures = None,
+    void: Void = None,
     database: Where = None,
     debug: Debug = False,
 ) -> None:
@@ -209,6 +217,7 @@ def prune(  # noqa: PLR0917
     \b
     Examples:
       boltgen db prune --failures
+      boltgen db prune --void
       boltgen db prune --before 2026-01-01
     """
     asked = _asked(context)

@@ -13,7 +13,7 @@ from boltgen.runtime.metadata import Metadata, RangeInfo
 from boltgen.tune.advice import Advice
 from boltgen.tune.database import Source
 from boltgen.tune.outcome import DeviceKind, Timing
-from boltgen.tune.records import Record
+from boltgen.tune.records import Record, tells_no_content
 from boltgen.tune.select import Task
 from boltgen.tune.session import SessionReport
 
@@ -130,10 +130,12 @@ def tuning_summary(session: SessionReport) -> str:
     return "\n".join(lines)
 
 
-def sources(found: Sequence[Source], own_toolchain: str | None) -> Table:
-    """Each device and toolchain in a database; whether kernels are chosen by its records here."""
+def sources(found: Iterable[tuple[Source, int]], own_toolchain: str | None) -> Table:
+    """Each device and toolchain in a database, with how many of its records are void; whether
+    kernels are chosen by its records here.
+    """
     table = Table("device", "arch", "times are", "driver", "toolchain", "records", "used here")
-    for source in found:
+    for source, void in found:
         device = source.device
         table.add_row(
             Text(device.name, overflow="fold"),
@@ -142,9 +144,17 @@ def sources(found: Sequence[Source], own_toolchain: str | None) -> Table:
             device.driver,
             Text(source.toolchain, overflow="fold"),
             str(source.records),
-            "yes" if source.toolchain == own_toolchain else "no: another toolchain",
+            _use(source, void, own_toolchain),
         )
     return table
+
+
+def _use(source: Source, void: int, own_toolchain: str | None) -> str:
+    if tells_no_content(source.toolchain):
+        return "no: void, recorded before kernels were told by their content"
+    if source.toolchain != own_toolchain:
+        return "no: another toolchain"
+    return f"yes, but {void} void: their kernels have changed" if void else "yes"
 
 
 def records(found: Iterable[Record]) -> Table:

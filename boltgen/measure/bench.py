@@ -17,6 +17,7 @@ from boltgen.build.children import Children
 from boltgen.build.library import toolchain_text
 from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
+from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import DeviceError, UnknownArchError
@@ -28,6 +29,7 @@ from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
+from boltgen.tune.records import NOT_COMPILED
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
 # long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 3e8.
@@ -51,6 +53,7 @@ class WorkerBench:
     arch: str
     timeout_s: float
     flops_per_s: float
+    _made: dict[KernelSpec, Made] = field(default_factory=dict, init=False)
 
     @property
     def device(self) -> DeviceIdentity:
@@ -74,7 +77,7 @@ class WorkerBench:
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Each trial with its outcome, as they finish: while one is timed others are compiled."""
-        queue = _Queue(trials, self.arch)
+        queue = _Queue(trials, self.arch, self._made)
         shared = {trial.spec(self.arch) for trial in trials if _is_shared(trial)}
         made = self.maker.on_shelf(shared)
         for spec, path in made.items():
@@ -95,6 +98,18 @@ class WorkerBench:
                 for future in compiling:
                     future.cancel()
                 children.stop()
+
+    def kernel(self, trial: Trial) -> str:
+        """The content of the kernel of a trial that was answered.
+
+        Raises:
+            KernelContentError: it cannot be told.
+        """
+        spec = trial.spec(self.arch)
+        made = self._made[spec]
+        if isinstance(made, Failure):
+            return NOT_COMPILED
+        return stored_content(made, kernel_symbol(spec), self.maker.cache)
 
     def _measure(self, trial: Trial, kernel: Made) -> Outcome:
         if isinstance(kernel, Failure):
@@ -121,9 +136,10 @@ def _take_finished(
 
 
 class _Queue:
-    """Trials that wait for their kernels, and those that can be measured."""
+    """Trials that wait for their kernels, and those that can be measured; `made` is filled."""
 
-    def __init__(self, trials: Sequence[Trial], arch: str) -> None:
+    def __init__(self, trials: Sequence[Trial], arch: str, made: dict[KernelSpec, Made]) -> None:
+        self._made = made
         self._waiting: dict[KernelSpec, list[Trial]] = {}
         self._ready: list[tuple[Trial, Made]] = []
         self._last: Trial | None = None
@@ -133,6 +149,7 @@ class _Queue:
 
     def kernel_made(self, spec: KernelSpec, made: Made) -> None:
         """Its trials are ready."""
+        self._made[spec] = made
         self._ready += [(trial, made) for trial in self._waiting.pop(spec)]
 
     @property

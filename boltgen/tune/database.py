@@ -1,42 +1,48 @@
 """The memory of all measurements: an SQLite file that many processes read and write at once.
 
 A record is never changed. Where a trial was measured several times on one bench (a device with a
-toolchain) the newest outcome counts.
+toolchain) the newest outcome counts, of those whose kernel is the newest that is known of its spec:
+a kernel that was compiled to something else since has no outcomes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
+from boltgen.arch import arch_named
 from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
 from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.connection import database_errors, open_file
 from boltgen.tune.json_form import decode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
-from boltgen.tune.query import EPOCH, MICROSECOND, Query
-from boltgen.tune.records import Record, dumps, loads, task_key
+from boltgen.tune.query import EPOCH, MICROSECOND, VOID, Query
+from boltgen.tune.records import Record, dumps, loads, spec_key, task_key, tells_no_content
 
 FILE_NAME = "records.sqlite"
 # Rows of the small tables whose numbers a connection remembers.
 _MOST_REMEMBERED = 100_000
 _JOINED = (
     "JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
-    "JOIN kernel ON kernel.id = record.kernel"
+    "JOIN kernel ON kernel.id = record.kernel LEFT JOIN spec ON spec.id = record.spec"
 )
 # Beside max() or min(), SQLite takes the other columns from the row that has it.
 _NEWEST = (
-    "(SELECT task, bench, config, outcome, median_us, kernel, max(measured_at_us) AS "
-    "measured_at_us FROM record GROUP BY task, bench, config)"
+    "(SELECT task, bench, config, outcome, median_us, kernel, spec, max(measured_at_us) AS "
+    f"measured_at_us FROM record LEFT JOIN spec ON spec.id = record.spec WHERE NOT {VOID} "
+    "GROUP BY task, bench, config)"
 )
 _BEST = (
-    "(SELECT task, bench, config, outcome, min(median_us) AS median_us, kernel, measured_at_us "
+    "(SELECT task, bench, config, outcome, min(median_us) AS median_us, kernel, spec, "
+    "measured_at_us "
     f"FROM {_NEWEST} WHERE median_us NOT NULL GROUP BY task, bench)"
 )
 
@@ -56,6 +62,23 @@ class Best:
 
     config: Config
     timing: Timing
+
+
+class TimedKernel(NamedTuple):
+    """A median time, and the content of the kernel that has it."""
+
+    median_us: float
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What counts of a configuration, by its number."""
+
+    config: int
+    median_us: float | None
+    outcome: str
+    kernel: str
 
 
 class Database:
@@ -103,6 +126,8 @@ class Database:
     def add(self, records: Iterable[Record]) -> int:
         """Write records, all or none; how many were not there already.
 
+        They tell nothing of which kernel is the newest: `learn` does.
+
         What this returned for survives the end of the process, however it ends.
         """
         written: dict[int, int] = {}
@@ -114,29 +139,71 @@ class Database:
             self._count(written)
         return sum(written.values())
 
+    def learn(self, kernels: Mapping[KernelSpec, str], toolchain: str) -> None:
+        """Remember the contents of kernels that were compiled now.
+
+        Records of their specs that are of other contents no longer count.
+        """
+        changed = False
+        with self._transaction():
+            for spec, content in kernels.items():
+                number = self._spec_number(spec, toolchain)
+                kernel = self._kernel_number(content)
+                changed |= bool(
+                    self._connection.execute(
+                        "UPDATE spec SET content = ? WHERE id = ? AND content IS NOT ?",
+                        (kernel, number, kernel),
+                    ).rowcount
+                )
+            if changed:
+                self._connection.execute(
+                    "UPDATE bench SET stamp = hex(randomblob(8)) WHERE toolchain = ?", (toolchain,)
+                )
+
+    def contents(self) -> dict[str, str]:
+        """The newest known content of each kernel, by `records.spec_key`."""
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT spec.digest, kernel.digest FROM spec JOIN kernel ON kernel.id = content"
+            ).fetchall()
+        return {decode(str, key): decode(str, content) for key, content in rows}
+
     def outcomes(
-        self, workload: Workload, device: DeviceIdentity, toolchain: str
+        self,
+        workload: Workload,
+        device: DeviceIdentity,
+        toolchain: str,
+        contents: Mapping[str, str] | None = None,
     ) -> dict[Config, Outcome]:
-        """The newest outcome of every configuration that was tried."""
+        """The newest outcome of every configuration that was tried.
+
+        `contents` of kernels come before those that the database itself knows.
+        """
         return {
-            self._config(config): self._read(Outcome, outcome)
-            for config, _, outcome in self._newest(workload, device, toolchain)
+            self._config(row.config): self._read(Outcome, row.outcome)
+            for row in self._newest(workload, device, toolchain, contents)
         }
 
-    def times_us(
-        self, workload: Workload, device: DeviceIdentity, toolchain: str
-    ) -> dict[Config, float]:
-        """The newest median time of every configuration whose newest outcome is one."""
+    def times(
+        self,
+        workload: Workload,
+        device: DeviceIdentity,
+        toolchain: str,
+        contents: Mapping[str, str] | None = None,
+    ) -> dict[Config, TimedKernel]:
+        """The newest median time of every configuration whose newest outcome is one, and the
+        content of the kernel that has it.
+        """
         return {
-            self._config(config): median_us
-            for config, median_us, _ in self._newest(workload, device, toolchain)
-            if median_us is not None
+            self._config(row.config): TimedKernel(row.median_us, row.kernel)
+            for row in self._newest(workload, device, toolchain, contents)
+            if row.median_us is not None
         }
 
     def best(self, workload: Workload, device: DeviceIdentity, toolchain: str) -> Best | None:
         """The configuration with the least newest median; None where there is no time."""
-        rows = self._newest(workload, device, toolchain)
-        timed = [(median_us, config, outcome) for config, median_us, outcome in rows if median_us]
+        rows = self._newest(workload, device, toolchain, None)
+        timed = [(row.median_us, row.config, row.outcome) for row in rows if row.median_us]
         if not timed:
             return None
         _, config, outcome = min(timed, key=lambda each: each[:2])
@@ -158,6 +225,16 @@ class Database:
             for device, tools, count in rows
             if toolchain in (None, tools)
         )
+
+    def void_records(self, source: Source) -> int:
+        """How many records of a device and toolchain do not count; see `Query.void`."""
+        with database_errors(self.path):
+            (count,) = self._connection.execute(
+                "SELECT count(*) FROM record LEFT JOIN spec ON spec.id = record.spec WHERE "
+                f"bench = (SELECT id FROM bench WHERE digest = ?) AND {VOID}",
+                (bench_key(source.device, source.toolchain),),
+            ).fetchone()
+        return int(count)
 
     @property
     def size_bytes(self) -> int:
@@ -254,14 +331,37 @@ class Database:
         config = self._number(
             "config", ("json",), trial.config, lambda: (dumps(Config, trial.config),)
         )
-        kernel = self._number("kernel", ("digest",), record.kernel, lambda: (record.kernel,))
+        kernel = self._kernel_number(record.kernel)
         median_us = record.outcome.median_us if isinstance(record.outcome, Timing) else None
         moment = (record.measured_at - EPOCH) // MICROSECOND
-        values = (task, bench, config, moment, dumps(Outcome, record.outcome), median_us, kernel)
+        outcome = dumps(Outcome, record.outcome)
+        spec = self._spec_of(record)
+        values = (task, bench, config, moment, outcome, median_us, kernel, spec)
         cursor = self._connection.execute(
-            "INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?, ?, ?)", values
+            "INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values
         )
         return cursor.rowcount
+
+    def _spec_of(self, record: Record) -> int | None:
+        """The number of the kernel's spec; None where the record never counts.
+
+        That is one from before kernels were told by their content, and one whose configuration
+        cannot compute its workload.
+        """
+        trial, arch = record.trial, record.device.arch
+        if tells_no_content(record.toolchain):
+            return None
+        if FAMILIES.of(trial.config).rejects(trial.workload, arch_named(arch)) is not None:
+            return None
+        return self._spec_number(trial.spec(arch), record.toolchain)
+
+    def _kernel_number(self, content: str) -> int:
+        return self._number("kernel", ("digest",), content, lambda: (content,))
+
+    def _spec_number(self, spec: KernelSpec, toolchain: str) -> int:
+        return self._number(
+            "spec", ("digest",), (spec, toolchain), lambda: (spec_key(spec, toolchain),)
+        )
 
     def _number(
         self,
@@ -314,20 +414,36 @@ class Database:
                 )
 
     def _newest(
-        self, workload: Workload, device: DeviceIdentity, toolchain: str
-    ) -> list[tuple[int, float | None, str]]:
-        """(config's number, median or None, outcome) of the newest record of each config."""
+        self,
+        workload: Workload,
+        device: DeviceIdentity,
+        toolchain: str,
+        contents: Mapping[str, str] | None,
+    ) -> list[_Row]:
+        """Of each configuration the newest record that counts."""
         with database_errors(self.path):
             rows = self._connection.execute(
-                "SELECT config, median_us, outcome, max(measured_at_us) FROM record WHERE "
+                "SELECT config, median_us, outcome, kernel.digest, spec.digest, newest.digest "
+                "FROM record JOIN kernel ON kernel.id = kernel JOIN spec ON spec.id = spec "
+                "LEFT JOIN kernel AS newest ON newest.id = spec.content WHERE "
                 "task = (SELECT id FROM task WHERE digest = ?) AND "
-                "bench = (SELECT id FROM bench WHERE digest = ?) GROUP BY config",
+                "bench = (SELECT id FROM bench WHERE digest = ?) ORDER BY measured_at_us",
                 (task_key(workload), bench_key(device, toolchain)),
             ).fetchall()
+        known = contents or {}
+        found: dict[int, _Row] = {}
         try:
-            return [(row[0], decode(float | None, row[1], "median_us"), row[2]) for row in rows]
+            for config, median, outcome, kernel, spec, newest in rows:
+                if known.get(spec, newest) in (None, kernel):
+                    found[config] = _Row(
+                        config=config,
+                        median_us=decode(float | None, median, "median_us"),
+                        outcome=outcome,
+                        kernel=decode(str, kernel, "kernel"),
+                    )
         except RecordError as error:
             raise self._unknown(error) from error
+        return list(found.values())
 
     def _config(self, number: int) -> Config:
         if number not in self._configs:

@@ -126,7 +126,7 @@ class Bench(Protocol):
 
     @property
     def toolchain(self) -> str:
-        """What the kernels are compiled with: compilers, CUTLASS, boltgen's headers."""
+        """What the kernels are compiled with: compilers and CUTLASS."""
         ...
 
     @property
@@ -138,6 +138,14 @@ class Bench(Protocol):
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Each trial with its outcome, as they finish; closing the generator drops the rest."""
+        ...
+
+    def kernel(self, trial: Trial) -> str:
+        """The content of the kernel of a trial that was answered; see `records.Record`.
+
+        Raises:
+            KernelContentError: it cannot be told.
+        """
         ...
 
     def close(self) -> None:

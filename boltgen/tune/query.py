@@ -10,6 +10,9 @@ from boltgen.tune.outcome import DeviceKind
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
 
+# Of `record` joined with `spec`; `content` is the newest that is known.
+VOID = "(spec.id IS NULL OR (spec.content IS NOT NULL AND spec.content <> record.kernel))"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
@@ -17,7 +20,9 @@ class Query:
 
     `device` is a part of the device's name, `toolchain` of the toolchain's text; `operation` is the
     class of a layer's problem ("Gemm"), `before` an instant, in UTC where it names no zone,
-    `failures` whether to want failures only or times only.
+    `failures` whether to want failures only or times only, `void` whether to want those only that
+    do not count, or those only that do: a kernel's that has been compiled to another one since, or
+    from before kernels were told by their content.
     """
 
     arch: str | None = None
@@ -27,6 +32,7 @@ class Query:
     operation: str | None = None
     before: datetime | None = None
     failures: bool | None = None
+    void: bool | None = None
 
     @property
     def on_bench(self) -> str:
@@ -42,7 +48,7 @@ class Query:
 
     @property
     def on_record(self) -> str:
-        """All conditions, on `record` joined with `bench` and `task`, as SQL."""
+        """All conditions, on `record` joined with `bench`, `task` and `spec`, as SQL."""
         asked = [self.on_bench]
         if self.operation is not None:
             asked.append('instr(task.workload, \'"problem":{"type":"\' || :operation || \'"\') > 0')
@@ -50,6 +56,8 @@ class Query:
             asked.append("record.measured_at_us < :before")
         if self.failures is not None:
             asked.append(f"record.median_us IS {'' if self.failures else 'NOT '}NULL")
+        if self.void is not None:
+            asked.append(VOID if self.void else f"NOT {VOID}")
         return " AND ".join(asked)
 
     @property

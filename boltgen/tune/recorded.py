@@ -29,6 +29,7 @@ class RecordedBench:
     def __init__(self, path: Path, arch: str) -> None:
         self._path = path
         self._outcomes: dict[Trial, Outcome] = {}
+        self._kernels: dict[Trial, str] = {}
         newest: dict[Trial, datetime] = {}
         benches: dict[tuple[object, str], str] = {}
         for record in read_records(path):
@@ -40,6 +41,7 @@ class RecordedBench:
             if record.measured_at >= newest.get(record.trial, EPOCH):
                 newest[record.trial] = record.measured_at
                 self._outcomes[record.trial] = record.outcome
+                self._kernels[record.trial] = record.kernel
         if len(benches) != 1:
             found = "\n  ".join(["several:", *benches.values()]) if benches else "none"
             raise TuningError(
@@ -53,6 +55,10 @@ class RecordedBench:
         absent = Failure(fault=Fault.NOT_RECORDED, reason=f"{self._path} has no such record")
         for trial in trials:
             yield trial, self._outcomes.get(trial, absent)
+
+    def kernel(self, trial: Trial) -> str:
+        """As the trial's record has it."""
+        return self._kernels[trial]
 
     def close(self) -> None:
         """Nothing to stop."""

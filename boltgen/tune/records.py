@@ -14,6 +14,7 @@ from typing import Any
 from boltgen.arch import ARCHES
 from boltgen.errors import RecordError
 from boltgen.intake.json_text import JsonError, parse_json
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.earlier import EARLIER_FORMATS, earlier_trial
@@ -21,8 +22,12 @@ from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Timing, Trial
 
 # Written into every line, so that files can be concatenated and cut.
-FORMAT = "boltgen-record-3"
+FORMAT = "boltgen-record-4"
 _FORMAT_FIELD = "format"
+# The kernel of a failure to compile: what is compiled later of the same spec is another one.
+NOT_COMPILED = "not compiled"
+# In the toolchain's text of records from before kernels were told by their content.
+_WITH_HEADERS = "; headers "
 # A record has some two kilobytes, and a failure's log a few more.
 MOST_LINE_BYTES = 1 << 20
 # No kernel is faster than its tensor cores: a time below this share of theirs has another unit.
@@ -32,7 +37,11 @@ _SHARE_OF_PEAK = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One measurement. `kernel` is the key of the compiled kernel, `measured_at` is in UTC."""
+    """One measurement.
+
+    `kernel` is the content of the compiled kernel: the SHA-256 of its PTX, or NOT_COMPILED.
+    `toolchain` names compilers and CUTLASS, `measured_at` is in UTC.
+    """
 
     trial: Trial
     kernel: str
@@ -42,9 +51,18 @@ class Record:
     measured_at: datetime
 
 
-def kernel_key(trial: Trial, arch: str, toolchain: str) -> str:
-    """The identity of the kernel that `trial` launches, as `toolchain` compiles it for `arch`."""
-    return digest(trial.spec(arch), toolchain)
+def spec_key(spec: KernelSpec, toolchain: str) -> str:
+    """What the newest content of a kernel is known by: what is compiled, and with which tools."""
+    return digest(spec, toolchain)
+
+
+def tells_no_content(toolchain: str) -> bool:
+    """Whether records by `toolchain` are from before kernels were told by their content.
+
+    They are void: their kernels are told by the text of boltgen's headers, which its own records
+    no longer name.
+    """
+    return _WITH_HEADERS in toolchain
 
 
 def task_key(workload: Workload) -> str:
@@ -86,7 +104,7 @@ def from_line(line: str) -> Record:
         raise RecordError("the line is no JSON object")
     written = form.pop(_FORMAT_FIELD, None)
     if written in EARLIER_FORMATS:
-        form["trial"] = earlier_trial(form.get("trial"))
+        form["trial"] = earlier_trial(form.get("trial"), written)
     elif written != FORMAT:
         raise RecordError(f"{_FORMAT_FIELD}: expected {FORMAT!r}, found {written!r}")
     return checked(decode(Record, form))

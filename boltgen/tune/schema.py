@@ -119,6 +119,19 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
     )
 
 
+# A record counts as long as its kernel is the newest content that is known of its spec. Those from
+# before this step have no spec: their kernels are told by something else.
+_TELL_CONTENTS = """
+CREATE TABLE spec (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    content INTEGER REFERENCES kernel
+);
+ALTER TABLE record ADD COLUMN spec INTEGER REFERENCES spec;
+UPDATE bench SET stamp = hex(randomblob(8));
+"""
+
+
 _Step: TypeAlias = str | Callable[[sqlite3.Connection], None]
 # The steps of each version.
 _VERSIONS: tuple[tuple[_Step, ...], ...] = (
@@ -126,6 +139,7 @@ _VERSIONS: tuple[tuple[_Step, ...], ...] = (
     (_COUNT,),
     (_NAME_CONFIGS,),
     (_ADD_WORKLOADS, _make_workloads, _DROP_PROBLEMS),
+    (_TELL_CONTENTS,),
 )
 SCHEMA = len(_VERSIONS)
 

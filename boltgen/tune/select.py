@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -59,12 +59,16 @@ def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The configuration chosen for a workload, its time, and where that comes from, in words."""
+    """The configuration chosen for a workload, its time, and where that comes from, in words.
+
+    `kernel` is the content of the kernel that was measured; None where the time is predicted.
+    """
 
     workload: Workload
     config: Config
     time_us: float
     origin: str
+    kernel: str | None = None
 
 
 # What one kernel offers a task: the best time, and the configuration that has it.
@@ -78,11 +82,13 @@ class Costs:
     """What a workload's legal configurations cost, in microseconds, or why one has no time.
 
     All come from one `origin`: times of two devices, or of a device and a model, do not compare.
+    `kernels` are the contents of those that were measured.
     """
 
     by_config: Mapping[Config, Cost]
     origin: str
     is_predicted: bool = False
+    kernels: Mapping[Config, str] = field(default_factory=dict)
 
 
 class Measurements(Protocol):
@@ -215,6 +221,7 @@ def select(
             config=chosen[index][1],
             time_us=chosen[index][0],
             origin=costs[task.workload].origin,
+            kernel=costs[task.workload].kernels.get(chosen[index][1]),
         )
         for index, task in enumerate(tasks)
     )

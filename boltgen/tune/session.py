@@ -24,7 +24,9 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.family import Config, Level
-from boltgen.families.registry import order
+from boltgen.families.registry import kernel_spec, order
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tune.budget import Budget
@@ -43,7 +45,7 @@ from boltgen.tune.outcome import (
     Trial,
 )
 from boltgen.tune.progress import Observer, Quiet
-from boltgen.tune.records import Record, kernel_key
+from boltgen.tune.records import Record
 from boltgen.tune.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tune.search import Search, times_us
 from boltgen.tune.select import Task, distinct
@@ -161,6 +163,10 @@ class Session:
                 # The first of several with one ranking has the field of all.
                 self._opened.setdefault(field.ranking, field)
         self._known: dict[Workload, dict[Config, Outcome]] = {}
+        # Workloads whose known outcomes are of a kernel that was not compiled in this session.
+        self._taken: dict[KernelSpec, set[Workload]] = {}
+        self._kernels: dict[KernelSpec, str] = {}
+        self._is_outdated = False
         self._watch = ClockWatch()
         self._run = tuple(task for task in self.tasks if not task.is_alternative)
         self._runs = {task.workload: task.occurrences for task in self._run}
@@ -233,6 +239,10 @@ class Session:
             found = self._database.outcomes(workload, self.device, self.toolchain)
             self._known[workload] = found
             self._reused += len(found)
+            for config in found:
+                spec = kernel_spec(workload, config, self.device.arch)
+                if spec not in self._kernels:
+                    self._taken.setdefault(spec, set()).add(workload)
         return self._known[workload]
 
     def _rounds(self) -> Iterator[tuple[Trial, Outcome]]:
@@ -242,6 +252,8 @@ class Session:
             before = self._measured
             yield from self._round(opening, share)
             yield from self._round(self._final_searches(), 1.0)
+            if self._is_outdated:
+                opening, self._is_outdated = self._opening_searches(), False
             idle = self._measured == before
             if self._is_over(1.0) or (idle and share == 1.0):
                 return
@@ -297,7 +309,7 @@ class Session:
 
     def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""
-        while not self._is_over(share):
+        while not self._is_over(share) and not self._is_outdated:
             batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
             if not batch:
                 return
@@ -343,9 +355,11 @@ class Session:
     def _remember(self, trial: Trial, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and outcome.fault in BLAMELESS:
             return
+        kernel = self._bench.kernel(trial)
+        self._learn(trial.spec(self.device.arch), kernel)
         record = Record(
             trial=trial,
-            kernel=kernel_key(trial, self.device.arch, self.toolchain),
+            kernel=kernel,
             device=self.device,
             toolchain=self.toolchain,
             outcome=outcome,
@@ -354,6 +368,29 @@ class Session:
         self._database.add([record])
         self._measured += 1
         self._failed += isinstance(outcome, Failure)
+
+    def _learn(self, spec: KernelSpec, kernel: str) -> None:
+        """Forget what was known of a kernel that has been compiled to another one by now."""
+        if spec in self._kernels:
+            return
+        self._kernels[spec] = kernel
+        self._database.learn({spec: kernel}, self.toolchain)
+        void = 0
+        for workload in self._taken.pop(spec, ()):
+            counts = self._database.outcomes(workload, self.device, self.toolchain)
+            known = self._known[workload]
+            for config in known.keys() - counts.keys():
+                if kernel_spec(workload, config, self.device.arch) == spec:
+                    del known[config]
+                    void += 1
+            self._totals_us.pop(workload, None)
+        if void:
+            self._reused -= void
+            self._is_outdated = True
+            self._observer.warn(
+                f"{void} records of {kernel_symbol(spec)} are void: the kernel has been compiled "
+                "to another one since, and is measured again"
+            )
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
         if isinstance(outcome, Timing):

@@ -14,7 +14,7 @@ from boltgen.cli import console
 from boltgen.tune import schema
 from boltgen.tune.database import Database
 from boltgen.tune.exchange import read_records, write_records
-from tests.tune.samples import A100, CONFIG, NO_LAUNCH, TOOLS, record
+from tests.tune.samples import A100, CONFIG, EARLIER_TOOLS, NO_LAUNCH, TOOLS, record
 
 OTHER = TOOLS.replace("CUTLASS 4.2.0", "CUTLASS 4.3.0")
 RECORDS = [
@@ -115,6 +115,25 @@ def test_records_are_forgotten_by_description() -> None:
     assert db("query").count("gemm") == 2
     assert "by at least one option" in db("prune", status=2)
     assert db("query").count("gemm") == 2
+
+
+def test_records_that_do_not_count_are_told_and_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boltgen.cli.db.own_toolchain", lambda settings: TOOLS)
+    earlier = record(9.0, toolchain=EARLIER_TOOLS)
+    with Database(folder / "data" / "records.sqlite") as database:
+        database.add([earlier])
+        database.learn({RECORDS[0].trial.spec("sm_80"): "another kernel"}, TOOLS)
+    text = db("stats")
+    assert "yes, but 1 void: their kernels have changed" in text
+    assert text.count("no: another toolchain") == 1
+    assert text.count("recorded before kernels were told by their content") == 1
+    assert db("query", "--void").count("gemm") == 2
+    assert db("query", "--valid").count("gemm") == 3
+    assert "2 records forgotten" in db("prune", "--void")
+    assert "void" not in db("stats")
+    assert db("query").count("gemm") == 3
 
 
 def test_faults_are_sentences(folder: Path) -> None:

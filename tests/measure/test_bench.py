@@ -14,7 +14,7 @@ from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
-from boltgen.errors import UnknownArchError
+from boltgen.errors import KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.library import level_configs, library_specs
 from boltgen.families.cutlass2.traits import kernel_traits
@@ -30,6 +30,7 @@ from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
 from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
+from boltgen.tune.records import NOT_COMPILED
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases
@@ -171,6 +172,9 @@ def test_a_kernel_that_does_not_compile_costs_only_its_own_trials(make):
     assert 'error: identifier "x" is undefined' in failed.reason
     assert 'expected a ";"' in failed.log
     assert sum(isinstance(outcome, Timing) for outcome in outcomes.values()) == 4
+    assert made.bench.kernel(trial(CONFIGS[2])) == NOT_COMPILED
+    with pytest.raises(KernelContentError, match="no object file"):
+        made.bench.kernel(trial(CONFIGS[0]))  # this compiler writes no PTX
 
 
 def test_closing_stops_the_compilers(make):
@@ -188,7 +192,7 @@ def test_identities(make):
     assert made.bench.device.kind is DeviceKind.CUDA
     assert made.bench.lock_name == "GPU-1"
     assert made.bench.toolchain == toolchain_text(made.tools)
-    assert made.bench.toolchain.startswith("nvcc 13.0.88; CUTLASS 1; headers ")
+    assert made.bench.toolchain == "nvcc 13.0.88; CUTLASS 1"
 
 
 # --- on the virtual GPU --------------------------------------------------------------------------
@@ -222,6 +226,10 @@ def test_kernels_are_compiled_checked_and_timed(vgpu):
     first = dict(vgpu.run(TRIALS))
     assert set(first) == set(TRIALS)
     assert all(isinstance(outcome, Timing) for outcome in first.values()), first
+    kernels = [vgpu.kernel(each) for each in TRIALS]
+    assert all(len(kernel) == 64 for kernel in kernels)
+    specs = [spec_of(each) for each in TRIALS]
+    assert [kernels.index(k) for k in kernels] == [specs.index(s) for s in specs]
     second = dict(vgpu.run(TRIALS))
     assert second == first, "modelled times are the same every time"
 

@@ -19,7 +19,7 @@ from boltgen.tune import schema
 from boltgen.tune.database import bench_key
 from boltgen.tune.outcome import DeviceIdentity, Outcome
 from boltgen.tune.records import dumps, to_line
-from tests.tune.samples import A100, CONFIG, TOOLS, record
+from tests.tune.samples import A100, CONFIG, EARLIER_TOOLS, record
 
 _DTYPES = {"in_dtype": "float16", "acc_dtype": "float32", "out_dtype": "float16"}
 _CONV = {"stride": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], **_DTYPES}
@@ -117,8 +117,8 @@ def write_schema_3(path: Path, rows: Sequence[tuple[Any, Any, Config, Outcome, i
     """
     connection = sqlite3.connect(path, isolation_level=None)
     schema.migrate(connection, 3)
-    bench = (bench_key(A100, TOOLS), A100.kind.value, A100.arch, A100.name)
-    texts = (dumps(DeviceIdentity, A100), TOOLS)
+    bench = (bench_key(A100, EARLIER_TOOLS), A100.kind.value, A100.arch, A100.name)
+    texts = (dumps(DeviceIdentity, A100), EARLIER_TOOLS)
     connection.execute(
         "INSERT INTO bench VALUES (1, ?, ?, ?, ?, ?, ?, ?, '')", (*bench, *texts, len(rows))
     )

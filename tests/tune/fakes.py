@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 
 from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.source import kernel_symbol
 from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Trial
-from tests.tune.samples import A100, TOOLS, timing
+from tests.tune.samples import A100, TOOLS, content_of, timing
 
 
 def formula_us(trial: Trial) -> float:
@@ -32,6 +33,7 @@ class FakeBench:
         device: DeviceIdentity = A100,
         toolchain: str = TOOLS,
         lock_name: str | None = None,
+        versions: Callable[[Trial], str] = lambda trial: "",
     ) -> None:
         self.device = device
         self.toolchain = toolchain
@@ -39,6 +41,7 @@ class FakeBench:
         self.trials: list[Trial] = []
         self.closed_early = 0
         self._answer = answer
+        self._versions = versions
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
         try:
@@ -49,6 +52,11 @@ class FakeBench:
         except GeneratorExit:
             self.closed_early += 1
             raise
+
+    def kernel(self, trial: Trial) -> str:
+        """The content of the kernel in its version."""
+        symbol = kernel_symbol(trial.spec(self.device.arch))
+        return content_of(symbol, self._versions(trial))
 
     def close(self) -> None:
         """Nothing to stop."""

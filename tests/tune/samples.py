@@ -12,6 +12,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.epilogue import (
     Accumulator,
@@ -25,10 +26,11 @@ from boltgen.ir.epilogue import (
     Unary,
 )
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.key import digest
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing, Trial
-from boltgen.tune.records import Record, kernel_key
+from boltgen.tune.records import Record
 
 A100 = DeviceIdentity(
     kind=DeviceKind.CUDA,
@@ -40,7 +42,9 @@ A100 = DeviceIdentity(
     memory_bytes=40 << 30,
     driver="580.65.06",
 )
-TOOLS = "nvcc 13.0.88; g++ 12; CUTLASS 4.2.0; headers 0123"
+TOOLS = "nvcc 13.0.88; CUTLASS 4.2.0"
+# As records from before kernels were told by their content have it.
+EARLIER_TOOLS = f"{TOOLS}; headers 0123"
 GEMM = Workload.of(Gemm(m=512, n=512, k=512))
 CONFIG = Cutlass2Config(
     threadblock=Shape(128, 128, 32),
@@ -67,6 +71,11 @@ def timing(median_us: float, *, clock_mhz: float | None = 1410.0) -> Timing:
     )
 
 
+def content_of(symbol: str, version: str = "") -> str:
+    """What stands for the digest of a kernel's PTX."""
+    return digest("PTX", symbol, version)
+
+
 def record(
     outcome: Outcome | float = 20.0,
     *,
@@ -75,12 +84,16 @@ def record(
     device: DeviceIdentity = A100,
     toolchain: str = TOOLS,
     after_s: float = 0.0,
+    version: str = "",
 ) -> Record:
-    """A record of a trial, `after_s` seconds after noon; a number is its median time."""
+    """A record of a trial, `after_s` seconds after noon; a number is its median time.
+
+    `version` tells kernels of one spec apart.
+    """
     trial = Trial(workload=workload, config=config)
     return Record(
         trial=trial,
-        kernel=kernel_key(trial, device.arch, toolchain),
+        kernel=content_of(kernel_symbol(trial.spec(device.arch)), version),
         device=device,
         toolchain=toolchain,
         outcome=outcome if isinstance(outcome, (Timing, Failure)) else timing(outcome),

@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import DatabaseError
+from boltgen.families.family import Config
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 from boltgen.tune import connection, schema
 from boltgen.tune.database import Database
-from boltgen.tune.outcome import DeviceKind
+from boltgen.tune.outcome import DeviceIdentity, DeviceKind
 from boltgen.tune.query import Query
+from boltgen.tune.records import spec_key
 from tests.tune.samples import (
     A100,
     CONFIG,
@@ -55,6 +57,13 @@ def test_what_is_added_comes_back(tmp_path_factory: pytest.TempPathFactory, writ
         assert sum(source.records for source in database.sources()) == len(set(written))
 
 
+def times_us(
+    database: Database, device: DeviceIdentity = A100, tools: str = TOOLS
+) -> dict[Config, float]:
+    times = database.times(TASK, device, tools)
+    return {config: timed.median_us for config, timed in times.items()}
+
+
 def test_the_least_newest_median_is_best(path: Path) -> None:
     with Database(path) as database:
         assert database.best(TASK, A100, TOOLS) is None
@@ -64,9 +73,9 @@ def test_the_least_newest_median_is_best(path: Path) -> None:
         assert (best.config, best.timing) == (FAST, timing(10.0))
         # Measured again: the newest counts, also where it is a failure.
         database.add([record(30.0, config=FAST, after_s=1)])
-        assert database.times_us(TASK, A100, TOOLS) == {CONFIG: 20.0, FAST: 30.0}
+        assert times_us(database) == {CONFIG: 20.0, FAST: 30.0}
         database.add([record(NO_LAUNCH, after_s=2)])
-        assert database.times_us(TASK, A100, TOOLS) == {FAST: 30.0}
+        assert times_us(database) == {FAST: 30.0}
         assert database.outcomes(TASK, A100, TOOLS) == {CONFIG: NO_LAUNCH, FAST: timing(30.0)}
         best = database.best(TASK, A100, TOOLS)
         assert best is not None
@@ -88,7 +97,7 @@ def test_devices_drivers_and_toolchains_are_kept_apart(path: Path) -> None:
         )
         assert database.best(TASK, A100, TOOLS) is None
         for i, (device, tools) in enumerate(others):
-            assert database.times_us(TASK, device, tools) == {CONFIG: 1.0 + i}
+            assert times_us(database, device, tools) == {CONFIG: 1.0 + i}
         assert len(database.sources()) == len(others)
         assert len(database.sources(toolchain=TOOLS)) == 3
 
@@ -132,6 +141,42 @@ def test_a_query_asks_for_records(path: Path) -> None:
         assert {source.device.name: source.records for source in database.sources()} == {
             A100.name: 2,
             "Tesla T4": 1,
+        }
+
+
+def test_records_of_a_kernel_that_has_changed_do_not_count(path: Path) -> None:
+    old, other = record(20.0), record(30.0, config=FAST)
+    new = record(25.0, after_s=1, version="new")
+    spec = old.trial.spec("sm_80")
+    with Database(path) as database:
+        database.add([old, other])
+        assert database.times(TASK, A100, TOOLS)[CONFIG] == (20.0, old.kernel)
+        stamp = database.stamp("sm_80", TOOLS)
+        database.learn({spec: old.kernel}, TOOLS)
+        assert times_us(database) == {CONFIG: 20.0, FAST: 30.0}, "it is the one that was measured"
+        database.learn({spec: new.kernel}, TOOLS.replace("4.2.0", "4.3.0"))
+        assert times_us(database) == {CONFIG: 20.0, FAST: 30.0}, "another toolchain's"
+        before = database.stamp("sm_80", TOOLS)
+        database.learn({spec: new.kernel}, TOOLS)
+        assert len({stamp, before, database.stamp("sm_80", TOOLS)}) == 3
+        assert times_us(database) == {FAST: 30.0}
+        assert database.outcomes(TASK, A100, TOOLS).keys() == {FAST}
+        assert database.best(TASK, A100, TOOLS).config == FAST
+        (source,) = database.sources()
+        assert (source.records, database.void_records(source)) == (2, 1)
+        assert list(database.records(Query(void=True))) == [old]
+        assert list(database.records(Query(void=False))) == [other]
+        assert list(database.records(best=True)) == [other]
+        database.add([new])
+        assert times_us(database) == {CONFIG: 25.0, FAST: 30.0}
+        # As it was before: what was measured then counts again.
+        found = database.times(TASK, A100, TOOLS, {spec_key(spec, TOOLS): old.kernel})
+        assert found[CONFIG] == (20.0, old.kernel)
+        database.learn({spec: old.kernel}, TOOLS)
+        assert times_us(database) == {CONFIG: 20.0, FAST: 30.0}
+        assert database.contents() == {
+            spec_key(spec, TOOLS): old.kernel,
+            spec_key(spec, TOOLS.replace("4.2.0", "4.3.0")): new.kernel,
         }
 
 
@@ -221,7 +266,7 @@ def test_a_read_only_database_is_read(path: Path) -> None:
     with Database(path) as database:
         database.add([record(20.0)])
     with Database(path, read_only=True) as database:
-        assert database.times_us(TASK, A100, TOOLS) == {CONFIG: 20.0}
+        assert times_us(database) == {CONFIG: 20.0}
         with pytest.raises(DatabaseError, match=r"read-only; make it writable.*BOLTGEN_DATA_DIR"):
             database.add([record(30.0, after_s=1)])
     with pytest.raises(DatabaseError, match="no such file"):
@@ -268,7 +313,7 @@ def test_a_row_of_a_later_version_is_a_sentence(path: Path) -> None:
         Database(path) as database,
         pytest.raises(DatabaseError, match=r"does not know \(pipeline_stages: .*a newer one"),
     ):
-        database.times_us(TASK, A100, TOOLS)
+        times_us(database)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -383,11 +428,15 @@ def test_an_older_schema_is_migrated(path: Path) -> None:
     with Database(path) as database:
         assert schema.version(database._connection) == schema.SCHEMA
         assert len(list(database.records())) == 3
-        assert database.times_us(TASK, A100, TOOLS) == {FAST: 30.0}
-        assert [source.records for source in database.sources()] == [3]
+        assert times_us(database) == {}, "of which kernels they are is not known"
+        (source,) = database.sources()
+        assert (source.records, database.void_records(source)) == (3, 3)
         before = database.stamp("sm_80", TOOLS)
         database.add([record(20.0, after_s=10)])
         assert database.stamp("sm_80", TOOLS) != before
+        assert times_us(database) == {CONFIG: 20.0}
+        assert database.prune(Query(void=True)) == 3
+        assert list(database.records()) == [record(20.0, after_s=10)]
 
 
 def test_a_migration_is_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.tune.json_form import encode
-from boltgen.tune.outcome import Outcome
-from boltgen.tune.records import Record, from_line, kernel_key, to_line
-from tests.tune.samples import CONFIG, GEMM, NO_LAUNCH, TOOLS, record, records
+from boltgen.tune.outcome import Outcome, Trial
+from boltgen.tune.records import Record, from_line, spec_key, tells_no_content, to_line
+from tests.tune.samples import CONFIG, EARLIER_TOOLS, GEMM, NO_LAUNCH, TOOLS, record, records
 
 
 @given(records)
@@ -85,7 +85,7 @@ LAYER, IN_LAYER = "trial.workload.layers.0", r"trial.workload.layers\[0\]"
         ("[1]", "no JSON object"),
         ("[" * 100_000, "not JSON"),
         ('{"format": NaN}', "NaN is no JSON number"),
-        ("{}", "format: expected 'boltgen-record-3', found None"),
+        ("{}", "format: expected 'boltgen-record-4', found None"),
         (changed("format", ["boltgen-record-2"]), r"format: .* found \['boltgen-record-2'\]"),
         (changed("format", "boltgen-record-9"), "format: .* found 'boltgen-record-9'"),
         (changed("colour", "red"), "colour: Record has no such field$"),
@@ -138,14 +138,24 @@ def test_a_time_that_no_tensor_core_could_reach_has_another_unit() -> None:
         from_line(json.dumps(form))
 
 
-def test_the_key_of_a_kernel_covers_the_toolchain_and_not_the_launch() -> None:
+def test_the_key_of_a_spec_covers_the_toolchain_and_not_the_launch() -> None:
+    def key(trial: Trial, arch: str = "sm_80", tools: str = TOOLS) -> str:
+        return spec_key(trial.spec(arch), tools)
+
     trial = record().trial
-    same = kernel_key(replace(trial, config=replace(CONFIG, swizzle=2, split_k=4)), "sm_80", TOOLS)
-    assert same == record().kernel
-    fewer = Workload.of(Gemm(m=8, n=512, k=512))
-    assert kernel_key(replace(trial, workload=fewer), "sm_80", TOOLS) == same
-    assert kernel_key(trial, "sm_80", TOOLS.replace("4.2.0", "4.3.0")) != same
-    assert kernel_key(trial, "sm_86", TOOLS) != same
+    same = key(trial)
+    assert key(replace(trial, config=replace(CONFIG, swizzle=2, split_k=4))) == same
+    assert key(replace(trial, workload=Workload.of(Gemm(m=8, n=512, k=512)))) == same
+    assert key(trial, tools=TOOLS.replace("4.2.0", "4.3.0")) != same
+    assert key(trial, arch="sm_86") != same
+
+
+def test_a_line_of_the_third_format_is_read_as_void() -> None:
+    written = record(20.0, toolchain=EARLIER_TOOLS)
+    form = json.loads(to_line(written)) | {"format": "boltgen-record-3"}
+    assert from_line(json.dumps(form)) == written
+    assert tells_no_content(written.toolchain)
+    assert not tells_no_content(TOOLS)
 
 
 def test_a_failure_is_an_outcome() -> None:

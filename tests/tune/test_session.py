@@ -13,18 +13,20 @@ from boltgen.families.cutlass2.library import level_configs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates, predict
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
 from boltgen.tune.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
 from boltgen.tune.outcome import Trial
+from boltgen.tune.query import Query
 from boltgen.tune.select import Task, distinct
 from boltgen.tune.session import SessionOptions, SessionReport
 from boltgen.tune.strategies.random_search import random_search
 from tests.tune.fakes import FakeBench, formula_us
 from tests.tune.resnet50_layers import biased
-from tests.tune.samples import A100, TOOLS, timing
+from tests.tune.samples import A100, TOOLS, content_of, timing
 from tests.tune.sessions import PLAIN, RELU, SM80, TASKS, Heard, session
 
 
@@ -108,6 +110,46 @@ def test_a_second_session_measures_nothing_that_is_known(database: Database) -> 
     third = session(bench, database).run()
     assert (bench.trials, third.measured) == ([], 0)
     assert best_configs(third) == best_configs(second)
+
+
+def test_what_is_known_of_a_kernel_that_has_changed_is_measured_again(database: Database) -> None:
+    """A real change of some kernels voids their records, and no others."""
+    first = session(FakeBench(), database).run()
+    favourite = first.results[0].best.config
+    changed = {trial.spec("sm_80") for trial in _trials_of(database) if trial.config == favourite}
+    # A compilation finds out: all records of these kernels are void.
+    database.learn({spec: content_of(kernel_symbol(spec), "new") for spec in changed}, TOOLS)
+    void = {record.trial for record in database.records(Query(void=True))}
+    bench = FakeBench(versions=lambda trial: "new" if trial.spec("sm_80") in changed else "")
+    second = session(bench, database).run()
+    assert {trial.spec("sm_80") for trial in bench.trials} == changed
+    assert void <= set(bench.trials)
+    assert second.reused == first.measured - len(void)
+    assert best_configs(second) == best_configs(first)
+    assert session(FakeBench(), database).run().measured == 0
+
+
+def test_a_kernel_that_changes_voids_all_its_records_at_its_first_trial(database: Database) -> None:
+    session(FakeBench(), database, tasks=[PLAIN]).run()
+    before = _trials_of(database)
+    heard = Heard()
+    # The same kernels launched otherwise: whoever compiles them meets what they have become.
+    batched = Task(workload=Workload.of(Gemm(m=1024, n=512, k=512)))
+    bench = FakeBench(versions=lambda trial: "new")
+    tasks = [PLAIN, batched]
+    report = session(bench, database, tasks=tasks, observer=heard).run()
+    met = {trial.spec("sm_80") for trial in bench.trials}
+    void = {trial for trial in before if trial.spec("sm_80") in met}
+    assert void
+    assert void <= set(bench.trials), "all that is void is measured again"
+    assert len(heard.warnings) == len({trial.spec("sm_80") for trial in void})
+    assert all(" are void: " in warning for warning in heard.warnings)
+    assert report.measured == len(bench.trials)
+    assert {each.trial for each in database.records(Query(void=True))} == void
+
+
+def _trials_of(database: Database) -> set[Trial]:
+    return {record.trial for record in database.records()}
 
 
 def test_another_toolchain_or_device_begins_anew(database: Database) -> None:

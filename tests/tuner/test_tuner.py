@@ -24,7 +24,7 @@ from boltgen.tune.exchange import write_records
 from boltgen.tune.outcome import DeviceKind
 from boltgen.tune.session import Session
 from tests.tune.fakes import FakeBench
-from tests.tune.samples import A100
+from tests.tune.samples import A100, content_of
 from tests.tuner.dense_model import model, regions_of_model
 
 OPTIONS = PipelineOptions()
@@ -83,6 +83,8 @@ def test_compile_tunes_first_and_names_where_its_times_are_from(
         return real(plan, options)
 
     monkeypatch.setattr(pipeline, "build_plan", remember)
+    # What a FakeBench measured.
+    monkeypatch.setattr(pipeline, "stored_content", lambda _, symbol, cache: content_of(symbol))
     artifact = boltgen.compile(model(), tune="5000trials", device=f"recorded:{table}")
     ((plan, options),) = built
     assert options.device is not None
