@@ -17,6 +17,7 @@ from boltgen.build.progress import reporter_for
 from boltgen.build.relay_env import make_relay_environment
 from boltgen.cli_advise import advise_command
 from boltgen.cli_bench import bench_app
+from boltgen.cli_check import Check, check_command
 from boltgen.cli_console import (
     Accumulate,
     Debug,
@@ -57,6 +58,7 @@ app.add_typer(db_app, name="db")
 app.add_typer(bench_app, name="bench")
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)
+app.command("check")(check_command)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
 
 
@@ -85,6 +87,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
     device: Annotated[
         str, typer.Option(help="Where to measure: cuda, vgpu, or recorded:FILE.")
     ] = "cuda",
+    check: Check = "kernels",
     debug: Debug = False,
 ) -> None:
     """Compile a model to a folder with one deployable library.
@@ -113,6 +116,7 @@ def compile_command(  # noqa: PLR0917 (typer's options are arguments)
             tune=tune,
             calibrate=[read_arrays(path) for path in calibrate or []],
             device=device,
+            check=check,
             reporter=reporter_for(err),
             observer=observer_for(err),
         )
@@ -230,6 +234,7 @@ def _print_summary(artifact: Artifact) -> None:
     )
     for note in metadata.notes:
         out.print(Text(note), soft_wrap=True)
+    out.print(report.checked(metadata), soft_wrap=True)
     out.print("worth opening:", style="bold")
     for path in artifact.worth_opening():
         out.print(Text(f"  {path}"), soft_wrap=True)

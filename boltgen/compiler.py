@@ -9,18 +9,23 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.check.ship import check_identity, checked, level_named
 from boltgen.codegen.adapter import AdapterLaunch, AnyAdapterLaunch
 from boltgen.errors import CacheError, ModelImportError
+from boltgen.frontend.imported import TensorSpec
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.chain import describe_chain
+from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.move import Move
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Placement
 from boltgen.partitioned import (
@@ -32,6 +37,7 @@ from boltgen.partitioned import (
 )
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
+from boltgen.runtime.checked import CheckLevel
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
@@ -44,7 +50,7 @@ from boltgen.runtime.metadata import (
     TensorInfo,
     read_metadata,
 )
-from boltgen.runtime.model import Array
+from boltgen.runtime.model import Array, Model
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
@@ -52,6 +58,7 @@ from boltgen.tune.budget import Budget, budget_of
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.chains import ChainDecision
 from boltgen.tune.cost_model import predict
+from boltgen.tune.outcome import Trial
 from boltgen.tune.progress import Observer
 from boltgen.tune.select import Decision
 from boltgen.tuner import Tuning, open_task_session
@@ -82,6 +89,7 @@ def compile(
     calibrate: Mapping[str, Array] | Sequence[Mapping[str, Array]] = (),
     device: str = "cuda",
     observer: Observer | None = None,
+    check: str = "kernels",
 ) -> Artifact:
     """Compile `model` for `arch` to one library that a GPU and the virtual GPU both run.
 
@@ -100,7 +108,9 @@ def compile(
     analytical model where nothing was; with a budget for `tune` ("120s", "500trials") they are
     measured first, on `device`, as `boltgen.tune` does. `calibrate` has arrays for the inputs, by
     name, or several such: the model is run on them in its author's precision, and what leaves
-    FP16's range is FP32 in the library.
+    FP16's range is FP32 in the library. `check` says what of the library is executed on the virtual
+    GPU before it ships: its "kernels", each at boundary shapes; "full", the whole model too; or
+    "none". A kernel that fails is replaced.
 
     Examples: `boltgen.compile("resnet50.onnx", arch="sm_80").save("resnet50")`;
     `boltgen.compile(module, (torch.zeros(1, 3, 224, 224),), arch="sm_80")`.
@@ -118,12 +128,14 @@ def compile(
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
+        CheckError: `check` is no level, or something fails its check that cannot be replaced.
     """
     settings = settings_from()
     row = arch_named(arch)
     name = _model_name(model)
     summed_in = accumulator_named(accumulate)
     which = frontend_named(frontend)
+    level = level_named(check)
     source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, which)
     tuning = (
         None if tune is None else Tuning(budget=budget_of(tune), device=device, observer=observer)
@@ -157,6 +169,7 @@ def compile(
                     pad=pad,
                     measurements=costs.stamp,
                     frontend=which,
+                    check=check_identity(level, settings, cache),
                 )
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
@@ -171,6 +184,7 @@ def compile(
         frontend=which,
         tuning=tuning,
         samples=samples,
+        check=level,
     )
     if key:
         try:
@@ -198,14 +212,12 @@ def _compile(
     frontend: str,
     tuning: Tuning | None,
     samples: Sequence[Mapping[str, Array]],
+    check: CheckLevel,
 ) -> Artifact:
-    phases, tools, cache = options.phases, options.toolchain, options.cache
-    if tools is None or cache is None:
-        raise AssertionError("compile names its tools and its cache")
+    phases = options.phases
     imported = import_model(model, shapes, frontend, options)
-    inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
-    outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
     if samples:
+        inputs = _tensor_infos(imported.inputs)
         with phases.phase("calibrate"):
             for sample in samples:
                 check_inputs(inputs, sample)
@@ -217,6 +229,22 @@ def _compile(
             open_task_session(tasks, arch.name, tuning, options) as session,
         ):
             options = replace(options, device=session.run().device)
+    artifact = checked(
+        partial(_build, imported, name, arch, frontend, options), check, imported.reference, options
+    )
+    metadata = replace(artifact.metadata, phases=_phase_infos(phases))
+    metadata.write(artifact.folder)
+    return Artifact(artifact.folder, metadata, keep=artifact)
+
+
+def _build(
+    imported: Model, name: str, arch: Arch, frontend: str, options: PipelineOptions
+) -> tuple[Artifact, Mapping[str, Path]]:
+    """A library with what is chosen now, and the object of each of its kernels."""
+    phases, tools, cache = options.phases, options.toolchain, options.cache
+    if tools is None or cache is None:
+        raise AssertionError("compile names its tools and its cache")
+    inputs, outputs = _tensor_infos(imported.inputs), _tensor_infos(imported.outputs)
     partition(imported, arch.name, options)
     partitioned = imported.partitioned
     built = build_regions(partitioned.regions, arch.name, options, imported.frontend.convention)
@@ -242,9 +270,14 @@ def _compile(
         padding=partitioned.padding,
         notes=imported.notes,
         ranges=tuple(map(_range_info, imported.ranges)),
+        layout_transforms=_layout_transforms(built),
     )
     metadata.write(folder.path)
-    return Artifact(folder.path, metadata, keep=folder)
+    return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
+
+
+def _tensor_infos(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
+    return tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in specs)
 
 
 def _exported(
@@ -327,12 +360,16 @@ def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
         problem, epilogue = describe(launch.region.problem), launch.region.epilogue.describe()
         runs_as = describe(launch.problem)
         swizzle, split_k = launch.swizzle, launch.split_k
+        trial = Trial(
+            problem=launch.problem, epilogue=launch.region.epilogue, config=decision.config
+        )
     else:
         layers = launch.region.chain.layers
         problem = "; ".join(describe(layer.problem) for layer in layers)
         epilogue = "; ".join(layer.epilogue.describe() for layer in layers)
         runs_as = describe_chain(launch.chain)
         swizzle = split_k = 1
+        trial = Trial(problem=launch.chain, epilogue=Epilogue(), config=decision.config)
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
@@ -347,7 +384,13 @@ def _region_info(launch: AnyAdapterLaunch, built: BuiltRegions) -> RegionInfo:
         f"{_bound(decision, plan.arch)}",
         moves=tuple(launch.memory.describe()),
         workspace_bytes=launch.memory.workspace_bytes,
+        trial=trial,
     )
+
+
+def _layout_transforms(built: BuiltRegions) -> tuple[Move, ...]:
+    moves = (each.move for launch in built.plan.launches for each in launch.memory.moves)
+    return tuple(dict.fromkeys(moves))
 
 
 def _bound(decision: Decision | ChainDecision, arch: str) -> str:

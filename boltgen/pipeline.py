@@ -36,7 +36,14 @@ from boltgen.space.b2b_kernel import chain_kernel_spec
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import execution_problem, kernel_spec
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
-from boltgen.tune.chains import ChainDecision, candidate_chains, cut_chain, decide_chain
+from boltgen.tune.chains import (
+    ChainDecision,
+    candidate_chains,
+    cut_chain,
+    decide_chain,
+    fused_chains,
+)
+from boltgen.tune.excluded import Excluded
 from boltgen.tune.outcome import DeviceIdentity
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
 from boltgen.tune.select import ChainTask, CostSource, Decision, Task, select
@@ -67,6 +74,7 @@ class PipelineOptions:
     type in which products are summed, `device` the one whose measurements come before those of
     others of its architecture. With `pad`, tensors have the channels with which the model is
     fastest, by what is known. With `planned_workspaces`, TVM passes each region its workspace.
+    What is `excluded` is not chosen.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -81,6 +89,7 @@ class PipelineOptions:
     pad: bool = True
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
+    excluded: Excluded = field(default_factory=Excluded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +151,16 @@ class BuiltRegions:
     def adapters(self) -> tuple[Path, ...]:
         """The adapters among the objects."""
         return self.objects[: len(self.plan.adapters)]
+
+    @property
+    def kernel_objects(self) -> dict[str, Path]:
+        """The object of each kernel and layout transform, by its symbol."""
+        moves = (move.symbols for move in self.plan.moves)
+        symbols = (*((kernel.symbol,) for kernel in self.plan.kernels), *moves)
+        objects = self.objects[len(self.plan.adapters) :]
+        return {
+            symbol: path for names, path in zip(symbols, objects, strict=True) for symbol in names
+        }
 
 
 def tasks_of(regions: Sequence[AnyRegion], accumulate: DType) -> tuple[Task, ...]:
@@ -233,7 +252,10 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
 
     def cut(layers: tuple[ChainLayer, ...]) -> Cut:
         with measurements() as known:
-            return cut_chain(layers, row, options.accumulate, known)
+            found = cut_chain(layers, row, options.accumulate, known)
+        parts = fused_chains(layers, found, options.accumulate)
+        given_up = any(options.excluded.gives_up(chain) for chain in parts)
+        return separate(layers) if given_up else found
 
     return cut
 
@@ -247,13 +269,12 @@ def rejecter(arch: str, options: PipelineOptions) -> Callable[[Problem], str | N
     row = arch_named(arch)
 
     def rejects(problem: Problem) -> str | None:
+        executed = execution_problem(replace(problem, acc_dtype=options.accumulate))
         try:
-            enumerate_configs(
-                execution_problem(replace(problem, acc_dtype=options.accumulate)), row
-            )
+            enumerate_configs(executed, row)
         except NoLegalConfigError as error:
             return str(error)
-        return None
+        return options.excluded.gives_up(executed)
 
     return rejects
 
@@ -321,7 +342,11 @@ def build_regions(
         tools = chosen.toolchain or find_toolchain(chosen.settings)
         with stored_costs(arch_named(arch), tools, chosen.settings, chosen.device) as costs:
             plan = plan_regions(
-                summed, arch, convention, costs, planned_workspaces=chosen.planned_workspaces
+                summed,
+                arch,
+                convention,
+                chosen.excluded.out_of(costs, arch_named(arch)),
+                planned_workspaces=chosen.planned_workspaces,
             )
     with chosen.phases.phase("compile kernels"):
         return build_plan(plan, replace(chosen, toolchain=tools))

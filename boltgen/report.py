@@ -53,6 +53,15 @@ def kernels(metadata: Metadata) -> Table:
     return table
 
 
+def checked(metadata: Metadata) -> Text:
+    """What became of executing the library, in a line, and what was replaced because of it."""
+    check = metadata.check
+    if check is None:
+        return Text("not checked: an older version of boltgen wrote it", style="bold red")
+    lines = "\n".join((str(check), *check.replaced))
+    return Text(lines, style="" if check.passed and not check.replaced else "bold red")
+
+
 def padding(metadata: Metadata) -> Table:
     """Each product whose tensors could have more channels than the model says; what was chosen."""
     table = Table("channels that are no multiple of 8: what was chosen, and why")

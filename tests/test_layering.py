@@ -41,7 +41,9 @@ ALLOWED = {
     "partitioned": _PIPELINE | {"pipeline", "frontend", "runtime"},
     "advisor": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
     "tuner": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored"},
-    "compiler": _PIPELINE | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner"},
+    "check": _PIPELINE | {"pipeline", "runtime"},
+    "compiler": _PIPELINE
+    | {"pipeline", "frontend", "runtime", "partitioned", "stored", "tuner", "check"},
     "report": {"ir", "runtime", "tune"},
 }
 # The edges: the public names, the command line, and what is bound to them.
@@ -50,6 +52,7 @@ _UNBOUND = {
     "cli",
     "cli_advise",
     "cli_bench",
+    "cli_check",
     "cli_console",
     "cli_db",
     "cli_library",
@@ -65,7 +68,7 @@ EXTERNAL = {
     "tvm": ("boltgen.frontend", "boltgen.runtime"),
     "tvm_ffi": ("boltgen.frontend", "boltgen.runtime"),
     "jinja2": ("boltgen.codegen.render",),
-    "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime"),
+    "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
 }
 
 

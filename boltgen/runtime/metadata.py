@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
 from boltgen.intake.json_text import JsonError, read_json
-from boltgen.tune.json_form import decode
+from boltgen.ir.move import Move
+from boltgen.runtime.checked import LibraryCheck
+from boltgen.tune.json_form import decode, encode
+from boltgen.tune.outcome import Trial
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 1
@@ -39,7 +42,8 @@ class TensorInfo:
 class RegionInfo:
     """A region of the model and the kernel that computes it; `runs_as` is what is launched.
 
-    `moves` says how the call changes the form of A and D, and what that costs.
+    `moves` says how the call changes the form of A and D, and what that costs. `trial` is the
+    launch, for programs; None in what older versions wrote.
     """
 
     symbol: str
@@ -54,6 +58,7 @@ class RegionInfo:
     why: str
     moves: tuple[str, ...] = ()
     workspace_bytes: int = 0
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,8 @@ class Metadata:
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
     say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs.
+    `layout_transforms` are those in the library; `check` is what became of executing it, None where
+    an older version of boltgen wrote it.
     """
 
     model: str
@@ -123,11 +130,13 @@ class Metadata:
     padding: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ranges: tuple[RangeInfo, ...] = ()
+    layout_transforms: tuple[Move, ...] = ()
+    check: LibraryCheck | None = None
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:
         """Write `metadata.json` into `folder`."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        text = json.dumps(encode(Metadata, self), indent=2, ensure_ascii=False)
         # A model's file may have a name that is no UTF-8.
         (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 

@@ -38,12 +38,13 @@ def model_key(
     pad: bool = True,
     measurements: str = "",
     frontend: str = "relax",
+    check: str = "",
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
     It covers the file's contents, arch, shapes, accumulator type, `fuse`, `pad`, frontend,
     boltgen's own code and templates, the compilers, TVM and the packages that import the model, and
-    the state of the `measurements` that kernels are chosen by.
+    the state of the `measurements` that kernels are chosen by, and how the library is checked.
     """
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".onnx":
         return None
@@ -67,6 +68,7 @@ def model_key(
         fuse,
         pad,
         measurements,
+        check,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
         own_code(),

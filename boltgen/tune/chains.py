@@ -136,6 +136,15 @@ def cut_chain(
     return Cut(counts=counts, reasons=tuple(_reasons(summed, parts, chosen)))
 
 
+def fused_chains(
+    layers: tuple[ChainLayer, ...], cut: Cut, accumulate: DType = DType.F32
+) -> tuple[Chain, ...]:
+    """The chains that a cut makes one kernel each, as they run, summed in `accumulate`."""
+    ends = list(itertools.accumulate(cut.counts, initial=0))
+    parts = [_summed(layers[begin:end], accumulate) for begin, end in itertools.pairwise(ends)]
+    return tuple(_executed(part) for part in parts if len(part) > 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """Layers `begin` to `end` as one kernel: its time and where that is from, or why there is none.
