@@ -36,6 +36,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_has_examples() -> None:
     for command, example in {
         "compile": "boltgen compile resnet50.onnx --arch sm_80 -o resnet50",
+        "check": "boltgen check resnet50 --check full",
         "run": "boltgen run resnet50 --inputs image.npz --device vgpu",
         "inspect": "boltgen inspect resnet50",
         "doctor": "boltgen doctor",
@@ -71,7 +72,7 @@ def test_compile_passes_its_options_on(
     monkeypatch.setattr(boltgen.compiler, "compile", record)
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
-    more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad"]
+    more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad", "--check", "full"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     del heard["reporter"], heard["observer"]
@@ -87,6 +88,7 @@ def test_compile_passes_its_options_on(
         "tune": "30s",
         "device": "vgpu",
         "calibrate": [],
+        "check": "full",
     }
     assert (tmp_path / "out" / "model.so").exists()
     assert "1 regions in 1 kernels for sm_80" in result.output

@@ -59,12 +59,16 @@ class Device:
         if number := self._runtime[name](*arguments):
             raise LaunchError(self._said() or f"{name} failed with error {number}")
 
+    def allocate(self, size_bytes: int) -> int:
+        """The address of memory that holds NaN, and that nothing has written."""
+        pointer = ctypes.c_void_p()
+        self.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
+        self._live.append(int(pointer.value or 0))
+        return self._live[-1]
+
     def upload(self, array: Array) -> int:
         """The address of a copy of `array`, which ends where the allocation does."""
-        pointer = ctypes.c_void_p()
-        self.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(array.nbytes))
-        address = int(pointer.value or 0)
-        self._live.append(address)
+        address = self.allocate(array.nbytes)
         self._copy(address, array.ctypes.data, array.nbytes, _TO_DEVICE)
         return address
 
@@ -103,7 +107,7 @@ def run_launch(device: Device, library: ctypes.CDLL, symbol: str, launch: Launch
     args = tensors.arguments
     args.workspace_bytes = size = _workspace_bytes(library, symbol, args)
     if size:
-        args.workspace = device.upload(_poison((size,), np.uint8))
+        args.workspace = device.allocate(size)
     _enter(library, symbol, args)
     device.synchronise()
     output = tensors.output()

@@ -30,6 +30,8 @@ _OPTIONS: dict[str, str | int] = {
 }
 # Of one launch, which takes far less than a second.
 _MOST_SECONDS = 60
+# A missing barrier shows in every access to shared memory.
+_MOST_FINDINGS = 4
 
 
 class Worker:
@@ -56,15 +58,17 @@ class Worker:
             wrong = str(error)
         except AttributeError:
             wrong = "the library has no such kernel"
-        findings = tuple(found.message for found in self._vgpu.findings())
+        # A fault is a finding too.
+        found = [each for each in self._vgpu.findings() if each.message != wrong]
+        findings = [f"{each.check}: {each.message}" for each in found[:_MOST_FINDINGS]]
+        if len(found) > _MOST_FINDINGS:
+            findings.append(f"and {len(found) - _MOST_FINDINGS} more findings")
         if wrong:
             self._vgpu.clear_error()
             self._device.free_all()
         self._vgpu.clear_findings()
-        # A fault is a finding too.
-        others = tuple(found for found in findings if found != wrong)
         seconds = round(time.monotonic() - started, 3)
-        return Verdict(wrong=wrong, worst_error=worst, findings=others, seconds=seconds)
+        return Verdict(wrong=wrong, worst_error=worst, findings=tuple(findings), seconds=seconds)
 
     def _run(self, job: Job) -> float:
         if isinstance(job.launch, MoveLaunch):
