@@ -7,7 +7,7 @@ or written beside it. Matrices have NaN between their rows; outputs and workspac
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -46,7 +46,7 @@ class Device:
     `said` gives the device's own words for its last fault.
     """
 
-    def __init__(self, runtime: ctypes.CDLL, said: Any) -> None:
+    def __init__(self, runtime: ctypes.CDLL, said: Callable[[], str]) -> None:
         self._runtime, self._said = runtime, said
         self._live: list[int] = []
 
@@ -103,7 +103,7 @@ def run_launch(device: Device, library: ctypes.CDLL, symbol: str, launch: Launch
     Raises:
         LaunchError: the kernel refuses, faults, writes where it must not, or its output is wrong.
     """
-    tensors = _Tensors.of(device, launch, np.random.default_rng(_SEED))
+    tensors = _Tensors(device, launch, np.random.default_rng(_SEED))
     args = tensors.arguments
     args.workspace_bytes = size = _workspace_bytes(library, symbol, args)
     if size:
@@ -174,48 +174,24 @@ class _Placed:
 class _Tensors:
     """A launch's tensors on the device, its arguments, and what is right."""
 
-    def __init__(self, device: Device, gap: int) -> None:
-        self._device, self._gap = device, gap
-        self._inputs: list[_Placed] = []
-        self.arguments: AnyArgs
-        self.enclosure: Enclosure
-        self._d: _Placed
-        self._shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, device: Device, launch: Launch, rng: np.random.Generator) -> _Tensors:
-        """Those of `launch`, filled with random numbers."""
+    def __init__(self, device: Device, launch: Launch, rng: np.random.Generator) -> None:
         layers = layers_of(launch.problem, launch.epilogue)
-        is_conv = isinstance(layers[0].problem, Conv2d)
-        made = cls(device, 0 if is_conv else _GAP)
+        self._device = device
+        # A convolution's tensors have no strides in its arguments: they are packed.
+        self._gap = 0 if isinstance(layers[0].problem, Conv2d) else _GAP
+        self._inputs: list[_Placed] = []
         drawn = [_draw(layer, launch.is_sliced, rng) for layer in layers]
-        a = made._place("A", drawn[0][0])
+        a, inputs = drawn[0][0], [each for _, each in drawn]
+        first = self._place("A", a)
         placed = [
-            (
-                made._place(f"B of layer {index}", inputs.b),
-                [
-                    made._operand(f"operand {i} of layer {index}", layer.problem, load, array)
-                    for i, (load, array) in enumerate(
-                        zip(layer.epilogue.loads, inputs.operands, strict=True)
-                    )
-                ],
-            )
-            for index, (layer, (_, inputs)) in enumerate(zip(layers, drawn, strict=True))
+            (self._place(f"B of layer {index}", each.b), self._operands(index, layer, each))
+            for index, (layer, each) in enumerate(zip(layers, inputs, strict=True))
         ]
         last = layers[-1].problem
-        made._shape = output_shape(last)
-        made._d = made._put("D", _poison(made._shape, last.out_dtype.value))
-        made.arguments = made._arguments(launch, a, placed)
-        if isinstance(launch.problem, (GemmChain, Conv2dChain)):
-            made.enclosure = enclose_chain(
-                launch.problem, drawn[0][0], [inputs for _, inputs in drawn]
-            )
-        else:
-            (inputs,) = (inputs for _, inputs in drawn)
-            made.enclosure = enclosure(
-                launch.problem, launch.epilogue, drawn[0][0], inputs.b, inputs.operands
-            )
-        return made
+        self._shape = output_shape(last)
+        self._d = self._put("D", _poison(self._shape, last.out_dtype.value))
+        self.arguments = self._arguments(launch, first, placed)
+        self.enclosure = _enclosure(launch, a, inputs)
 
     def _put(self, name: str, array: Array, gap: int | None = None) -> _Placed:
         gap = self._gap if gap is None else gap
@@ -228,6 +204,13 @@ class _Tensors:
     def _place(self, name: str, array: Array, gap: int | None = None) -> _Placed:
         self._inputs.append(self._put(name, array, gap))
         return self._inputs[-1]
+
+    def _operands(self, index: int, layer: ChainLayer, inputs: LayerInputs) -> list[Operand]:
+        pairs = zip(layer.epilogue.loads, inputs.operands, strict=True)
+        return [
+            self._operand(f"operand {i} of layer {index}", layer.problem, load, array)
+            for i, (load, array) in enumerate(pairs)
+        ]
 
     def _operand(self, name: str, problem: Problem, load: Load, array: Array) -> Operand:
         output = output_shape(problem)
@@ -291,6 +274,14 @@ class _Tensors:
             found = self._device.download(placed.address, placed.contents)
             if not np.array_equal(_bits(found), _bits(placed.contents)):
                 raise LaunchError(f"the kernel wrote into {placed.name}")
+
+
+def _enclosure(launch: Launch, a: Array, inputs: Sequence[LayerInputs]) -> Enclosure:
+    """The exact output, and between which values each element may lie."""
+    if isinstance(launch.problem, (GemmChain, Conv2dChain)):
+        return enclose_chain(launch.problem, a, inputs)
+    (only,) = inputs
+    return enclosure(launch.problem, launch.epilogue, a, only.b, only.operands)
 
 
 def _draw(

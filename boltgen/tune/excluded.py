@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -29,7 +28,7 @@ class Excluded:
     def __init__(self) -> None:
         self._kernels: dict[AnyKernelSpec, Failure] = {}
         self._configs: set[AnyConfig] = set()
-        self._tried: Counter[AnyProblem] = Counter()
+        self._reasons: dict[AnyProblem, list[str]] = {}
 
     def add(self, trials: tuple[Trial, ...], arch: str, reason: str) -> None:
         """Exclude the kernel that all of `trials` launch."""
@@ -37,15 +36,15 @@ class Excluded:
             failure = Failure(fault=Fault.WRONG_RESULT, reason=f"it failed the check: {reason}")
             self._kernels[trial.spec(arch)] = failure
             self._configs.add(trial.config)
-        self._tried.update({trial.problem for trial in trials})
+        for problem in {trial.problem for trial in trials}:
+            self._reasons.setdefault(problem, []).append(reason)
 
     def gives_up(self, problem: AnyProblem) -> str | None:
         """Why no kernel is to compute `problem`; None where one may."""
-        count = self._tried[problem]
-        if count < _MOST_TRIED:
+        reasons = self._reasons.get(problem, [])
+        if len(reasons) < _MOST_TRIED:
             return None
-        reasons = [failure.reason for failure in self._kernels.values()]
-        return f"{count} kernels for it were tried and failed their check; the last: {reasons[-1]}"
+        return f"{len(reasons)} kernels for it failed their check, the last with: {reasons[-1]}"
 
     def out_of(self, source: CostSource, arch: Arch) -> CostSource:
         """The costs of `source`, those of excluded kernels failures."""
