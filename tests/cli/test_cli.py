@@ -20,7 +20,7 @@ from boltgen.cli import console, machine
 from boltgen.cli.inspect import region_lines
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType
-from boltgen.options import CompileOptions
+from boltgen.options import CheckLevel, CompileOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Finding, Verdict
@@ -45,6 +45,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_has_examples() -> None:
     for command, example in {
         "compile": "boltgen compile resnet50.onnx --arch sm_80 -o resnet50",
+        "check": "boltgen check resnet50 --check full",
         "run": "boltgen run resnet50 --inputs image.npz --device vgpu",
         "inspect": "boltgen inspect resnet50",
         "doctor": "boltgen doctor",
@@ -89,7 +90,7 @@ def test_compile_passes_its_options_on(
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
     more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad"]
-    more += ["--calibrate", "a.npz", "--calibrate", "b.npz"]
+    more += ["--calibrate", "a.npz", "--calibrate", "b.npz", "--check", "full"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     assert (heard["model"], heard["arch"]) == (Path("m.onnx"), "sm_86")
@@ -105,6 +106,7 @@ def test_compile_passes_its_options_on(
         tune=Budget(seconds=30),
         device="vgpu",
         calibrate=(Path("a.npz"), Path("b.npz")),
+        check=CheckLevel.FULL,
         reporter=options.reporter,
         observer=options.observer,
     )
