@@ -96,7 +96,7 @@ def chain() -> Trial:
 
 
 def moves() -> list[Trial]:
-    """To NHWC and back, each in vectors and where nothing is aligned, with channels more and less."""
+    """To NHWC and back, in vectors and where nothing is aligned, with channels more and less."""
     sizes = ((3, 4, 384), (46, 48, 266), (72, 72, 144), (523, 528, 49))
     forms = ((NCHW_F32, NHWC_F16), (NHWC_F16, NCHW_F32))
     return [
