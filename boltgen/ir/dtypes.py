@@ -66,6 +66,9 @@ class DType(Enum):
     F16 = "float16"
     F32 = "float32"
 
+    # By identity: a type is part of keys that are asked for a hundred thousand times.
+    __hash__ = object.__hash__
+
     def __init__(self, name: str) -> None:
         row = _ROWS[name]
         self.short = row.short
@@ -139,6 +142,8 @@ class DType(Enum):
 
 class Layout(Enum):
     """The memory order of a matrix as the problem writes it."""
+
+    __hash__ = object.__hash__
 
     ROW = "row"
     COLUMN = "column"

@@ -196,6 +196,10 @@ class Epilogue:
         if any(math.isnan(value) for value in values):
             raise InvalidProblemError(f"Epilogue: node {index} has the constant NaN")
 
+    def __hash__(self) -> int:
+        # Graphs are keys of caches that are asked a hundred thousand times: not every node counts.
+        return hash((len(self.nodes), self.nodes[-1]))
+
     @property
     def loads(self) -> tuple[Load, ...]:
         """The operands, in the order in which a kernel takes them."""

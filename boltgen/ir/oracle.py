@@ -1,7 +1,8 @@
 """The oracle of workloads: every layer in FP64, what lies between two layers rounded to FP16.
 
 A correct kernel may round an element between two layers the other way, because its sum is a little
-off. So a layer's enclosure becomes an error of the next layer's A, and is carried on.
+off. So a layer's enclosure becomes an error of the next layer's A, and is carried on; and so does
+the rounding of what a prologue makes of A.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ import numpy as np
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import Array
-from boltgen.ir.reference import AnyArray, Enclosure, enclosure
-from boltgen.ir.workload import Workload
+from boltgen.ir.interval import Interval, evaluate, round_unbounded
+from boltgen.ir.interval import enclose as enclose_nodes
+from boltgen.ir.reference import AnyArray, Enclosure, broadcast, enclosure
+from boltgen.ir.workload import Layer, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """A layer's B and the operands of its epilogue, shaped as `reference.run` takes them."""
+    """A layer's B and the operands of its graphs.
+
+    Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
+    in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
+    """
 
     b: AnyArray
     operands: tuple[AnyArray, ...] = ()
+    prologue: tuple[AnyArray, ...] = ()
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
@@ -47,12 +55,37 @@ def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> E
     error: Array | None = None
     with np.errstate(all="ignore"):
         for layer, inputs in zip(workload.layers, layers, strict=True):
+            if not layer.prologue.is_identity:
+                a, error = _prepared(layer, a, inputs.prologue, error)
             last = enclosure(
                 layer.problem, layer.epilogue, a, inputs.b, inputs.operands, a_error=error
             )
             a = last.exact.astype(np.float16)
             error = _distance(last, a)
     return last
+
+
+def _prepared(
+    layer: Layer, a: AnyArray, operands: Sequence[AnyArray], error: Array | None
+) -> tuple[AnyArray, Array]:
+    """A after the prologue, rounded to the type that is multiplied, and how far that may be off.
+
+    Raises:
+        InputError: the operands are not what the prologue loads.
+        InvalidProblemError: the prologue stores something else than one full tensor.
+    """
+    problem, graph = layer.problem, layer.prologue
+    wide = np.asarray(a, np.float64).reshape(problem.a_shape)
+    off = 0.0 if error is None else error.reshape(wide.shape)
+    loads = broadcast(graph, problem.a_shape, len(problem.a_shape) == 3, operands)
+    image = enclose_nodes(graph, Interval(wide - off, wide + off), loads)[graph.result]
+    found = Enclosure(
+        exact=np.broadcast_to(evaluate(graph, wide, loads)[graph.result], wide.shape),
+        low=round_unbounded(np.broadcast_to(image.low, wide.shape), problem.in_dtype),
+        high=round_unbounded(np.broadcast_to(image.high, wide.shape), problem.in_dtype),
+    )
+    rounded = found.exact.astype(problem.in_dtype.numpy)
+    return rounded, _distance(found, rounded)
 
 
 def _distance(enclosure: Enclosure, rounded: AnyArray) -> Array:

@@ -7,6 +7,7 @@ its sizes at run time and its work, so that whoever handles one need not ask whi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,23 @@ from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
 
 __all__ = ["PROBLEM_KINDS", "Array", "Conv2d", "Gemm", "Problem", "describe"]
+
+
+@lru_cache(maxsize=4096)
+def _implicit_gemm(
+    extents: tuple[int, int, int], in_dtype: DType, acc_dtype: DType, out_dtype: DType
+) -> Gemm:
+    """The product of a convolution; models ask for it thousands of times."""
+    m, n, k = extents
+    return Gemm(
+        m=m,
+        n=n,
+        k=k,
+        b_layout=Layout.COLUMN,
+        in_dtype=in_dtype,
+        acc_dtype=acc_dtype,
+        out_dtype=out_dtype,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +106,8 @@ class Conv2d:
     @property
     def gemm(self) -> Gemm:
         """The matrix product that computes it: M = N*P*Q, N = K, K = R*S*C."""
-        return Gemm(
-            m=self.n * self.p * self.q,
-            n=self.k,
-            k=self.r * self.s * self.c,
-            b_layout=Layout.COLUMN,
-            in_dtype=self.in_dtype,
-            acc_dtype=self.acc_dtype,
-            out_dtype=self.out_dtype,
-        )
+        extents = self.n * self.p * self.q, self.k, self.r * self.s * self.c
+        return _implicit_gemm(extents, self.in_dtype, self.acc_dtype, self.out_dtype)
 
     @property
     def batch(self) -> int:

@@ -264,16 +264,28 @@ def _checked(
     """A, B and the operands in FP64, the last shaped to broadcast against the output."""
     a_wide = _shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     b_wide = _shaped("b", b, (problem.b_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
-    if len(operands) != len(epilogue.loads):
+    return a_wide, b_wide, broadcast(epilogue, problem.d_shape, problem.batch > 1, operands)
+
+
+def broadcast(
+    graph: Epilogue, shape: tuple[int, ...], is_batch: bool, operands: Sequence[AnyArray]
+) -> list[Array]:
+    """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
+
+    Its first extent is the batch's where it `is_batch`, its last one that of columns.
+
+    Raises:
+        InputError: their number, or a shape or dtype of one, is not what the graph loads.
+    """
+    if len(operands) != len(graph.loads):
         raise InputError(
-            f"{len(operands)} operands for the {len(epilogue.loads)} loads of {epilogue.describe()}"
+            f"{len(operands)} operands for the {len(graph.loads)} loads of {graph.describe()}"
         )
-    output = problem.d_shape
-    batch = output[:1] if problem.batch > 1 else ()
-    m, n = math.prod(output[len(batch) : -1]), output[-1]
+    batch = shape[:1] if is_batch else ()
+    m, n = math.prod(shape[len(batch) : -1]), shape[-1]
     wide = []
-    for index, (load, array) in enumerate(zip(epilogue.loads, operands, strict=True)):
-        plain = {LoadKind.TENSOR: output[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
+    for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
+        plain = {LoadKind.TENSOR: shape[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
         span = plain[load.kind]
         given = _shaped(
             f"operand {index}",
@@ -283,10 +295,10 @@ def _checked(
             is_matrix=load.kind is LoadKind.TENSOR,
         )
         ahead = given.shape[: given.ndim - len(span)]
-        body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(output) - len(batch) - 1) + (n,)}
-        column = (*output[len(batch) : -1], 1)
+        body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}
+        column = (*shape[len(batch) : -1], 1)
         wide.append(given.reshape(*ahead, *body.get(load.kind, column)))
-    return a_wide, b_wide, wide
+    return wide
 
 
 def _shaped(

@@ -1,7 +1,7 @@
 """Earlier forms of records: how a trial was written before a workload was one type.
 
-A problem was a `Gemm`, a `Gemm` or a `Conv2d` beside its epilogue; layers back to back were
-a `Workload` or a `Workload` with the identity behind them. Before there were these, a
+A problem was a `Gemm`, a `BatchedGemm` or a `Conv2d` beside its epilogue; layers back to back were
+a `GemmChain` or a `Conv2dChain` with the identity behind them. Before there were these, a
 configuration needed no type.
 """
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from boltgen.errors import RecordError
 
-EARLIER_FORMATS = frozenset({"boltgen-record-1", "boltgen-record-2"})
-_CHAINS = frozenset({"Workload"})
+# Tuples, since what is looked for in them may be of any type.
+EARLIER_FORMATS = ("boltgen-record-1", "boltgen-record-2")
+_CHAINS = ("GemmChain", "Conv2dChain")
 
 
 def earlier_trial(form: Any) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def earlier_workload(problem: Any, epilogue: Any) -> dict[str, Any]:
 
 def _problem(form: Any) -> Any:
     """A batch is a field of a product; one of 1 shares nothing."""
-    if not isinstance(form, dict) or form.get("type") != "Gemm":
+    if not isinstance(form, dict) or form.get("type") != "BatchedGemm":
         return form
     shared = {} if form.get("batch") != 1 else {"a_batched": True, "b_batched": True}
     return form | {"type": "Gemm"} | shared

@@ -33,7 +33,7 @@ def gemm(m: int, n: int, k: int) -> dict[str, Any]:
 
 def batched(batch: int, *, b_batched: bool = True) -> dict[str, Any]:
     shared = {"a_batched": True, "b_batched": b_batched}
-    return gemm(64, 64, 64) | {"type": "Gemm", "batch": batch} | shared
+    return gemm(64, 64, 64) | {"type": "BatchedGemm", "batch": batch} | shared
 
 
 def conv(size: int, filter_size: int) -> dict[str, Any]:
@@ -75,19 +75,19 @@ EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any], Workload]] = {
     "batch of 1": (batched(1, b_batched=False), PLAIN, Workload.of(Gemm(m=64, n=64, k=64))),
     "convolution": (conv(8, 3), RELU, Workload.of(_3X3, relu())),
     "products": (
-        chain("Workload", gemm(512, 64, 64), gemm(512, 64, 64)),
+        chain("GemmChain", gemm(512, 64, 64), gemm(512, 64, 64)),
         PLAIN,
         back_to_back(*[Gemm(m=512, n=64, k=64)] * 2),
     ),
     "batched products": (
-        chain("Workload", batched(6), batched(6, b_batched=False)),
+        chain("GemmChain", batched(6), batched(6, b_batched=False)),
         PLAIN,
         back_to_back(
             Gemm(batch=6, m=64, n=64, k=64), Gemm(batch=6, m=64, n=64, k=64, b_batched=False)
         ),
     ),
     "convolutions": (
-        chain("Workload", conv(8, 3), conv(6, 1)),
+        chain("Conv2dChain", conv(8, 3), conv(6, 1)),
         PLAIN,
         back_to_back(_3X3, Conv2d(n=1, h=6, w=6, c=8, k=8, r=1, s=1)),
     ),

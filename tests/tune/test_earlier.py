@@ -59,9 +59,10 @@ def test_a_line_of_the_first_format_has_a_configuration_without_a_type(name: str
         (None, r"trial"),
         ({"workload": {}}, r"trial"),
         ({"problem": 3, "epilogue": PLAIN}, r"trial\.problem"),
-        ({"problem": {"type": "Workload", "layers": 3}}, r"trial\.problem\.layers"),
-        ({"problem": {"type": "Workload", "layers": [3]}}, r"trial\.problem\.layers"),
-        ({"problem": {"type": "Workload", "layers": [{}]}}, r"layers\[0\]\.problem"),
+        ({"problem": {"type": ["GemmChain"]}, "epilogue": PLAIN}, r"layers\[0\]\.problem"),
+        ({"problem": {"type": "GemmChain", "layers": 3}}, r"trial\.problem\.layers"),
+        ({"problem": {"type": "GemmChain", "layers": [3]}}, r"trial\.problem\.layers"),
+        ({"problem": {"type": "GemmChain", "layers": [{}]}}, r"layers\[0\]\.problem"),
         ({"problem": {"type": "Gemv"}, "epilogue": PLAIN}, r"layers\[0\]\.problem: .*'Gemv'"),
         ({"problem": gemm(8, 8, 8), "epilogue": None}, r"layers\[0\]\.epilogue"),
         ({"problem": gemm(8, 8, 8), "epilogue": PLAIN, "config": 5}, r"trial\.config"),
@@ -134,7 +135,7 @@ def test_equal_workloads_of_a_database_of_schema_3_are_one(tmp_path: Path) -> No
         "no JSON",
         "[" * 100_000,
         '{"type": "Gemm", "m": 1e999}',
-        chain("Workload", gemm(64, 64, 64), gemm(32, 64, 64)),
+        chain("GemmChain", gemm(64, 64, 64), gemm(32, 64, 64)),
     ],
 )
 def test_what_cannot_be_read_of_schema_3_is_forgotten(tmp_path: Path, unreadable: Any) -> None:

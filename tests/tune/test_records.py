@@ -86,6 +86,7 @@ LAYER, IN_LAYER = "trial.workload.layers.0", r"trial.workload.layers\[0\]"
         ("[" * 100_000, "not JSON"),
         ('{"format": NaN}', "NaN is no JSON number"),
         ("{}", "format: expected 'boltgen-record-3', found None"),
+        (changed("format", ["boltgen-record-2"]), r"format: .* found \['boltgen-record-2'\]"),
         (changed("format", "boltgen-record-9"), "format: .* found 'boltgen-record-9'"),
         (changed("colour", "red"), "colour: Record has no such field$"),
         (changed("trial.config.depth", 3), "trial.config.depth: Cutlass2Config has no such field"),

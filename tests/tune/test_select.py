@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -14,7 +14,6 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.outcome import Failure, Fault
 from boltgen.tune.select import (
-    MODEL_ORIGIN,
     Costs,
     Decision,
     ModelCosts,
@@ -55,12 +54,6 @@ def test_resnet50_takes_at_most_12_kernels(name, batch):
     free = select(tasks, arch_named(name), kernel_price_us=0)
     total, best = (sum(d.time_us for d in each) for each in (decisions, free))
     assert best <= total <= 1.1 * best
-
-
-def test_resnet50_is_selected_within_a_second():
-    start = time.process_time()
-    select(resnet50_tasks(32), SM80)
-    assert time.process_time() - start < 1.0
 
 
 def test_a_high_price_leaves_one_kernel_per_identity():
@@ -161,21 +154,20 @@ def test_no_tasks_no_decisions():
 
 
 def test_a_kernel_that_spills_is_chosen_only_where_it_was_measured_or_is_the_only_one():
-    problem, epilogue = Gemm(m=512, n=512, k=512), Epilogue()
+    workload = Workload.of(Gemm(m=512, n=512, k=512))
     source = ModelCosts(SM80)
-    (first,) = select([Task(problem=problem, epilogue=epilogue)], SM80, source)
-    spilling = kernel_spec(problem, epilogue, first.config, "sm_80")
-    without = WithoutSpilling(source, "sm_80", {spilling})
-    (second,) = select([Task(problem=problem, epilogue=epilogue)], SM80, without)
+    (first,) = select([Task(workload=workload)], SM80, source)
+    without = WithoutSpilling(source, "sm_80", {kernel_spec(workload, first.config, "sm_80")})
+    (second,) = select([Task(workload=workload)], SM80, without)
     assert second.config.kernel != first.config.kernel
-    costs = without.costs(problem, epilogue)
+    costs = without.costs(workload)
     failed = {c for c, cost in costs.by_config.items() if isinstance(cost, Failure)}
     assert failed == {c for c in costs.by_config if c.kernel == first.config.kernel}
 
     measured = Fixed(Costs(by_config={first.config: 1.0, second.config: 2.0}, origin="measured"))
-    assert WithoutSpilling(measured, "sm_80", {spilling}).costs(problem, epilogue) == measured.known
-    alone = Fixed(Costs(by_config={first.config: 1.0}, origin=MODEL_ORIGIN))
-    assert WithoutSpilling(alone, "sm_80", {spilling}).costs(problem, epilogue) == alone.known
+    assert replace(without, source=measured).costs(workload) == measured.known
+    alone = Fixed(Costs(by_config={first.config: 1.0}, origin=source.origin, is_predicted=True))
+    assert replace(without, source=alone).costs(workload) == alone.known
 
 
 @dataclass(frozen=True)
@@ -185,5 +177,5 @@ class Fixed:
     known: Costs
     measurements: tuple[()] = ()
 
-    def costs(self, problem: object, epilogue: object) -> Costs:
+    def costs(self, workload: object) -> Costs:
         return self.known
