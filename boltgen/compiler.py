@@ -9,21 +9,24 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from boltgen.arch import Arch, arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.check.ship import checked, checking_vgpu
 from boltgen.codegen.adapter import RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
 from boltgen.families.registry import predict
+from boltgen.frontend.imported import TensorSpec
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
-from boltgen.options import DEFAULT_ARCH, CompileOptions, TuneOptions, chosen, takes
+from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
@@ -40,7 +43,7 @@ from boltgen.runtime.metadata import (
     TensorInfo,
     read_metadata,
 )
-from boltgen.runtime.model import Array, frontend_of, import_model, partition, tasks_of_model
+from boltgen.runtime.model import Array, Model, frontend_of, import_model, partition, tasks_of_model
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
@@ -93,6 +96,7 @@ def compile(
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
+        CheckError: something fails its check that no kernel can replace.
     """
     given = chosen(CompileOptions, options, overrides)
     given = replace(given, frontend=frontend_of(given))
@@ -108,12 +112,15 @@ def compile(
         key = None
         if given.reuse and given.tune is None and not samples:
             with stored_costs(row, tools, settings) as costs:
-                key = model_key(source, row, given, tools, costs.stamp)
+                vgpu = checking_vgpu(given.check, settings, cache)
+                key = model_key(source, row, given, tools, costs.stamp, vgpu=vgpu)
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(pipeline.phases))
         return _warned(Artifact(found, metadata))
-    artifact = _compile(source, name, row, pipeline, tuning=given.tuning, samples=samples)
+    artifact = _compile(
+        source, name, row, pipeline, tuning=given.tuning, samples=samples, check=given.check
+    )
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
@@ -143,14 +150,12 @@ def _compile(
     *,
     tuning: TuneOptions | None,
     samples: Sequence[Mapping[str, Array]],
+    check: CheckLevel,
 ) -> Artifact:
-    phases, tools, cache = options.phases, options.toolchain, options.cache
-    if tools is None or cache is None:
-        raise AssertionError("compile names its tools and its cache")
+    phases = options.phases
     imported = import_model(model, options)
-    inputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.inputs)
-    outputs = tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in imported.outputs)
     if samples:
+        inputs = _tensor_infos(imported.inputs)
         with phases.phase("calibrate"):
             for sample in samples:
                 check_inputs(inputs, sample)
@@ -162,6 +167,21 @@ def _compile(
             open_task_session(tasks, arch.name, tuning, options) as session,
         ):
             options = replace(options, device=session.run().device)
+    artifact = checked(
+        partial(_build, imported, name, arch, options), check, imported.reference, options
+    )
+    metadata = replace(artifact.metadata, phases=_phase_infos(phases))
+    metadata.write(artifact.folder)
+    return Artifact(artifact.folder, metadata, keep=artifact)
+
+
+def _build(
+    imported: Model, name: str, arch: Arch, options: PipelineOptions
+) -> tuple[Artifact, Mapping[str, Path]]:
+    """A library with what is chosen now, and the object of each of its kernels."""
+    phases, tools, cache = options.phases, options.toolchain, options.cache
+    if tools is None or cache is None:
+        raise AssertionError("compile names its tools and its cache")
     partition(imported, arch.name, options)
     partitioned = imported.partitioned
     built = build_regions(partitioned.regions, arch.name, options, imported.frontend.convention)
@@ -175,8 +195,8 @@ def _compile(
         model=name,
         arch=arch.name,
         entry="main",
-        inputs=inputs,
-        outputs=outputs,
+        inputs=_tensor_infos(imported.inputs),
+        outputs=_tensor_infos(imported.outputs),
         regions=tuple(
             _region_info(launch, decision, arch)
             for launch, decision in zip(built.plan.launches, built.plan.decisions, strict=True)
@@ -192,7 +212,11 @@ def _compile(
         ranges=tuple(map(_range_info, imported.ranges)),
     )
     metadata.write(folder.path)
-    return Artifact(folder.path, metadata, keep=folder)
+    return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
+
+
+def _tensor_infos(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
+    return tuple(TensorInfo(name=t.name, shape=t.shape, dtype=t.dtype) for t in specs)
 
 
 def _exported(
@@ -246,6 +270,7 @@ def _write_sources(
 ) -> tuple[KernelInfo, ...]:
     """Write the generated C++ for people to read; the kernels' entries in the metadata."""
     folder.mkdir()
+    trials = built.plan.trials
     infos = []
     for kernel in built.plan.kernels:
         path = folder / f"{kernel.symbol}.cu"
@@ -255,6 +280,7 @@ def _write_sources(
                 symbol=kernel.symbol,
                 config=str(kernel.spec.config),
                 source=f"{SOURCES}/{path.name}",
+                trials=trials[kernel.symbol],
             )
         )
     if built.plan.launches:

@@ -41,6 +41,10 @@ class LibraryError(BoltgenError):
     """A kernel library or an archive of one that cannot be read, written or trusted."""
 
 
+class CheckError(BoltgenError):
+    """A library that was executed before it ships, and does not do what it should."""
+
+
 class ArtifactError(BoltgenError):
     """A compiled model's folder that is missing, incomplete or of another version."""
 

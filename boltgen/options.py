@@ -35,7 +35,16 @@ _MOST_SEED = 2**63 - 1
 _METADATA = "option"
 
 Kind = TypeVar("Kind", bound="KernelOptions")
+Named = TypeVar("Named", bound=Enum)
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CheckLevel(Enum):
+    """How much of a library is executed before it ships."""
+
+    NONE = "none"
+    KERNELS = "kernels"  # every kernel, at boundary shapes
+    FULL = "full"  # and the whole model once
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +113,19 @@ def _frontend(_name: str, asked: Any) -> str:
 
 
 def _level(_name: str, asked: Any) -> Level:
+    return _member(Level, "level", asked)
+
+
+def _checks(_name: str, asked: Any) -> CheckLevel:
+    return _member(CheckLevel, "check", asked)
+
+
+def _member(kind: type[Named], what: str, asked: Any) -> Named:
     try:
-        return Level(asked)
+        return kind(asked)
     except ValueError:
-        names = ", ".join(level.value for level in Level)
-        raise BoltgenError(f"unknown level {asked!r}; the levels are {names}") from None
+        names = ", ".join(str(each.value) for each in kind)
+        raise BoltgenError(f"unknown {what} {asked!r}; the {what}s are {names}") from None
 
 
 def _budget(name: str, asked: Any) -> Budget:
@@ -249,6 +266,16 @@ class CompileOptions(ModelOptions):
             list[Path] | None,
             metavar="FILE",
             is_decisive=False,
+        ),
+    )
+    check: CheckLevel = field(
+        default=CheckLevel.KERNELS,
+        metadata=_option(
+            "What to execute on the virtual GPU before it ships: kernels, at boundary shapes; "
+            "full, the whole model too; or none. A kernel that fails is replaced.",
+            _checks,
+            str,
+            metavar="LEVEL",
         ),
     )
     reuse: bool = field(

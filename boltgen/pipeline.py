@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +41,9 @@ from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, own_compilers, stored_costs, stored_measurements
+from boltgen.tune.excluded import Excluded
 from boltgen.tune.fusion import candidate_fusions, cut_layers
-from boltgen.tune.outcome import DeviceIdentity
+from boltgen.tune.outcome import DeviceIdentity, Trial
 from boltgen.tune.padding import OpenMeasurements, PaddingTimes
 from boltgen.tune.select import (
     CostSource,
@@ -81,7 +83,7 @@ class PipelineOptions(ModelOptions):
 
     `settings`, `toolchain` and `cache` default to what the environment says. `device` is the one
     whose measurements come before those of others of its architecture. With `planned_workspaces`,
-    TVM passes each region its workspace.
+    TVM passes each region its workspace. Kernels that are `excluded` are not chosen.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -91,6 +93,7 @@ class PipelineOptions(ModelOptions):
     cache: Cache | None = None
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
+    excluded: Excluded = field(default_factory=Excluded)
 
     @classmethod
     def of(cls, options: KernelOptions) -> PipelineOptions:
@@ -133,6 +136,17 @@ class Plan:
             for each in self.decisions
             if each.kernel is not None
         )
+
+    @property
+    def trials(self) -> dict[str, tuple[Trial, ...]]:
+        """Everything that the model launches, regions' calls and layout transforms, by kernel."""
+        found: dict[str, dict[Trial, None]] = {}
+        for decision, made in zip(self.decisions, self.launches, strict=True):
+            trial = Trial(workload=decision.workload, config=decision.config)
+            found.setdefault(made.kernel, {})[trial] = None
+            for move in made.memory.moves:
+                found.setdefault(move.kernel, {})[_move_trial(move.transform, self.arch)] = None
+        return {symbol: tuple(trials) for symbol, trials in found.items()}
 
     def _adapter_of(self, launch: RegionLaunch) -> str:
         return render_adapter([launch], self.convention, planned=self.planned_workspaces)
@@ -178,6 +192,13 @@ class BuiltRegions:
         )
 
     @property
+    def kernel_objects(self) -> dict[str, Path]:
+        """The object of each kernel, by its symbol."""
+        objects = self.objects[len(self.plan.adapters) :]
+        names = (kernel.symbol for kernel in self.plan.kernels)
+        return dict(zip(names, objects, strict=True))
+
+    @property
     def linked(self) -> dict[str, tuple[Path, tuple[Path, ...]]]:
         """For Relay: by a region's symbol its adapter, and the archives of the kernels in it."""
         names = (kernel.symbol for kernel in self.plan.kernels)
@@ -219,9 +240,8 @@ def plan_regions(
         return kernel_symbol(spec)
 
     def move_symbol(transform: LayoutTransform) -> str:
-        workload = Workload.of(transform)
-        (config,) = candidates(workload, arch_named(arch))
-        return symbol_of(workload, config)
+        trial = _move_trial(transform, arch)
+        return symbol_of(trial.workload, trial.config)
 
     launches = []
     for region, decision in zip(regions, decisions, strict=True):
@@ -245,6 +265,12 @@ def plan_regions(
     )
 
 
+def _move_trial(transform: LayoutTransform, arch: str) -> Trial:
+    workload = Workload.of(transform)
+    (config,) = candidates(workload, arch_named(arch))
+    return Trial(workload=workload, config=config)
+
+
 def passes_for(arch: str, options: PipelineOptions) -> Passes:
     """The passes of a model for `arch`: with as many products in a kernel as is faster.
 
@@ -254,7 +280,7 @@ def passes_for(arch: str, options: PipelineOptions) -> Passes:
     return Passes(
         cut=cutter(arch, options),
         padding=padding_costs(arch, options),
-        rejects=rejecter(arch),
+        rejects=rejecter(arch, options),
         accumulate=options.accumulate,
     )
 
@@ -275,12 +301,16 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
 
     def cut(layers: tuple[Layer, ...]) -> Cut:
         with measurements() as known:
-            return cut_layers(layers, row, known)
+            found = cut_layers(layers, row, known)
+        ends = itertools.accumulate(found.counts, initial=0)
+        parts = (layers[begin:end] for begin, end in itertools.pairwise(ends))
+        given_up = (options.excluded.gives_up(Workload(layers=part)) for part in parts)
+        return separate(layers) if any(given_up) else found
 
     return cut
 
 
-def rejecter(arch: str) -> Rejects:
+def rejecter(arch: str, options: PipelineOptions) -> Rejects:
     """What tells a frontend why no kernel computes a workload on `arch`: None where one does.
 
     Raises:
@@ -293,7 +323,7 @@ def rejecter(arch: str) -> Rejects:
             spaces(workload, row)
         except NoLegalConfigError as error:
             return str(error)
-        return None
+        return options.excluded.gives_up(workload)
 
     return rejects
 
@@ -357,9 +387,10 @@ def build_regions(
     if not regions:
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
     tools = chosen.toolchain or find_toolchain(chosen.settings)
+    row = arch_named(arch)
     spilling: frozenset[KernelSpec] = frozenset()
     compiled: dict[KernelSpec, str] = {}
-    open_costs = partial(stored_costs, arch_named(arch), tools, chosen.settings, chosen.device)
+    open_costs = partial(stored_costs, row, tools, chosen.settings, chosen.device)
     voids = 0
     while True:
         with (
@@ -370,7 +401,7 @@ def build_regions(
                 regions,
                 arch,
                 convention,
-                WithoutSpilling(costs, arch, spilling),
+                WithoutSpilling(chosen.excluded.out_of(costs, row), arch, spilling),
                 planned_workspaces=chosen.planned_workspaces,
             )
         with chosen.phases.phase("compile kernels"):

@@ -49,12 +49,13 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": _MAKING | {"stored", "options", "frontend"},
     "runtime": _MODELS - {"runtime"},
     "tuner": _MODELS | {"measure"},
-    "compiler": _MODELS | {"tuner"},
+    "check": _MODELS | {"measure"},
+    "compiler": _MODELS | {"tuner", "check"},
     "bench": {"ir", "arch", "families", "tune"},
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "compiler", "bench", ""},
+    "cli": _MODELS | {"tuner", "check", "compiler", "bench", ""},
     "__main__": {"cli", "settings"},
 }
 # Where outside packages and powers may be used.
@@ -62,7 +63,7 @@ EXTERNAL = {
     "tvm": ("boltgen.frontend", "boltgen.runtime"),
     "tvm_ffi": ("boltgen.frontend", "boltgen.runtime"),
     "jinja2": ("boltgen.codegen.render",),
-    "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime"),
+    "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
 }
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import Metadata, RegionInfo
+from boltgen.tune.json_form import encode
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
@@ -71,8 +72,9 @@ def inspect_command(
 def as_text(metadata: Metadata) -> str:
     """All that is known of a compiled model, as JSON."""
     found = coverage(metadata.placements)
+    said: Any = encode(Metadata, metadata)
     verdict = {**asdict(found), "share": found.share, "verdict": found.verdict()}
-    return json.dumps({**asdict(metadata), "coverage": verdict}, indent=2)
+    return json.dumps({**said, "coverage": verdict}, indent=2)
 
 
 def region_lines(metadata: Metadata, width: int) -> Iterator[str]:
@@ -143,6 +145,7 @@ def _verdict(metadata: Metadata) -> Iterator[str]:
     if elsewhere or metadata.notes:
         notes = f", notes: {len(metadata.notes)}" if metadata.notes else ""
         yield f"operators that TVM computes: {elsewhere}{notes}; --details names them"
+    yield from checked_lines(metadata)
     yield coverage(metadata.placements).verdict()
 
 
@@ -158,7 +161,15 @@ def summary(artifact: Artifact) -> Iterator[str]:
     yield "worth opening:"
     for path in artifact.worth_opening():
         yield f"  {path}"
+    yield from checked_lines(metadata)
     yield coverage(metadata.placements).verdict()
+
+
+def checked_lines(metadata: Metadata) -> Iterator[str]:
+    """What became of executing the library, and what was replaced because of it."""
+    check = metadata.check
+    yield str(check) if check else "not checked: an older version of boltgen wrote it"
+    yield from check.replaced if check else ()
 
 
 def _details(metadata: Metadata) -> Iterator[str]:

@@ -8,6 +8,7 @@ import typer
 
 from boltgen.cli.advise import advise_command
 from boltgen.cli.bench import bench_app
+from boltgen.cli.check import check_command
 from boltgen.cli.compile import compile_command, run_command, tune_command
 from boltgen.cli.console import WarningsHandler, say_ending
 from boltgen.cli.db import db_app
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("inspect")(inspect_command)
+app.command("check")(check_command)
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)
 app.add_typer(library_app, name="library")

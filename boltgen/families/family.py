@@ -113,6 +113,12 @@ class KernelFamily(Protocol[C]):
         """The arguments with which a kernel computes a workload."""
         ...
 
+    def boundaries(self, workload: Workload, config: C, arch: Arch) -> tuple[Workload, ...]:
+        """Small workloads that the very same kernel computes, and at whose edges it goes wrong if
+        anywhere: what it is executed on before it ships. At least one, each of them legal.
+        """
+        ...
+
     def ranking(self, workload: Workload) -> Workload | None:
         """The workload whose times rank the kernels for this one, and whose kernels a library
         holds; None where a kernel depends too much on what is fused to it.

@@ -6,7 +6,7 @@ A region's call runs one where TVM has a tensor otherwise than the region's kern
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from boltgen.arch import Arch
@@ -24,6 +24,8 @@ _KIND = {
 }
 # Threads of a threadblock. Source: templates/include/boltgen/move.h.
 _THREADS = 256
+# Elements of the widest vector, and of the images that a move is checked on: several tiles.
+_VECTOR, _CHANNELS, _PIXELS = 8, 64, 264
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,6 +130,28 @@ class MoveFamily:
         """Images, pixels and channels."""
         del config
         return Launch(struct="boltgen_move_args", sizes=_transform(workload).sizes)
+
+    def boundaries(
+        self, workload: Workload, config: MoveConfig, arch: Arch
+    ) -> tuple[Workload, ...]:
+        """Two images of several tiles each, and one of less than a tile.
+
+        How wide the vectors are depends on pixels and channels modulo 8, which stay.
+        """
+        del config, arch
+        problem = _transform(workload)
+        least = min(problem.source_channels, problem.target_channels)
+        dropped = max(0, least - _CHANNELS) // _VECTOR * _VECTOR
+        rest = problem.pixels % _VECTOR
+        narrow = replace(
+            problem,
+            source_channels=problem.source_channels - dropped,
+            target_channels=problem.target_channels - dropped,
+        )
+        return tuple(
+            Workload.of(replace(narrow, images=images, pixels=pixels))
+            for images, pixels in ((2, _PIXELS + rest), (1, rest or _VECTOR))
+        )
 
     def ranking(self, workload: Workload) -> Workload | None:
         """None: there is one kernel."""

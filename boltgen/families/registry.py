@@ -114,6 +114,11 @@ def launch(workload: Workload, config: Config) -> Launch:
     return FAMILIES.of(config).launch(workload, config)
 
 
+def boundaries(workload: Workload, config: Config, arch: Arch) -> tuple[Workload, ...]:
+    """The small workloads on which the kernel of `workload` in `config` is checked."""
+    return FAMILIES.of(config).boundaries(workload, config, arch)
+
+
 def violations(workload: Workload, config: Config, arch: Arch) -> tuple[Violation, ...]:
     """Why a configuration cannot compute a workload; none where it can."""
     family = FAMILIES.of(config)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
 from boltgen.intake.json_text import JsonError, read_json
-from boltgen.tune.json_form import decode
+from boltgen.runtime.checked import LibraryCheck
+from boltgen.tune.json_form import decode, encode
+from boltgen.tune.outcome import Trial
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 2
@@ -71,11 +73,15 @@ class RegionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelInfo:
-    """A kernel in the library; `source` is relative to the artifact's folder."""
+    """A kernel in the library; `source` is relative to the artifact's folder.
+
+    `trials` are the launches that the model has of it, none in what older versions wrote.
+    """
 
     symbol: str
     config: str
     source: str
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,7 @@ class Metadata:
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
     say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs.
+    `check` is what became of executing the library, None where an older version wrote it.
     """
 
     model: str
@@ -136,11 +143,12 @@ class Metadata:
     padding: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ranges: tuple[RangeInfo, ...] = ()
+    check: LibraryCheck | None = None
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:
         """Write `metadata.json` into `folder`."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        text = json.dumps(encode(Metadata, self), indent=2, ensure_ascii=False)
         # A model's file may have a name that is no UTF-8.
         (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 

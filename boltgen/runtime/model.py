@@ -73,6 +73,12 @@ class Model(ABC):
     def _measured_ranges(self, samples: Sequence[Sequence[Array]]) -> list[Range]:
         """The ranges of the tensors of `main`, computed by TVM on the host."""
 
+    @abstractmethod
+    def reference(self, arrays: Sequence[Array]) -> list[Array]:
+        """What the model as its author has it gives for inputs in calling order, by TVM's code for
+        the host.
+        """
+
     def annotate(self, passes: Passes) -> None:
         """Take the model through `passes`; may be done again, with others."""
         large = frozenset(each.index for each in self.ranges if each.is_beyond)

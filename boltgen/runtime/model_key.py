@@ -28,13 +28,20 @@ _MOST_BYTES = 2 << 30
 
 
 def model_key(
-    model: object, arch: Arch, options: ModelOptions, tools: Toolchain, measurements: str = ""
+    model: object,
+    arch: Arch,
+    options: ModelOptions,
+    tools: Toolchain,
+    measurements: str = "",
+    *,
+    vgpu: str = "",
 ) -> str | None:
     """The key of compiling `model`, or None where not all of the model is known to be in one file.
 
     It covers the file's contents, arch, the options that a model depends on, boltgen's own code and
     templates, the compilers, TVM and the packages that import the model, and the state of the
-    `measurements` that kernels are chosen by. The options name their frontend.
+    `measurements` that kernels are chosen by, and the `vgpu` that they are checked on. The options
+    name their frontend.
     """
     frontend = options.frontend
     if frontend is None:
@@ -58,6 +65,7 @@ def model_key(
         arch,
         options.decisive,
         measurements,
+        vgpu,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
         own_code(),

@@ -38,6 +38,11 @@ class Model(model.Model):
         ]
         return ranges(graph, found, runs)
 
+    def reference(self, arrays: Sequence[model.Array]) -> list[model.Array]:  # noqa: D102 (inherited)
+        machine = VirtualMachine(tvm.compile(self._imported, target="llvm"), tvm.cpu())
+        result = machine["main"](*map(tvm.runtime.tensor, arrays))
+        return [end.numpy() for end in ([result] if hasattr(result, "numpy") else result)]
+
     def build(  # noqa: D102 (inherited)
         self,
         built: BuiltRegions,

@@ -46,17 +46,10 @@ class Model(model.Model):
 
     def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
         module, graph, found = steps.watched(self._imported)
-        with tvm.transform.PassContext(opt_level=3):
-            library = relay.build(module, target="llvm")
-        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        runs = []
-        for arrays in samples:
-            for position, array in enumerate(arrays):
-                executor.set_input(position, array)
-            executor.run()
-            count = executor.get_num_outputs()
-            runs.append([executor.get_output(place).numpy() for place in range(count)])
-        return ranges(graph, found, runs)
+        return ranges(graph, found, _run_on_host(module, samples))
+
+    def reference(self, arrays: Sequence[model.Array]) -> list[model.Array]:  # noqa: D102 (inherited)
+        return _run_on_host(self._imported, [arrays])[0]
 
     def build(  # noqa: D102 (inherited)
         self,
@@ -117,3 +110,20 @@ def compile_regions(
 def _attached(partitioned: Partitioned, built: BuiltRegions) -> tvm.IRModule:
     linked = {symbol: Linked(*parts) for symbol, parts in built.linked.items()}
     return steps.attach(partitioned, linked, built.plan.workspaces)
+
+
+def _run_on_host(
+    module: tvm.IRModule, samples: Sequence[Sequence[model.Array]]
+) -> list[list[model.Array]]:
+    """The outputs of each run of `module`, compiled for the host."""
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module, target="llvm")
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    runs = []
+    for arrays in samples:
+        for position, array in enumerate(arrays):
+            executor.set_input(position, array)
+        executor.run()
+        count = executor.get_num_outputs()
+        runs.append([executor.get_output(place).numpy() for place in range(count)])
+    return runs

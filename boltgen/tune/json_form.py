@@ -21,6 +21,7 @@ from boltgen.errors import InvalidProblemError, RecordError
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.key import is_shown
+from boltgen.ir.move import LayoutTransform
 from boltgen.ir.problem import PROBLEM_KINDS, Problem
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
@@ -52,7 +53,7 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
 
 # Protocols, and the classes that there are of each now: families can be registered at any time.
 _OPEN: dict[Any, Callable[[], tuple[type[Any], ...]]] = {
-    Problem: lambda: PROBLEM_KINDS,
+    Problem: lambda: (*PROBLEM_KINDS, LayoutTransform),
     Config: lambda: FAMILIES.config_types,
 }
 

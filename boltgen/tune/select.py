@@ -146,6 +146,18 @@ class ModelCosts:
         return ()
 
 
+def launches_of(
+    kernels: Collection[KernelSpec], workload: Workload, costs: Costs, arch: str
+) -> set[Config]:
+    """The configurations among the `costs` of a workload that launch one of `kernels`."""
+    configs = {spec.config for spec in kernels}
+    return {
+        config
+        for config in costs.by_config
+        if compiled(config) in configs and kernel_spec(workload, config, arch) in kernels
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class WithoutSpilling:
     """The costs of `source`, where the model's guess gives way to what ptxas said.
@@ -161,14 +173,9 @@ class WithoutSpilling:
     def costs(self, workload: Workload) -> Costs:
         """The costs of a workload."""
         costs = self.source.costs(workload)
-        configs = {spec.config for spec in self.specs}
-        spilling = {
-            config
-            for config in costs.by_config
-            if compiled(config) in configs
-            and kernel_spec(workload, config, self.arch) in self.specs
-        }
-        if not spilling or not costs.is_predicted or spilling == costs.by_config.keys():
+        spilling = launches_of(self.specs, workload, costs, self.arch)
+        usable = {c for c, cost in costs.by_config.items() if not isinstance(cost, Failure)}
+        if not spilling or not costs.is_predicted or usable <= spilling:
             return costs
         spills = Failure(fault=Fault.COMPILE, reason="ptxas says that it spills registers")
         return replace(costs, by_config={**costs.by_config, **dict.fromkeys(spilling, spills)})

@@ -20,7 +20,7 @@ from boltgen.cli import console, machine
 from boltgen.cli.inspect import region_lines
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType
-from boltgen.options import CompileOptions
+from boltgen.options import CheckLevel, CompileOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Finding, Verdict
@@ -45,6 +45,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_has_examples() -> None:
     for command, example in {
         "compile": "boltgen compile resnet50.onnx --arch sm_80 -o resnet50",
+        "check": "boltgen check resnet50 --check full",
         "run": "boltgen run resnet50 --inputs image.npz --device vgpu",
         "inspect": "boltgen inspect resnet50",
         "doctor": "boltgen doctor",
@@ -89,7 +90,7 @@ def test_compile_passes_its_options_on(
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
     more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad"]
-    more += ["--calibrate", "a.npz", "--calibrate", "b.npz"]
+    more += ["--calibrate", "a.npz", "--calibrate", "b.npz", "--check", "full"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     assert (heard["model"], heard["arch"]) == (Path("m.onnx"), "sm_86")
@@ -105,6 +106,7 @@ def test_compile_passes_its_options_on(
         tune=Budget(seconds=30),
         device="vgpu",
         calibrate=(Path("a.npz"), Path("b.npz")),
+        check=CheckLevel.FULL,
         reporter=options.reporter,
         observer=options.observer,
     )
@@ -145,7 +147,7 @@ def test_inspect_has_a_line_for_each_region(
     assert result.exit_code == 0, result.output
     head, *lines = result.output.splitlines()
     assert head.split() == ["operators", "M", "N", "K", "kernel", "us", "share"]
-    first, second, whole, elsewhere, verdict = lines
+    first, second, whole, elsewhere, checked, verdict = lines
     assert first.split() == ["matmul+relu", "1", "2", "3", "gemm", "64x64x32", "3.0", "25.0%"]
     assert second.split() == [
         *("conv2d+add+add+clip+div..", "8x1605632", "64+2048", "4608", "b2b", "128x64+2048"),
@@ -155,6 +157,7 @@ def test_inspect_has_a_line_for_each_region(
     assert whole.endswith("2 regions in 1 kernels, 12.0 us: 1 measured; 1 predicted")
     assert "[red]" in whole, "a name is text, not markup"
     assert "TVM computes: 1" in elsewhere
+    assert checked.startswith("not checked")
     assert verdict.startswith("boltgen computes 80 % of")
     assert "\x1b" not in result.output
 

@@ -7,7 +7,7 @@ tuning to a model that is compiled and executed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -167,6 +167,12 @@ class Toy:
     def launch(self, workload: Workload, config: ToyConfig) -> Launch:
         return Launch(struct="boltgen_gemm_args", sizes=workload.single.problem.sizes)
 
+    def boundaries(self, workload: Workload, config: ToyConfig, arch: Arch) -> tuple[Workload, ...]:
+        layer = workload.single
+        sizes = ((3, config.threads + 1, 5), (1, 1, 1))
+        problems = (replace(layer.problem, m=m, n=n, k=k) for m, n, k in sizes)
+        return tuple(Workload.of(problem, layer.epilogue) for problem in problems)
+
     def ranking(self, workload: Workload) -> Workload | None:
         return workload.plain
 
@@ -263,6 +269,12 @@ def test_a_family_of_ones_own_is_tuned_compiled_and_executed(toy: None) -> None:
     (region,) = artifact.metadata.regions
     assert region.kernel.startswith(f"boltgen_toy_{result.best.config.threads}_")
     assert "modelled by the virtual GPU" in region.why
+    check = artifact.metadata.check
+    assert check is not None
+    (checked,) = check.kernels
+    assert checked.symbol == region.kernel
+    assert len(checked.launches) == 2
+    assert checked.passed
     x = rng.uniform(-1, 1, (M, K)).astype(np.float16)
     (actual,) = artifact.run({"x": x}, device="vgpu").values()
     layer = _workload().single

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from boltgen.arch import Arch
 from boltgen.families.b2b import code
+from boltgen.families.b2b.boundary import boundaries
 from boltgen.families.b2b.candidates import space_of
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.legality import rejection, violations
@@ -94,6 +95,10 @@ class B2b:
         return Launch(
             struct=compiled_traits(workload).struct, sizes=outer | layers, has_layers=True
         )
+
+    def boundaries(self, workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workload, ...]:
+        """More than a tile of rows, and a single one."""
+        return boundaries(workload, config, arch)
 
     def ranking(self, workload: Workload) -> Workload | None:
         """None: between layers the kernel depends on the epilogues."""

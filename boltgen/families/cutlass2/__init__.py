@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2 import code
+from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.legality import rejection, violations
@@ -87,6 +88,12 @@ class Cutlass2:
             sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
             workspace_bytes=split_workspace_bytes(problem, config),
         )
+
+    def boundaries(
+        self, workload: Workload, config: Cutlass2Config, arch: Arch
+    ) -> tuple[Workload, ...]:
+        """Several ragged tiles, and less than one."""
+        return boundaries(workload, config, arch)
 
     def ranking(self, workload: Workload) -> Workload | None:
         """The product without its epilogue."""

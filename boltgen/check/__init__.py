@@ -1,0 +1,1 @@
+"""Executes the kernels of a compiled library on the virtual GPU before it ships."""

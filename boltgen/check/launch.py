@@ -1,0 +1,303 @@
+"""One launch of a kernel on the virtual GPU, judged by the oracle. Used inside a worker only.
+
+Every tensor is an allocation of its own, to the byte, so that the virtual GPU reports what is read
+or written beside it. Matrices have NaN between their rows; outputs and workspaces begin as NaN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.check.protocol import Job
+from boltgen.errors import BoltgenError
+from boltgen.families.source import workspace_symbol
+from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.problem import Problem
+from boltgen.ir.reference import compare
+from boltgen.ir.workload import Layer, Workload
+from boltgen.measure.abi import arguments, structs
+from boltgen.measure.operands import input_tensors
+
+Array = NDArray[Any]
+
+# Elements between the rows of a matrix: a multiple of every vector.
+_GAP = 8
+_POISON = 0xFF  # NaN in every element type, and a semaphore that opens for nobody
+_TO_DEVICE, _TO_HOST = 1, 2
+_SEED = 0
+_MOST_MOVED = 4.0
+
+
+class LaunchError(Exception):
+    """The kernel's entry refused the launch, the device reported a fault, or memory was spoilt."""
+
+
+class Device:
+    """The CUDA runtime of this process; what is allocated is freed together.
+
+    `said` gives the device's own words for its last fault.
+    """
+
+    def __init__(self, runtime: ctypes.CDLL, said: Callable[[], str]) -> None:
+        self._runtime, self._said = runtime, said
+        self._live: list[int] = []
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the runtime.
+
+        Raises:
+            LaunchError: it fails.
+        """
+        if number := self._runtime[name](*arguments):
+            raise LaunchError(self._said() or f"{name} failed with error {number}")
+
+    def allocate(self, size_bytes: int) -> int:
+        """The address of memory that holds NaN, and that nothing has written."""
+        pointer = ctypes.c_void_p()
+        self.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
+        self._live.append(int(pointer.value or 0))
+        return self._live[-1]
+
+    def upload(self, array: Array) -> int:
+        """The address of a copy of `array`, which ends where the allocation does."""
+        address = self.allocate(array.nbytes)
+        self._copy(address, array.ctypes.data, array.nbytes, _TO_DEVICE)
+        return address
+
+    def download(self, address: int, like: Array) -> Array:
+        """What lies there, as an array like `like`."""
+        result = np.empty_like(like)
+        self._copy(result.ctypes.data, address, result.nbytes, _TO_HOST)
+        return result
+
+    def _copy(self, to: int, source: int, size: int, kind: int) -> None:
+        pointers = (ctypes.c_void_p(to), ctypes.c_void_p(source))
+        self.call("cudaMemcpy", *pointers, ctypes.c_size_t(size), kind)
+
+    def synchronise(self) -> None:
+        """Wait for all launches.
+
+        Raises:
+            LaunchError: one of them failed.
+        """
+        self.call("cudaDeviceSynchronize")
+
+    def free_all(self) -> None:
+        """Free every allocation."""
+        for address in self._live:
+            self._runtime.cudaFree(ctypes.c_void_p(address))
+        self._live.clear()
+
+
+def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
+    """The largest error of an element of the output, relative to its bound.
+
+    Raises:
+        LaunchError: the kernel refuses, faults, writes where it must not, or its output is wrong.
+    """
+    tensors = _Tensors(device, job, np.random.default_rng(_SEED))
+    values = tensors.values
+    if size := _workspace_bytes(library, job, values):
+        values |= {"workspace": device.allocate(size), "workspace_bytes": size}
+    _enter(library, job, values)
+    device.synchronise()
+    output = tensors.output()
+    tensors.require_unchanged()
+    return _judge(job.workload, output, tensors.a, tensors.layers)
+
+
+def _workspace_bytes(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) -> int:
+    """What the kernel says that it needs.
+
+    Raises:
+        LaunchError: it is more than its family says, by which a model's memory is planned.
+    """
+    size = 0
+    if "workspace" in _fields(job):
+        query = library[workspace_symbol(job.symbol)]
+        query.restype = ctypes.c_size_t
+        size = int(query(ctypes.byref(arguments(job.launch.struct, values))))
+    if size > job.launch.workspace_bytes:
+        raise LaunchError(
+            f"the kernel needs a workspace of {size} bytes; "
+            f"{job.launch.workspace_bytes} are planned for it"
+        )
+    return size
+
+
+def _enter(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) -> None:
+    status = structs()["boltgen_status"]()
+    args = arguments(job.launch.struct, values)
+    if library[job.symbol](ctypes.byref(args), ctypes.byref(status)):
+        raise LaunchError(f"the kernel refuses the launch: {status.message.decode()}")
+
+
+def _fields(job: Job) -> frozenset[str]:
+    """The names in the struct of a launch."""
+    if job.launch.struct not in structs():
+        raise BoltgenError(f"abi.h has no struct {job.launch.struct!r}")
+    return frozenset(name for name, *_ in structs()[job.launch.struct]._fields_)
+
+
+def _judge(workload: Workload, output: Array, a: Array, layers: Sequence[LayerInputs]) -> float:
+    if workload.flops:
+        expected = enclose(workload, a, layers)
+        agreement = compare(output, expected.exact, expected.bound)
+        if not agreement.within:
+            raise LaunchError(f"the output is wrong, {agreement}")
+        return agreement.ratio
+    # What only moves numbers is exact.
+    problem = workload.single.problem
+    exact = problem.product(a, layers[0].b).astype(output.dtype)
+    wrong = np.flatnonzero(_bits(output).reshape(-1) != _bits(exact).reshape(-1))
+    if wrong.size:
+        raise LaunchError(
+            f"the output is wrong: {wrong.size} bytes, the first of element "
+            f"{wrong[0] // exact.itemsize}"
+        )
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """An array in device memory, with gaps between its rows; `stride` is of a batch's slices."""
+
+    name: str
+    address: int
+    ld: int
+    stride: int
+    contents: Array
+    gap: int
+
+
+class _Tensors:
+    """A launch's tensors on the device, and its arguments, by the fields of its struct."""
+
+    def __init__(self, device: Device, job: Job, rng: np.random.Generator) -> None:
+        workload, launch = job.workload, job.launch
+        self._device = device
+        # Others than matrices have no strides in the arguments: they are packed.
+        self._gap = _GAP if workload.first.problem.is_matrix else 0
+        self._inputs: list[_Placed] = []
+        drawn = [_draw(layer, job.is_sliced, rng) for layer in workload.layers]
+        self.a, self.layers = drawn[0][0], [inputs for _, inputs in drawn]
+        last = workload.last.problem
+        self._shape = last.d_shape
+        self._d = self._put("D", _poison(self._shape, last.out_dtype.numpy))
+        ends = ("a", "d") if "a" in _fields(job) else ("source", "target")
+        self.values: dict[str, int] = dict(launch.sizes)
+        self._pass(ends[0], self._place("A", self.a), "")
+        self._pass(ends[1], self._d, "", "d")
+        for index, (layer, inputs) in enumerate(zip(workload.layers, self.layers, strict=True)):
+            where = launch.of_layer(index)
+            if inputs.b.size:
+                self._pass("b", self._place(f"B of layer {index}", inputs.b), where)
+            pairs = zip(layer.epilogue.loads, inputs.operands, strict=True)
+            for number, (load, array) in enumerate(pairs):
+                name = f"operand {number} of layer {index}"
+                operand = self._operand(name, layer.problem, load, array)
+                for field, value in operand.items():
+                    self.values[f"{where}operands[{number}].{field}"] = value
+
+    def _pass(self, field: str, placed: _Placed, where: str, letter: str = "") -> None:
+        """Set a tensor's address, and its strides where the launch has them."""
+        letter = letter or field
+        self.values[f"{where}{field}"] = placed.address
+        strides = {f"{where}ld{letter}": placed.ld, f"{where}batch_stride_{letter}": placed.stride}
+        if self._gap:
+            self.values |= {name: each for name, each in strides.items() if name in self.values}
+
+    def _put(self, name: str, array: Array, gap: int | None = None) -> _Placed:
+        gap = self._gap if gap is None else gap
+        contents = _spread(array, gap)
+        ld = array.shape[-1] + gap
+        rows = array.shape[-2] if array.ndim > 1 else 1
+        stride = rows * ld if array.ndim == 3 else 0
+        return _Placed(name, self._device.upload(contents), ld, stride, contents, gap)
+
+    def _place(self, name: str, array: Array, gap: int | None = None) -> _Placed:
+        self._inputs.append(self._put(name, array, gap))
+        return self._inputs[-1]
+
+    def _operand(self, name: str, problem: Problem, load: Load, array: Array) -> dict[str, int]:
+        if load.kind is LoadKind.TENSOR:
+            placed = self._place(name, array)
+            sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
+            ld, stride = placed.ld, placed.stride if sliced else 0
+        else:
+            placed = self._place(name, array, 0)
+            ld, stride = 0, array.shape[-1] if array.ndim > 1 else 0
+        return {"pointer": placed.address, "ld": ld, "batch_stride": stride}
+
+    def output(self) -> Array:
+        """The output, without the gaps.
+
+        Raises:
+            LaunchError: the kernel wrote into them.
+        """
+        found = self._device.download(self._d.address, self._d.contents)
+        columns = self._shape[-1]
+        whole = np.concatenate([found, _poison((self._d.gap,), found.dtype)])
+        rows = whole.reshape(-1, columns + self._d.gap)
+        if (np.ascontiguousarray(rows[:, columns:]).view(np.uint8) != _POISON).any():
+            raise LaunchError("the kernel wrote beyond a row of its output")
+        return np.ascontiguousarray(rows[:, :columns]).reshape(self._shape)
+
+    def require_unchanged(self) -> None:
+        """Check that the kernel has left its operands alone.
+
+        Raises:
+            LaunchError: it has not.
+        """
+        for placed in self._inputs:
+            found = self._device.download(placed.address, placed.contents)
+            if not np.array_equal(_bits(found), _bits(placed.contents)):
+                raise LaunchError(f"the kernel wrote into {placed.name}")
+
+
+def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:
+    """A, B and the epilogue's operands of a layer, in the ranges that measuring draws them from."""
+    problem, loads = layer.problem, layer.epilogue.loads
+    if not problem.flops:
+        moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
+        return moved.astype(problem.in_dtype.numpy), LayerInputs(np.zeros(problem.b_shape))
+    batch = problem.d_shape[:1] if problem.batch > 1 else ()
+    span = problem.d_shape[len(batch) :]
+    ahead = batch if is_sliced else ()
+    shapes = {
+        LoadKind.TENSOR: (*ahead, *span),
+        LoadKind.ROW: (*ahead, span[-1]),
+        LoadKind.COLUMN: (*ahead, prod(span[:-1])),
+    }
+    wanted = (problem.a_shape, problem.b_shape, *(shapes[load.kind] for load in loads))
+    a, b, *operands = (
+        rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
+        for tensor, shape in zip(input_tensors(problem, layer.epilogue), wanted, strict=True)
+    )
+    return a, LayerInputs(b, tuple(operands))
+
+
+def _spread(array: Array, gap: int) -> Array:
+    """The elements of `array` with `gap` poisoned ones between rows, and none behind the last."""
+    columns = array.shape[-1]
+    rows = _poison((array.size // columns, columns + gap), array.dtype)
+    rows[:, :columns] = array.reshape(-1, columns)
+    return np.ascontiguousarray(rows.reshape(-1)[: rows.size - gap])
+
+
+def _poison(shape: Sequence[int], dtype: Any) -> Array:
+    array = np.empty(shape, dtype)
+    array.view(np.uint8)[...] = _POISON
+    return array
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).view(np.uint8)

@@ -1,0 +1,129 @@
+"""Runs a whole compiled model on the virtual GPU, on random inputs, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from boltgen.errors import BoltgenError
+from boltgen.runtime.arrays import read_arrays, write_arrays
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.checked import ModelCheck
+from boltgen.runtime.device import activate
+from boltgen.runtime.metadata import TensorInfo
+from boltgen.runtime.model import Array
+
+# The outputs of the model as its author has it, for inputs in its order.
+Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+
+# A choice, no bound: FP16's roundings add up to some thousandths of the outputs over the layers of
+# a deep model; where a kernel is wrong, or reads another's tensor, nothing of them is left.
+MOST_ERROR = 0.05
+_SEED = 0
+_INPUTS, _OUTPUTS, _FINDINGS = "inputs.npz", "outputs.npz", "findings.json"
+_LOG_CHARACTERS = 1000
+
+
+def check_model(artifact: Artifact, reference: Reference | None = None) -> ModelCheck:
+    """Run `artifact` with memcheck on; compare its outputs with the `reference`'s, if there is one.
+
+    Inputs are uniform in [-1, 1), integers 0 or 1. Floating-point outputs are compared.
+    """
+    started = time.monotonic()
+    infos = artifact.metadata.inputs
+    if any(info.shape is None or not all(isinstance(e, int) for e in info.shape) for info in infos):
+        return ModelCheck(why_not="an input has open dimensions", seconds=0.0)
+    rng = np.random.default_rng(_SEED)
+    inputs = {info.name: _random(info, rng) for info in infos}
+    outputs, faults = _run(artifact.folder, inputs)
+    error = None
+    if outputs is not None:
+        floats = [i.name for i in artifact.metadata.outputs if np.issubdtype(i.dtype, np.floating)]
+        if reference is not None:
+            expected = dict(
+                zip(
+                    (info.name for info in artifact.metadata.outputs),
+                    reference([inputs[info.name] for info in infos]),
+                    strict=True,
+                )
+            )
+            error = max((_distance(outputs[n], expected[n]) for n in floats), default=None)
+            if error is not None and not error <= MOST_ERROR:
+                faults.append(f"its outputs differ from TVM's by {error:.2g} of their size")
+        elif not all(np.isfinite(outputs[name]).all() for name in floats):
+            faults.append("its outputs are not finite")
+    seconds = round(time.monotonic() - started, 3)
+    return ModelCheck(error=error, faults=tuple(faults), seconds=seconds)
+
+
+def _random(info: TensorInfo, rng: np.random.Generator) -> Array:
+    shape = tuple(int(extent) for extent in info.shape or ())
+    dtype = np.dtype(info.dtype)
+    if np.issubdtype(dtype, np.floating):
+        return rng.uniform(-1.0, 1.0, shape).astype(dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _distance(found: Array, expected: Array) -> float:
+    """The root mean square of the difference, relative to that of what was expected.
+
+    Infinite where one is not a number and the other is.
+    """
+    there, wanted = found.astype(np.float64), expected.astype(np.float64)
+    if not np.array_equal(np.isfinite(there), np.isfinite(wanted)):
+        return float("inf")
+    both = np.isfinite(wanted)
+    size = float(np.sqrt(np.mean(np.square(wanted[both])))) if both.any() else 0.0
+    error = float(np.sqrt(np.mean(np.square(there[both] - wanted[both])))) if both.any() else 0.0
+    return 0.0 if error == 0.0 else error / size if size else float("inf")
+
+
+def _run(folder: Path, inputs: Mapping[str, Array]) -> tuple[dict[str, Array] | None, list[str]]:
+    """The outputs, None where there are none; and what went wrong, in sentences."""
+    with tempfile.TemporaryDirectory(prefix="boltgen-check-") as name:
+        files = Path(name)
+        write_arrays(files / _INPUTS, dict(inputs))
+        done = subprocess.run(
+            (sys.executable, "-m", "boltgen.check.model", str(folder), name),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stderr.strip() or f"status {done.returncode}")[-_LOG_CHARACTERS:]
+            return None, [f"the run failed: {said}"]
+        faults: list[str] = json.loads((files / _FINDINGS).read_text(encoding="utf-8"))
+        return read_arrays(files / _OUTPUTS), faults
+
+
+def main() -> None:
+    """Run the model in a folder on the inputs in another, where outputs and findings go."""
+    folder, files = map(Path, sys.argv[1:])
+    try:
+        artifact = Artifact.load(folder)
+        device = activate("vgpu", arch=artifact.metadata.arch)
+        assert device.vgpu is not None
+        device.vgpu.set_option("check", "memcheck")
+        outputs = artifact.run(read_arrays(files / _INPUTS), device="vgpu")
+    except BoltgenError as error:
+        sys.exit(str(error))
+    write_arrays(files / _OUTPUTS, outputs)
+    findings = [found.message for found in device.vgpu.findings()]
+    (files / _FINDINGS).write_text(json.dumps(findings), encoding="utf-8")
+    sys.stdout.flush()
+    # What TVM keeps until the end of the process is no leak of the model's.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a check's worker and its client say to each other: one JSON object a line.
+
+client -> worker   Setup                  once
+worker -> client   READY                  once the library is loaded
+client -> worker   Job                    then, again and again:
+worker -> client   Verdict
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.errors import RecordError
+from boltgen.intake.json_text import JsonError, parse_json
+from boltgen.ir.kernel import Launch
+from boltgen.ir.workload import Workload
+from boltgen.tune.json_form import decode, encode
+
+READY = b"ready"
+# A line is longer only where a library prints into the conversation.
+MOST_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The library to check, the virtual GPU's folder, and which device and checks it is to have."""
+
+    library: str
+    vgpu: str
+    device: str
+    checks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A launch of the kernel `symbol` with random operands, and what it computes.
+
+    A worker need not know the kernel's family. `is_sliced`: the operands of the epilogue differ
+    between the products of a batch.
+    """
+
+    symbol: str
+    workload: Workload
+    launch: Launch
+    is_sliced: bool = False
+
+    def __str__(self) -> str:
+        known = self.workload.first.problem.sizes
+        chosen = (
+            f", {name}={value}"
+            for name, value in self.launch.sizes.items()
+            if name not in known and value != 1 and "[" not in name
+        )
+        more = ", operands for each product" if self.is_sliced else ""
+        return f"{self.workload.describe()}{''.join(chosen)}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a launch went: `wrong` says what is wrong with it, and is empty where nothing is.
+
+    `worst_error` is the largest error of an element relative to its bound, None where there was no
+    output to compare; `findings` are what the virtual GPU's checks say.
+    """
+
+    wrong: str
+    worst_error: float | None
+    findings: tuple[str, ...] = ()
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernel may ship, as far as this launch tells."""
+        return not self.wrong and not self.findings and self.worst_error is not None
+
+
+def to_line(message: Setup | Job | Verdict) -> bytes:
+    """`message` as a line."""
+    return json.dumps(encode(type(message), message)).encode() + b"\n"
+
+
+def from_line(kind: Any, line: bytes) -> Any:
+    """The message of type `kind` that `line` holds.
+
+    Raises:
+        RecordError: it holds none.
+    """
+    try:
+        form = parse_json(line, MOST_LINE_BYTES)
+    except JsonError as error:
+        raise RecordError(f"{error}: {line[:100]!r}") from error
+    return decode(kind, form)

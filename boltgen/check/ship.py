@@ -1,0 +1,122 @@
+"""Nothing that fails its check ships: a kernel is replaced, or left to TVM, or it is an error.
+
+Arrow: the last one of a compilation, around the building of a library.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from boltgen.build.cache import Cache
+from boltgen.build.vgpu import vgpu_libraries
+from boltgen.check.library import check_kernels
+from boltgen.check.model import Reference, check_model
+from boltgen.errors import CheckError
+from boltgen.options import CheckLevel
+from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.checked import KernelCheck, LibraryCheck
+from boltgen.runtime.metadata import Metadata
+from boltgen.settings import Settings
+from boltgen.tune.outcome import Trial
+
+_log = logging.getLogger(__name__)
+
+# Builds a library of what is chosen now; also the object of each of its kernels.
+Build: TypeAlias = Callable[[], tuple[Artifact, Mapping[str, Path]]]
+
+
+def checking_vgpu(level: CheckLevel, settings: Settings, cache: Cache) -> str:
+    """The identity of the virtual GPU that a check is done on; empty where nothing is executed.
+
+    Raises:
+        ToolchainError: the virtual GPU cannot be built.
+    """
+    return "" if level is CheckLevel.NONE else vgpu_libraries(settings, cache).name
+
+
+def checked(
+    build: Build, level: CheckLevel, reference: Reference, options: PipelineOptions
+) -> Artifact:
+    """A library of which everything that was executed is right, with the outcome in its metadata.
+
+    Raises:
+        CheckError: something fails that no kernel can replace: a layout transform, or the model.
+        NoLegalConfigError: no kernel is left for a problem.
+        ToolchainError, DeviceError: there is nothing to execute it on.
+    """
+    failures: list[_Failure] = []
+    while True:
+        artifact, objects = build()
+        if level is CheckLevel.NONE:
+            return _with(artifact, LibraryCheck(level=level))
+        with options.phases.phase("check"):
+            found = check_kernels(
+                artifact.folder,
+                artifact.metadata,
+                options.settings,
+                reporter=options.reporter,
+                workers=options.jobs,
+                objects=objects,
+                cache=options.cache,
+            )
+        if found.passed:
+            break
+        for kernel in found.failed:
+            failures.append(_failure(kernel, artifact.metadata))
+            options.excluded.add(failures[-1].trials, artifact.metadata.arch, kernel.faults[0])
+            _log.warning(
+                "kernel %s failed its check and does not ship: %s", kernel.symbol, kernel.faults[0]
+            )
+    replaced = tuple(failure.told(artifact.metadata) for failure in failures)
+    for sentence in replaced:
+        _log.warning("%s", sentence)
+    found = replace(found, replaced=replaced)
+    if level is CheckLevel.FULL:
+        with options.phases.phase("check"):
+            model = check_model(artifact, reference)
+        found = replace(found, level=level, model=model)
+        if not model.passed:
+            raise CheckError(f"the compiled model is wrong: {model.faults[0]}")
+    return _with(artifact, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A kernel that failed, and the launches of the model that wanted it."""
+
+    kernel: KernelCheck
+    trials: tuple[Trial, ...]
+
+    def told(self, metadata: Metadata) -> str:
+        """What runs in its place, for people."""
+        now = {
+            trial.workload: kernel.symbol for kernel in metadata.kernels for trial in kernel.trials
+        }
+        workloads = dict.fromkeys(trial.workload for trial in self.trials)
+        instead = "; ".join(
+            f"{now.get(workload, 'TVM, or another kernel with its neighbours,')} computes "
+            f"{workload.describe()}"
+            for workload in workloads
+        )
+        return f"kernel {self.kernel.symbol} failed its check; {instead}"
+
+
+def _failure(kernel: KernelCheck, metadata: Metadata) -> _Failure:
+    (trials,) = (each.trials for each in metadata.kernels if each.symbol == kernel.symbol)
+    if all(region.kernel != kernel.symbol for region in metadata.regions):
+        raise CheckError(
+            f"{kernel.symbol}, which no other kernel can replace, failed its check: "
+            f"{kernel.faults[0]}"
+        )
+    return _Failure(kernel, trials)
+
+
+def _with(artifact: Artifact, check: LibraryCheck) -> Artifact:
+    metadata = replace(artifact.metadata, check=check)
+    metadata.write(artifact.folder)
+    return Artifact(artifact.folder, metadata, keep=artifact)

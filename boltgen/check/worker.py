@@ -1,0 +1,92 @@
+"""The worker of a check: a process whose CUDA is the virtual GPU, which runs kernels one by one.
+
+Started by `boltgen.check.client` as `python -m boltgen.check.worker`; `protocol` says what it reads
+and writes. A kernel that kills it kills nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+
+from boltgen.check.launch import Device, LaunchError, run_job
+from boltgen.check.protocol import READY, Job, Setup, Verdict, from_line, to_line
+from boltgen.measure.worker import end_with_parent
+from boltgen.runtime import vgpu
+from boltgen.runtime.vgpu import RUNTIMES, Vgpu
+
+# What a check counts on, whatever the environment says: see vgpu/README.md. Warps run in an order
+# that the seed repeats, which shows what a missing barrier lets go wrong.
+_OPTIONS: dict[str, str | int] = {
+    "threads": 1,
+    "copies": "late",
+    "fresh": "nan",
+    "slack": 0,
+    "times": "host",
+    "seed": 1,
+}
+# Of one launch, which takes far less than a second.
+_MOST_SECONDS = 60
+# A missing barrier shows in every access to shared memory.
+_MOST_FINDINGS = 4
+
+
+class Worker:
+    """The virtual GPU with the library that is to be checked."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.device)
+        for name, value in _OPTIONS.items():
+            self._vgpu.set_option(name, value)
+        self._vgpu.set_option("timeout", _MOST_SECONDS)
+        self._vgpu.set_option("check", setup.checks)
+        # Lazily: TVM's functions are in the library too, and none of them is called.
+        self._library = ctypes.CDLL(setup.library, os.RTLD_LAZY)
+        self._device = Device(ctypes.CDLL(RUNTIMES[0]), self._vgpu.last_error)
+
+    def judge(self, job: Job) -> Verdict:
+        """Run a launch; whatever goes wrong is part of the verdict."""
+        started = time.monotonic()
+        worst, wrong = None, ""
+        try:
+            worst = run_job(self._device, self._library, job)
+            self._device.free_all()
+        except LaunchError as error:
+            wrong = str(error)
+        except AttributeError:
+            wrong = "the library has no such kernel"
+        # A fault is a finding too.
+        found = [each for each in self._vgpu.findings() if each.message != wrong]
+        findings = [f"{each.check}: {each.message}" for each in found[:_MOST_FINDINGS]]
+        if len(found) > _MOST_FINDINGS:
+            findings.append(f"and {len(found) - _MOST_FINDINGS} more findings")
+        if wrong:
+            self._vgpu.clear_error()
+            self._device.free_all()
+        self._vgpu.clear_findings()
+        seconds = round(time.monotonic() - started, 3)
+        return Verdict(wrong=wrong, worst_error=worst, findings=tuple(findings), seconds=seconds)
+
+
+def main() -> None:
+    """Speak on standard input and output; what libraries print goes to standard error."""
+    end_with_parent()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests = sys.stdin.buffer
+    worker = Worker(from_line(Setup, requests.readline()))
+    answers.write(READY + b"\n")
+    answers.flush()
+    for line in iter(requests.readline, b""):
+        answers.write(to_line(worker.judge(from_line(Job, line))))
+        answers.flush()
+    answers.flush()
+    # A library of a model may hang or crash in its own farewell.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The command `boltgen check`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from boltgen.build.progress import reporter_for
+from boltgen.check.library import check_kernels
+from boltgen.check.model import check_model
+from boltgen.cli.console import err, errors_for_people, out, say
+from boltgen.cli.ending import REFUSED
+from boltgen.cli.flags import Debug, Folder, with_options
+from boltgen.errors import ArtifactError
+from boltgen.options import CheckLevel, CompileOptions
+from boltgen.runtime.artifact import LIBRARY, Artifact, file_digest
+from boltgen.runtime.checked import LibraryCheck
+from boltgen.runtime.metadata import read_metadata
+from boltgen.settings import settings_from
+
+
+@with_options(CompileOptions, only=frozenset({"check", "jobs"}))
+def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = False) -> None:
+    """Execute every kernel of a compiled model on the virtual GPU, whatever was checked before.
+
+    Ends with status 1 where a kernel is wrong, or the library is not the one that was compiled.
+
+    \b
+    Examples:
+      boltgen check resnet50
+      boltgen check resnet50 --check full
+    """
+    level = options.check
+    with errors_for_people(debug):
+        metadata = read_metadata(folder)
+        is_foreign = _digest(folder) != metadata.library_sha256
+        found = LibraryCheck(level=level)
+        if level is not CheckLevel.NONE:
+            found = check_kernels(
+                folder,
+                metadata,
+                settings_from(),
+                reporter=reporter_for(err),
+                workers=options.jobs,
+            )
+        if level is CheckLevel.FULL and not is_foreign:
+            model = check_model(Artifact(folder.resolve(), metadata))
+            found = replace(found, level=level, model=model)
+    if found.kernels:
+        out.print(_table(found))
+    say(str(found))
+    if is_foreign:
+        said = f"{folder / LIBRARY} is not the file that was compiled: its SHA-256 differs"
+        err.print(Text(said, style="bold red"), soft_wrap=True)
+    if is_foreign or not found.passed:
+        raise typer.Exit(REFUSED)
+
+
+def _digest(folder: Path) -> str:
+    try:
+        return file_digest(folder / LIBRARY)
+    except OSError as error:
+        raise ArtifactError(
+            f"{folder / LIBRARY} cannot be read: {error.strerror or error}; compile it again"
+        ) from error
+
+
+def _table(found: LibraryCheck) -> Table:
+    """Each kernel, what it was run on, and what is wrong with it."""
+    table = Table("kernel", "launches", "worst error", "seconds", "")
+    for kernel in found.kernels:
+        worst = "" if kernel.worst_error is None else f"{kernel.worst_error:.2g}"
+        verdict = Text("passed") if kernel.passed else Text(kernel.faults[0], style="bold red")
+        name = Text(kernel.symbol, overflow="fold")
+        table.add_row(name, str(len(kernel.launches)), worst, f"{kernel.seconds:.2f}", verdict)
+    return table

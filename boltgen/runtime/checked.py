@@ -1,0 +1,106 @@
+"""What a check of a library found: part of its metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from boltgen.options import CheckLevel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCheck:
+    """The check of one kernel.
+
+    `launches` say what it was run on; `worst_error` is the largest error of any element relative to
+    its bound, None where a launch gave no output. `faults` are sentences, none where the kernel
+    passed. An `earlier` check was of the same object, launches and virtual GPU, at `checked_at`.
+    """
+
+    symbol: str
+    launches: tuple[str, ...]
+    worst_error: float | None
+    faults: tuple[str, ...]
+    seconds: float
+    checked_at: datetime
+    earlier: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether every launch gave the right result, and nothing was found."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCheck:
+    """The run of a whole model on random inputs.
+
+    `error` is the root mean square of the outputs' distance from what TVM computes on the host for
+    the model as its author has it, relative to that of its outputs; None where there was nothing to
+    compare with. `why_not` says why the model was not run.
+    """
+
+    seconds: float
+    error: float | None = None
+    faults: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCheck:
+    """The check of a library, on the virtual GPU that `vgpu` identifies.
+
+    `replaced` says which kernels failed before, and what runs instead.
+    """
+
+    level: CheckLevel
+    vgpu: str = ""
+    kernels: tuple[KernelCheck, ...] = ()
+    model: ModelCheck | None = None
+    replaced: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> tuple[KernelCheck, ...]:
+        """The kernels that must not ship."""
+        return tuple(kernel for kernel in self.kernels if not kernel.passed)
+
+    @property
+    def passed(self) -> bool:
+        """Whether what was executed is right; true where nothing was."""
+        return not self.failed and (self.model is None or self.model.passed)
+
+    def __str__(self) -> str:
+        if self.level is CheckLevel.NONE:
+            return "not checked: nothing of the library was executed"
+        if self.failed:
+            named = ", ".join(kernel.symbol for kernel in self.failed)
+            return f"{len(self.failed)} of {len(self.kernels)} kernels FAILED the check: {named}"
+        worst = max((kernel.worst_error or 0.0 for kernel in self.kernels), default=0.0)
+        launches = sum(len(kernel.launches) for kernel in self.kernels)
+        earlier = sum(kernel.earlier for kernel in self.kernels)
+        lines = (
+            f"checked: {len(self.kernels)} kernels executed on the virtual GPU, {launches} "
+            f"launches, worst error {worst:.0%} of its bound"
+            + (f", {earlier} of them by an earlier check of the same object" if earlier else ""),
+            self._model_text(),
+        )
+        return "; ".join(filter(None, lines))
+
+    def _model_text(self) -> str:
+        if self.model is None:
+            return ""
+        if self.model.why_not:
+            return f"the whole model was not run: {self.model.why_not}"
+        if not self.model.passed:
+            return f"the whole model FAILED: {self.model.faults[0]}"
+        if self.model.error is None:
+            return "the whole model ran, its outputs are finite"
+        return (
+            f"the whole model ran; it differs from TVM's by {self.model.error:.2g} of its outputs"
+        )
