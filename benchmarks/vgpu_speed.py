@@ -30,7 +30,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import DeviceCode, kernel_unit
+from boltgen.build.unit import kernel_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import VgpuError
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
@@ -39,6 +40,7 @@ from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
+from boltgen.ir.workload import Workload
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import LaunchRecord, Vgpu
 from boltgen.settings import settings_from
@@ -137,7 +139,7 @@ def _kernel_figures(
 def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     figures: Figures = {}
     for name, problem, config in (("gemm", GEMM, CONFIG), ("conv2d", CONV, CONV_CONFIG)):
-        spec = kernel_spec(problem, Epilogue(), config, "sm_80")
+        spec = kernel_spec(Workload.of(problem), config, "sm_80")
         case = KernelCase(name=name, spec=spec, problem=problem)
         launch, inputs = checked_launch(cuda, case, folder / name)
         records: dict[str, list[tuple[LaunchRecord, LaunchRecord]]] = {}
