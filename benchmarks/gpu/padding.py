@@ -21,7 +21,7 @@ from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.worker import Prepared
 
-PAD = Move(source=NHWC_F16, target=NHWC_F16)
+_PAD = Move(source=NHWC_F16, target=NHWC_F16)
 # Who is compared with whom: ratio -> (the faster one, the other).
 _RATIOS = {
     "unpadded": ("boltgen", "unpadded"),
@@ -79,7 +79,7 @@ def run_padding(rig: Rig, item: Padding) -> Form:
 def padding_move(narrow: Conv2d, wide: Problem) -> LayoutTransform:
     """What makes the activations of `narrow` those of `wide`."""
     return LayoutTransform(
-        move=PAD,
+        move=_PAD,
         images=narrow.n,
         pixels=narrow.h * narrow.w,
         source_channels=narrow.c,
