@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.choices import add_choice
 from benchmarks.gpu.checks import WRONG
 from benchmarks.gpu.items import ITEMS, KERNELS, OUTPUTS, PACKED, RECIPE, write_items
-from benchmarks.gpu.kernels import BundleError, Workshop, compile_kernels, link_sources
+from benchmarks.gpu.kernels import BundleError, Workshop, compile_kernels, compile_programs
 from benchmarks.gpu.metaschedule import RECORDED, find_logs
 from benchmarks.gpu.models_run import RUNTIME
 from benchmarks.gpu.paper import figures
@@ -52,7 +52,8 @@ MOST_BYTES = 60 << 20
 PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
 # Of boltgen's sources, what the suite imports there.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
-_SOURCES = ("bench", "intake", "ir", "space", "tune", "codegen", "measure", "build")
+_SOURCES = ("bench", "intake", "ir", "families", "cost", "tune", "codegen", "measure", "build")
+_ABI = "boltgen/abi.h"
 _FFI, _FFI_FILES = "apache-tvm-ffi", (".py", ".so")
 _ENTRY = "run_gpu_suite.py"
 _RECORDING_MINUTES = 60
@@ -160,7 +161,8 @@ def _write_arch(packer: _Packer, wanted: Wanted, shop: Workshop, *, quick: bool)
     items = (quick_items if quick else full_items)(wanted)
     write_items(packer.folder / (name := ITEMS.format(arch=arch)), items)
     packer.write(name, (packer.folder / name).read_bytes())
-    libraries = compile_kernels(wanted.specs, shop) | link_sources(wanted.sources, shop)
+    libraries = compile_kernels(wanted.specs, shop)
+    libraries |= compile_programs(wanted.programs, arch, shop)
     for name, shape in wanted.models.items():
         built, recipe = build_models(name, shape, wanted.arch, wanted.logs.get(name), shop)
         libraries |= built
@@ -210,6 +212,7 @@ def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
         packer.write(f"{PACKAGES}/{name}", content)
     suite = Path(__file__).resolve().parent
     packer.write(_ENTRY, (suite / _ENTRY).read_bytes())
+    packer.write(f"templates/include/{_ABI}", (shop.tools.templates / _ABI).read_bytes())
     packer.write("models/__init__.py", b"")
     packer.write("models/parameters.py", (ROOT / "models" / "parameters.py").read_bytes())
     packer.write("benchmarks/__init__.py", b"")

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,10 @@ from benchmarks.gpu.rig import Rig, UnusableError
 from boltgen.bench.slices import DONE, Form, open_slice, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Load, LoadKind
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.reference import input_shapes, output_shape, run
-from boltgen.ir.workload import Layer, layers_of
+from boltgen.ir.problem import Problem
+from boltgen.ir.reference import run
+from boltgen.ir.workload import Workload
+from boltgen.measure.operands import TensorSet
 from boltgen.measure.worker import Prepared
 from boltgen.tune.outcome import Failure, Fault
 
@@ -56,15 +56,14 @@ def run_check(rig: Rig, item: Check) -> Form:
     if isinstance(outcome, Failure):
         return {"verdict": f"{WRONG}: {outcome.reason}", "columns": {}}
     prepared = rig.prepared(product, choice)
-    layers = layers_of(product.problem, product.epilogue)
-    output = _launch(rig, prepared, layers[-1].problem)
+    output = _launch(rig, prepared, product.workload.last.problem)
     result: Form = {"columns": {"boltgen": {"median_us": outcome.median_us}}}
     result["bits"] = _bits(rig, item, output)
     if rig.turns.modelled:
         result["output"] = packed(output.ravel()[:_MOST_COMPARED].tobytes())
-    expected = _expected(rig, layers, prepared.arguments[0])
+    expected = _expected(rig, product.workload, prepared.operands.sets[0])
     error = relative_error(output.astype(np.float64), expected)
-    limit = sum(_limit(layer.problem) for layer in layers)
+    limit = sum(_limit(layer.problem) for layer in product.workload.layers)
     result["relative_error"], result["limit"] = error if isfinite(error) else None, limit
     result["verdict"] = RIGHT if error <= limit else f"{WRONG}: off by {error:.3g} of its norm"
     return result
@@ -72,14 +71,13 @@ def run_check(rig: Rig, item: Check) -> Form:
 
 def _limit(problem: Problem) -> float:
     """How far a right output may be from FP32's, relative to its norm."""
-    k = problem.gemm.k if isinstance(problem, Conv2d) else problem.k
-    sums = _HALF_ULP * k**0.5 if problem.acc_dtype is DType.F16 else _SUMS
+    sums = _HALF_ULP * problem.gemm.k**0.5 if problem.acc_dtype is DType.F16 else _SUMS
     return _OUTPUT_ULP + sums
 
 
 def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
     """The output of one launch into poisoned memory."""
-    shape, dtype = output_shape(problem), problem.out_dtype
+    shape, dtype = problem.d_shape, problem.out_dtype
     first = prepared.arguments[0]
     rig.profiler.poison(first.d, prod(shape) * dtype.size_bytes)
     sampler = rig.in_turn([prepared], _ONE_LAUNCH_US)
@@ -123,26 +121,23 @@ def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -
     return float(np.linalg.norm(output - expected) / max(np.linalg.norm(expected), _LEAST_NORM))
 
 
-def _expected(rig: Rig, layers: Sequence[Layer], args: Any) -> NDArray[np.float64]:
+def _expected(rig: Rig, workload: Workload, tensors: TensorSet) -> NDArray[np.float64]:
     """Compute the output by the oracle; layers hand each other FP16."""
-    each = args.layers if len(layers) > 1 else (args,)
-    before: NDArray[Any] | None = None
-    for layer, at in zip(layers, each, strict=False):
-        problem, loads = layer.problem, layer.epilogue.loads
-        a_shape, b_shape = input_shapes(problem)
-        a = rig.download(args.a, a_shape) if before is None else before
+    a = rig.download(tensors.a, workload.first.problem.a_shape)
+    for layer, at in zip(workload.layers, tensors.layers, strict=True):
+        problem = layer.problem
         operands = [
-            rig.download(at.operands[i].pointer, _operand_shape(problem, load), load.dtype.value)
-            for i, load in enumerate(loads)
+            rig.download(operand.pointer, _operand_shape(problem, load), load.dtype.value)
+            for load, operand in zip(layer.epilogue.loads, at.operands, strict=True)
         ]
-        result = run(problem, layer.epilogue, a, rig.download(at.b, b_shape), operands)
-        before = result.astype(np.float16)
+        result = run(problem, layer.epilogue, a, rig.download(at.b, problem.b_shape), operands)
+        a = result.astype(np.float16)
     return np.asarray(result, np.float64)
 
 
 def _operand_shape(problem: Problem, load: Load) -> tuple[int, ...]:
-    output = output_shape(problem)
-    span = output[1:] if isinstance(problem, Gemm) else output
+    output = problem.d_shape
+    span = output[1:] if problem.batch > 1 else output
     if load.kind is LoadKind.TENSOR:
         return output
     return span[-1:] if load.kind is LoadKind.ROW else (int(np.prod(span[:-1])),)

@@ -10,9 +10,6 @@ from benchmarks.gpu.items import BackToBack, Choice, Fusion
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import Timed
 from boltgen.bench.slices import Form
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.reference import output_shape
-from boltgen.ir.workload import AnyProblem
 from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.
@@ -29,20 +26,12 @@ class ElementwiseArgs(ctypes.Structure):
     )
 
 
-def single(problem: AnyProblem) -> Gemm | Conv2d:
-    """A problem that is one product, and not batched."""
-    if not isinstance(problem, (Gemm, Conv2d)):
-        raise UnusableError(f"{type(problem).__name__} has no place in this section")
-    return problem
-
-
 def run_fusion(rig: Rig, item: Fusion) -> Form:
     """The epilogue in the kernel; behind it; PyTorch eager and compiled."""
     choice, once = rig.best(item.fused, place=0)
     plain, plain_once = rig.best(item.behind, place=1)
     fused = rig.prepared(item.fused, choice, place=0)
     product = rig.prepared(item.behind, plain, place=1)
-    problem = single(item.behind.problem)
     tail = _elementwise(rig, item, product, fused)
     once_us = once.median_us + plain_once.median_us
     samplers = {
@@ -51,10 +40,10 @@ def run_fusion(rig: Rig, item: Fusion) -> Form:
     }
     for sampler in samplers.values():
         sampler.sample_us(1)
-    same_result(rig, output_shape(problem), fused, product)
+    same_result(rig, item.problem.d_shape, fused, product)
     launches = samplers["boltgen"].launches
     theirs, errors = rig.beside(
-        rig.vendor.fused(problem, item.activation, launches) if rig.vendor else {}
+        rig.vendor.fused(item.problem, item.activation, launches) if rig.vendor else {}
     )
     timed = rig.timed(samplers | theirs)
     return {**_result(timed, choice), "vendor_errors": errors}
@@ -66,10 +55,10 @@ def run_back_to_back(rig: Rig, item: BackToBack) -> Form:
     steps: list[Prepared] = []
     once_us = once.median_us
     for number, layer in enumerate(item.layers, 1):
-        single, single_once = rig.best(layer, place=number)
-        step = rig.prepared(layer, single, place=number)
+        alone, alone_once = rig.best(layer, place=number)
+        step = rig.prepared(layer, alone, place=number)
         steps.append(reading(steps[-1], step) if steps else step)
-        once_us = max(once_us, single_once.median_us)
+        once_us = max(once_us, alone_once.median_us)
     fused = rig.prepared(item.fused, choice, place=0)
     timed = rig.timed(
         {"boltgen": rig.in_turn([fused], once_us), "unfused": rig.in_turn(steps, once_us)}
@@ -97,7 +86,7 @@ def _result(timed: Timed, choice: Choice) -> Form:
 
 def _elementwise(rig: Rig, item: Fusion, product: Prepared, fused: Prepared) -> Step:
     """The kernel behind the product, in place; the bias is the fused kernel's."""
-    shape = output_shape(single(item.behind.problem))
+    shape = item.problem.d_shape
     arguments = [
         ElementwiseArgs(
             count=int(np.prod(shape)),

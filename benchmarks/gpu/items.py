@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.problem import Problem
-from boltgen.ir.workload import AnyProblem
+from boltgen.families.family import Config
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.select import Task
 
@@ -30,17 +30,16 @@ MODEL_TUNED = "model_{name}_tvm_metaschedule"
 class Choice:
     """A configuration that may be launched, its kernel's symbol, and what the model predicts."""
 
-    config: AnyConfig
+    config: Config
     kernel: str
     predicted_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product with its epilogue, or a chain of them, in several configurations."""
+    """A workload in several configurations."""
 
-    problem: AnyProblem
-    epilogue: Epilogue
+    workload: Workload
     choices: tuple[Choice, ...]
 
 
@@ -59,7 +58,7 @@ class Race(_Named):
     `problem` is what the vendor's library is asked; a pointwise convolution runs as a product.
     """
 
-    problem: Problem
+    problem: Gemm | Conv2d
     product: Product
 
 
@@ -102,9 +101,11 @@ class Sanitized(_Named):
 class Fusion(_Named):
     """An epilogue inside the kernel against one behind it (section epilogue).
 
-    `behind` is the plain product; `elementwise` adds the bias and computes `activation`.
+    `behind` is the plain product, of `problem`; `elementwise` adds the bias and computes
+    `activation`.
     """
 
+    problem: Gemm | Conv2d
     activation: str
     fused: Product
     behind: Product
@@ -113,7 +114,7 @@ class Fusion(_Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackToBack(_Named):
-    """A chain as one kernel against a kernel for each layer (section b2b)."""
+    """Layers as one kernel against a kernel for each (section b2b)."""
 
     fused: Product
     layers: tuple[Product, ...]
@@ -123,9 +124,11 @@ class BackToBack(_Named):
 class Padding(_Named):
     """A convolution whose channels are no multiple of 8 against one that was padded.
 
-    `move` copies the activations to `padded`'s channels, as a region's call does.
+    `move` is the kernel that copies the activations of `problem` to `padded`'s channels, as a
+    region's call does.
     """
 
+    problem: Conv2d
     unpadded: Product
     padded: Product
     move: str

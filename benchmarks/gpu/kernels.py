@@ -12,12 +12,11 @@ from pathlib import Path
 
 from boltgen.build.cache import Cache
 from boltgen.build.library import chunks, unit_of
-from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import kernel_unit
-from boltgen.families.move import MoveSource
+from boltgen.build.unit import library_unit
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import Settings
@@ -58,8 +57,8 @@ def compile_kernels(specs: Mapping[str, KernelSpec], shop: Workshop) -> dict[str
     return {kernel_symbol(spec): compiled.path for compiled, part in built for spec in part}
 
 
-def link_sources(sources: Mapping[str, MoveSource], shop: Workshop) -> dict[str, Path]:
-    """Compile each small kernel to a shared library; these by symbol.
+def compile_programs(sources: Mapping[str, str], arch: str, shop: Workshop) -> dict[str, Path]:
+    """Compile each source, which stands for no spec, to a shared library; these by symbol.
 
     Raises:
         CompileError: one does not compile.
@@ -67,12 +66,13 @@ def link_sources(sources: Mapping[str, MoveSource], shop: Workshop) -> dict[str,
     example = shop.tools.cutlass.include.parent / "examples" / _EXAMPLE
     units = [
         replace(unit, include=(*unit.include, example))
-        for unit in (kernel_unit(source, shop.tools) for source in sources.values())
+        for unit in (
+            library_unit(symbol, text, arch, DeviceCode.SASS_AND_PTX, "", shop.tools)
+            for symbol, text in sources.items()
+        )
     ]
     outcomes = compile_all(
         units, shop.cache, jobs=shop.jobs, reporter=shop.reporter, title="small kernels"
     )
-    return {
-        symbol: linked(compiled, shop.cache, shop.tools)
-        for symbol, compiled in zip(sources, objects_or_raise(outcomes), strict=True)
-    }
+    built = zip(sources, objects_or_raise(outcomes), strict=True)
+    return {symbol: compiled.path for symbol, compiled in built}

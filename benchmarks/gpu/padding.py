@@ -5,17 +5,23 @@ As boltgen's padding does it: weights are padded beforehand, activations by a mo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from benchmarks.gpu.fusions import same_result
 from benchmarks.gpu.items import Padding
-from benchmarks.gpu.rig import Rig, Step, UnusableError
+from benchmarks.gpu.rig import Rig, Step
 from boltgen.bench.slices import Form
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.reference import input_shapes, output_shape
-from boltgen.measure.abi import MoveArgs
+from boltgen.families.move import MoveConfig
+from boltgen.families.registry import launch
+from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments
 from boltgen.measure.worker import Prepared
 
+_PAD = Move(source=NHWC_F16, target=NHWC_F16)
 # Who is compared with whom: ratio -> (the faster one, the other).
 _RATIOS = {
     "unpadded": ("boltgen", "unpadded"),
@@ -26,9 +32,7 @@ _RATIOS = {
 
 def run_padding(rig: Rig, item: Padding) -> Form:
     """The move with the padded kernel (`boltgen`), that kernel alone, and both unpadded ones."""
-    narrow, wide = item.unpadded.problem, item.padded.problem
-    if not isinstance(narrow, Conv2d) or not isinstance(wide, Conv2d):
-        raise UnusableError("only convolutions are padded here")
+    narrow, wide = item.problem, item.padded.workload.single.problem
     products = (item.unpadded, item.padded)
     chosen = [rig.best(product, place=place) for place, product in enumerate(products)]
     unpadded, padded = (
@@ -36,10 +40,14 @@ def run_padding(rig: Rig, item: Padding) -> Form:
         for place, product in enumerate(products)
     )
     _pad_weights(rig, narrow, wide, (unpadded, padded))
-    sizes = (narrow.n, narrow.h * narrow.w, narrow.c, wide.c)
-    pairs = zip(unpadded.arguments, padded.arguments, strict=False)
+    asked = launch(Workload.of(padding_move(narrow, wide)), MoveConfig())
     stream = rig.profiler.device.stream
-    moved = [MoveArgs(*sizes, one.a, other.a, stream) for one, other in pairs]
+    moved = [
+        arguments(
+            asked.struct, {**asked.sizes, "source": one.a, "target": other.a, "stream": stream}
+        )
+        for one, other in zip(unpadded.arguments, padded.arguments, strict=False)
+    ]
     steps: dict[str, list[Step | Prepared]] = {
         "boltgen": [Step(rig.entry(item.move), moved), padded],
         "unpadded": [unpadded],
@@ -49,7 +57,7 @@ def run_padding(rig: Rig, item: Padding) -> Form:
     samplers = {name: rig.in_turn(kernels, once_us) for name, kernels in steps.items()}
     for name in ("boltgen", "unpadded"):
         samplers[name].sample_us(1)
-    same_result(rig, output_shape(narrow), padded, unpadded)
+    same_result(rig, narrow.d_shape, padded, unpadded)
     launches = samplers["boltgen"].launches
     theirs, errors = rig.beside(rig.vendor.replays(narrow, launches) if rig.vendor else {})
     timed = rig.timed(samplers | theirs)
@@ -68,10 +76,21 @@ def run_padding(rig: Rig, item: Padding) -> Form:
     }
 
 
-def _pad_weights(rig: Rig, narrow: Conv2d, wide: Conv2d, steps: tuple[Prepared, Prepared]) -> None:
+def padding_move(narrow: Conv2d, wide: Problem) -> LayoutTransform:
+    """What makes the activations of `narrow` those of `wide`."""
+    return LayoutTransform(
+        move=_PAD,
+        images=narrow.n,
+        pixels=narrow.h * narrow.w,
+        source_channels=narrow.c,
+        target_channels=wide.a_shape[-1],
+    )
+
+
+def _pad_weights(rig: Rig, narrow: Problem, wide: Problem, steps: Sequence[Prepared]) -> None:
     """Give the second the weights of the first, and zeros."""
-    (_, b_shape), (_, wide_b_shape) = input_shapes(narrow), input_shapes(wide)
-    weights = rig.download(steps[0].arguments[0].b, b_shape)
-    weights = np.pad(weights, [(0, b - a) for a, b in zip(b_shape, wide_b_shape, strict=True)])
+    weights = rig.download(steps[0].arguments[0].b, narrow.b_shape)
+    extents = zip(narrow.b_shape, wide.b_shape, strict=True)
+    weights = np.pad(weights, [(0, padded - given) for given, padded in extents])
     for target in steps[1].arguments:
         rig.upload(target.b, weights)

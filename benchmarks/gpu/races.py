@@ -5,20 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from math import prod
 
-from benchmarks.gpu.fusions import single
 from benchmarks.gpu.items import Product, Race, Space
 from benchmarks.gpu.rig import Rig
 from boltgen.bench.slices import Form, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
-from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.tune.outcome import Failure, Trial
 from boltgen.tune.records import Record, kernel_key, to_line
 
 
 def least_bytes(problem: Problem) -> int:
     """Bytes of device memory that the product moves at least: each tensor once."""
-    shapes = (*input_shapes(problem), output_shape(problem))
+    shapes = (problem.a_shape, problem.b_shape, problem.d_shape)
     return sum(prod(shape) * DType.F16.size_bytes for shape in shapes)
 
 
@@ -27,9 +25,7 @@ def run_race(rig: Rig, item: Race) -> Form:
     problem = item.problem
     choice, once = rig.best(item.product)
     ours = rig.in_turn([rig.prepared(item.product, choice)], once.median_us)
-    theirs, errors = rig.beside(
-        rig.vendor.replays(single(problem), ours.launches) if rig.vendor else {}
-    )
+    theirs, errors = rig.beside(rig.vendor.replays(problem, ours.launches) if rig.vendor else {})
     timed = rig.timed({"boltgen": ours, **theirs})
     best = min(theirs, key=timed.us, default=None)
     return {
@@ -50,7 +46,7 @@ def run_space(rig: Rig, item: Space) -> Form:
     for choice in product.choices:
         outcome = rig.measure(product, choice)
         failed += isinstance(outcome, Failure)
-        trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
+        trial = Trial(workload=product.workload, config=choice.config)
         lines.append(
             to_line(
                 Record(

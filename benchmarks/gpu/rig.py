@@ -301,5 +301,5 @@ class Rig:
         self.profiler.copy(address, whole.ctypes.data, whole.nbytes)
 
     def _request(self, product: Product, choice: Choice) -> Request:
-        trial = Trial(problem=product.problem, epilogue=product.epilogue, config=choice.config)
+        trial = Trial(workload=product.workload, config=choice.config)
         return Request.of(trial, self.library(choice.kernel), choice.kernel)

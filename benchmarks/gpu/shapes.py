@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 from benchmarks.gpu.items import Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
 from boltgen.bench.slices import Form
+from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.epilogue import Epilogue
-from boltgen.ir.workload import AnyProblem
+from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
-from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome, Timing, Trial
+from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome, Trial
 from boltgen.tune.session import Session, SessionReport
 
 # Two sessions agree where the one's winner is, in the other, within this of its best.
@@ -42,15 +42,15 @@ class PackedBench:
     lock_name: str | None = None
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Each trial with its outcome; those of one problem together, whose operands then stay.
+        """Each trial with its outcome; those of one workload together, whose operands then stay.
 
         Raises:
             FatalError: one took the device with it.
         """
-        places: dict[tuple[AnyProblem, Epilogue], int] = {}
+        places: dict[Workload, int] = {}
         for trial in trials:
-            places.setdefault((trial.problem, trial.epilogue), len(places))
-        for trial in sorted(trials, key=lambda one: places[one.problem, one.epilogue]):
+            places.setdefault(trial.workload, len(places))
+        for trial in sorted(trials, key=lambda one: places[one.workload]):
             yield trial, self._measure(trial)
 
     def _measure(self, trial: Trial) -> Outcome:
@@ -103,7 +103,7 @@ def run_tuning(rig: Rig, item: Tuning) -> Form:
 
 
 def agreement(
-    first: Sequence[dict[Any, float]], second: Sequence[dict[Any, float]]
+    first: Sequence[Mapping[Any, float]], second: Sequence[Mapping[Any, float]]
 ) -> tuple[int, int]:
     """On how many tasks two sessions agree, of how many that both have times of.
 
@@ -120,18 +120,15 @@ def agreement(
     return agreeing, timed
 
 
-def _session(bench: PackedBench, item: Tuning) -> tuple[SessionReport, list[dict[Any, float]]]:
+def _session(bench: PackedBench, item: Tuning) -> tuple[SessionReport, list[dict[Config, float]]]:
     """Run a session; its report, and the times of each task's launches."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with Database(folder / "records.sqlite") as database:
             budget = Budget(seconds=item.most_s)
             report = Session(item.tasks, bench, database, budget, lock_folder=folder).run()
-            times_us = []
-            for task in (result.task for result in report.results):
-                outcomes = database.outcomes(
-                    task.problem, task.epilogue, bench.device, bench.toolchain
-                )
-                timings = {c: one for c, one in outcomes.items() if isinstance(one, Timing)}
-                times_us.append({config: one.median_us for config, one in timings.items()})
+            times_us = [
+                database.times_us(result.task.workload, bench.device, bench.toolchain)
+                for result in report.results
+            ]
     return report, times_us

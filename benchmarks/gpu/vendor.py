@@ -123,6 +123,8 @@ class Vendor:
         """The function of activations and weight that computes `problem`."""
         functional = self.torch.nn.functional
         if isinstance(problem, Gemm):
+            if problem.batch > 1:
+                raise ValueError(f"one product is compared, not a batch of {problem.batch}")
             return lambda a, b: functional.linear(a, b, bias)
         top, left, bottom, right = problem.padding
         if (top, left) != (bottom, right):

@@ -6,7 +6,8 @@ Arrow: shapes to items and kernel specs, without a compiler.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,43 +26,42 @@ from benchmarks.gpu.items import (
     Tuning,
     WholeModel,
 )
+from benchmarks.gpu.padding import padding_move
 from benchmarks.gpu.shapes import ModelShape
 from benchmarks.gpu.wanted_checks import (
     cases_for,
-    chain_cases_for,
-    chain_checks,
     checks,
+    fused_case,
     sanitized,
+    single_case,
     suspicions,
 )
 from boltgen.arch import Arch
-from boltgen.families.b2b.candidates import enumerate_configs
-from boltgen.families.b2b.config import Residence
-from boltgen.families.b2b.model import predict
-from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.library import level_configs
-from boltgen.families.cutlass2.model import predict
-from boltgen.families.cutlass2.traits import execution_problem, kernel_traits
-from boltgen.families.family import Level
-from boltgen.families.move import MoveSource, move_symbol, render_moves
-from boltgen.families.registry import kernel_spec
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.family import Config, Level
+from boltgen.families.move import MoveConfig
+from boltgen.families.registry import (
+    FAMILIES,
+    candidates,
+    compiled,
+    kernel_spec,
+    order,
+    predict,
+)
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.epilogue import Epilogue, UnaryOp
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.move import NHWC_F16, Move
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Workload, execution_chain
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
 from boltgen.tune.select import Task, distinct
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tune.resnet50_layers import resnet50_tasks
 
-# Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
+# Of a workload the likeliest configurations: more of a plain one, whose kernels serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
-PAD = Move(source=NHWC_F16, target=NHWC_F16)
 _HERE = Path(__file__).resolve().parent
 # Of a task's kernels with its epilogue, those that are in the bundle: the tuner's round two wants
 # those that led its round one, and finds as many as the analytical model is right about. A session
@@ -74,7 +74,8 @@ class Wanted:
     """What a bundle is to hold for `arch`.
 
     `level` is how much of the plain kernels' space section tune records, None for nothing but the
-    `likeliest` configurations. `logs` are the folders of MetaSchedule's, by model.
+    `likeliest` configurations. `specs` are boltgen's kernels and `programs` the sources of others,
+    by symbol. `logs` are the folders of MetaSchedule's, by model.
     """
 
     arch: Arch
@@ -82,82 +83,65 @@ class Wanted:
     likeliest: int = _LIKELIEST
     likeliest_plain: int = _LIKELIEST_PLAIN
     specs: dict[str, KernelSpec] = field(default_factory=dict)
-    sources: dict[str, MoveSource] = field(default_factory=dict)
+    programs: dict[str, str] = field(default_factory=dict)
     models: dict[str, ModelShape] = field(default_factory=dict)
     logs: Mapping[str, Path] = field(default_factory=dict)
-    _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
-        default_factory=dict
-    )
+    _times: dict[Workload, dict[Config, float]] = field(default_factory=dict)
 
-    def product(self, problem: Problem, epilogue: Epilogue | None = None) -> Product:
-        """A product in its likeliest configurations."""
-        runs, tail = execution_problem(problem), epilogue or Epilogue()
-        times = self._considered(runs, tail)
-        most = self.likeliest_plain if tail.is_identity else self.likeliest
-        return self._product(runs, tail, dict(itertools.islice(times.items(), most)))
+    def product(self, workload: Workload) -> Product:
+        """A workload in its likeliest configurations: back to back, of each residence."""
+        is_plain = workload == workload.plain and not workload.is_fused
+        most = self.likeliest_plain if is_plain else self.likeliest
+        kept: dict[Config, float] = {}
+        taken: Counter[object] = Counter()
+        for config, predicted_us in self._considered(workload).items():
+            group = config.residence if isinstance(config, B2bConfig) else None
+            if taken[group] < most:
+                taken[group] += 1
+                kept[config] = predicted_us
+        return self._product(workload, kept)
 
-    def space(self, problem: Problem) -> Product:
-        """A plain product in every configuration that boltgen considers, in the level's kernels."""
+    def space(self, workload: Workload) -> Product:
+        """A workload in every configuration that boltgen considers, in the level's kernels."""
         if self.level is None:
-            return self.product(problem)
-        runs = execution_problem(problem)
-        times = self._considered(runs, Epilogue())
-        if self.level is not Level.FULL:
-            kernels = level_configs(kernel_traits(runs), self.arch, self.level)
-            times = {c: us for c, us in times.items() if c.kernel in kernels}
-        return self._product(runs, Epilogue(), times)
+            return self.product(workload)
+        held = {
+            kernel
+            for family in FAMILIES
+            if family.rejects(workload, self.arch) is None
+            for kernel in family.held(workload, self.arch, self.level)
+        }
+        times = self._considered(workload).items()
+        return self._product(workload, {c: us for c, us in times if compiled(c) in held})
 
-    def _considered(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, float]:
+    def _considered(self, workload: Workload) -> dict[Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""
-        if (problem, epilogue) not in self._times:
-            configs = enumerate_configs(problem, self.arch)
-            self._times[problem, epilogue] = _predicted(problem, epilogue, configs, self.arch)
-        return self._times[problem, epilogue]
+        if workload not in self._times:
+            times = {
+                config: predict(workload, config, self.arch).time_us
+                for config in candidates(workload, self.arch)
+            }
+            ranked = sorted(times, key=lambda config: (times[config], order(config)))
+            self._times[workload] = {config: times[config] for config in ranked}
+        return self._times[workload]
 
-    def _product(
-        self, problem: Problem, epilogue: Epilogue, times: Mapping[Cutlass2Config, float]
-    ) -> Product:
-        """A product in these configurations, whose kernels are then wanted."""
+    def _product(self, workload: Workload, times: Mapping[Config, float]) -> Product:
+        """A workload in these configurations, whose kernels are then wanted."""
         choices = [
             Choice(
                 config=config,
-                kernel=self.want(kernel_spec(problem, epilogue, config, self.arch.name)),
+                kernel=self.want(kernel_spec(workload, config, self.arch.name)),
                 predicted_us=predicted_us,
             )
             for config, predicted_us in times.items()
         ]
-        return Product(problem=problem, epilogue=epilogue, choices=tuple(choices))
+        return Product(workload=workload, choices=tuple(choices))
 
-    def kernels(self, problem: Problem, epilogue: Epilogue, most: int) -> None:
-        """The kernels of a product's likeliest configurations, at most so many, are wanted."""
-        found = dict.fromkeys(config.kernel for config in self._considered(problem, epilogue))
+    def kernels(self, workload: Workload, most: int) -> None:
+        """The kernels of a workload's likeliest configurations, at most so many, are wanted."""
+        found = dict.fromkeys(map(compiled, self._considered(workload)))
         for config in itertools.islice(found, most):
-            self.want(kernel_spec(problem, epilogue, config, self.arch.name))
-
-    def chain(self, chain: Workload) -> Product:
-        """A chain as one kernel, in its likeliest configurations of each residence."""
-        times = {
-            config: predict(chain, config, self.arch).time_us
-            for config in enumerate_configs(chain, self.arch)
-        }
-        ranked = sorted(times, key=lambda config: times[config])
-        kept = [
-            config
-            for residence in Residence
-            for config in [c for c in ranked if c.residence is residence][: self.likeliest]
-        ]
-        return Product(
-            problem=chain,
-            epilogue=Epilogue(),
-            choices=tuple(
-                Choice(
-                    config=config,
-                    kernel=self.want(kernel_spec(chain, config, self.arch.name)),
-                    predicted_us=times[config],
-                )
-                for config in kept
-            ),
-        )
+            self.want(kernel_spec(workload, config, self.arch.name))
 
     def want(self, spec: KernelSpec) -> str:
         """The symbol of a kernel that is to be in the bundle."""
@@ -165,29 +149,21 @@ class Wanted:
         self.specs[symbol] = spec
         return symbol
 
-    def move(self, move: Move) -> str:
-        """The symbol of a move that is to be in the bundle."""
-        symbol = move_symbol(move)
-        self.sources[symbol] = render_moves([move], self.arch.name)
-        return symbol
-
     def elementwise(self, op: UnaryOp) -> str:
         """Want an unfused epilogue; its symbol."""
         symbol = f"boltgen_suite_bias_{op.value}"
         text = (_HERE / "elementwise.cu").read_text()
-        return self._source(symbol, text.replace("SYMBOL", symbol).replace("ACTIVATION", op.value))
+        return self._program(symbol, text.replace("SYMBOL", symbol).replace("ACTIVATION", op.value))
 
     def program(self, file: str, symbol: str) -> str:
         """Want one of CUTLASS's own programs, in `suspicions/`; its symbol."""
         header = (_HERE / "suspicions" / "device_gemm.h").read_text().replace("#pragma once\n", "")
         # In one text: what is compiled is known by it.
         text = (_HERE / "suspicions" / file).read_text()
-        return self._source(symbol, text.replace('#include "device_gemm.h"\n', header))
+        return self._program(symbol, text.replace('#include "device_gemm.h"\n', header))
 
-    def _source(self, symbol: str, text: str) -> str:
-        self.sources[symbol] = MoveSource(
-            arch=self.arch.name, symbol=symbol, symbols=(symbol,), text=text
-        )
+    def _program(self, symbol: str, text: str) -> str:
+        self.programs[symbol] = text
         return symbol
 
 
@@ -196,27 +172,19 @@ def _symbol(spec: KernelSpec) -> str:
     return kernel_symbol(spec)
 
 
-def _predicted(
-    problem: Problem, epilogue: Epilogue, configs: Iterable[Cutlass2Config], arch: Arch
-) -> dict[Cutlass2Config, float]:
-    """What the model predicts for each, in microseconds; the likeliest first."""
-    times = {config: predict(problem, epilogue, config, arch).time_us for config in configs}
-    return dict(sorted(times.items(), key=lambda one: (one[1], one[0])))
-
-
 def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
     """Sections gemm and conv."""
     for name, problem in problems.items():
-        product = wanted.product(problem)
+        product = wanted.product(Workload.of(problem))
         yield Race(section=section, name=name, problem=problem, product=product)
 
 
-def spaces(wanted: Wanted, problems: Mapping[str, Problem], part: int = _PART) -> list[Space]:
+def spaces(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d], part: int = _PART) -> list[Space]:
     """Section tune: whole spaces in parts, the likeliest configurations of every problem first."""
     found = [
         (number, Space(section="tune", name=f"{name}-{number}", product=one))
         for name, problem in problems.items()
-        for number, one in enumerate(_parts(wanted.space(problem), part), 1)
+        for number, one in enumerate(_parts(wanted.space(Workload.of(problem)), part), 1)
     ]
     return [space for _, space in sorted(found, key=lambda one: one[0])]
 
@@ -234,34 +202,38 @@ def fusions(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[I
         yield Fusion(
             section="epilogue",
             name=f"{name}-{activation}",
+            problem=problem,
             activation=activation,
-            fused=wanted.product(problem, shapes.bias_then(op)),
-            behind=wanted.product(problem),
+            fused=wanted.product(Workload.of(problem, shapes.bias_then(op))),
+            behind=wanted.product(Workload.of(problem)),
             elementwise=wanted.elementwise(op),
         )
 
 
-def back_to_back(wanted: Wanted, chains: Mapping[str, Workload]) -> Iterator[Item]:
-    """Section b2b: each chain as one kernel, and as one for each layer."""
-    for name, chain in chains.items():
-        runs = execution_chain(chain)
+def back_to_back(wanted: Wanted, workloads: Mapping[str, Workload]) -> Iterator[Item]:
+    """Section b2b: all layers as one kernel, and as one for each."""
+    for name, workload in workloads.items():
+        alone = (Workload(layers=(layer,)) for layer in workload.layers)
         yield BackToBack(
             section="b2b",
             name=name,
-            fused=wanted.chain(runs),
-            layers=tuple(wanted.product(one.problem, one.epilogue) for one in runs.layers),
+            fused=wanted.product(workload),
+            layers=tuple(map(wanted.product, alone)),
         )
 
 
 def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
     """Section padding."""
     for name, problem in problems.items():
+        wide = shapes.aligned(problem)
+        moved = Workload.of(padding_move(problem, wide))
         yield Padding(
             section="padding",
             name=name,
-            unpadded=wanted.product(problem),
-            padded=wanted.product(shapes.aligned(problem)),
-            move=wanted.move(PAD),
+            problem=problem,
+            unpadded=wanted.product(Workload.of(problem)),
+            padded=wanted.product(Workload.of(wide)),
+            move=wanted.want(kernel_spec(moved, MoveConfig(), wanted.arch.name)),
         )
 
 
@@ -283,9 +255,9 @@ def tunings(wanted: Wanted, tasks_by_model: Mapping[str, Sequence[Task]]) -> Ite
     """Section models: boltgen's tuner on the products of models."""
     most = min(wanted.likeliest, _LIKELIEST_FUSED)
     for name, tasks in tasks_by_model.items():
-        merged = tuple(task for task in distinct(tasks) if isinstance(task, Task))
+        merged = distinct(tasks)
         for task in merged:
-            wanted.kernels(task.problem, task.epilogue, most)
+            wanted.kernels(task.workload, most)
         yield Tuning(section="models", name=f"tune-{name}", tasks=merged, most_s=_MOST_TUNING_S)
 
 
@@ -296,10 +268,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
         *races(wanted, "conv", shapes.convolutions()),
     ]
     problems = shapes.gemms() | shapes.convolutions()
-    checked = [
-        *checks(wanted, cases_for(wanted.arch)),
-        *chain_checks(wanted, chain_cases_for(wanted.arch)),
-    ]
+    checked = [*checks(wanted, cases_for(wanted.arch))]
     return (
         *checked,
         *suspicions(wanted),
@@ -322,8 +291,8 @@ def quick_wanted(arch: Arch) -> Wanted:
 def quick_items(wanted: Wanted) -> tuple[Item, ...]:
     """A few items of every section, in sizes for the virtual GPU."""
     problem = shapes.gemm(128, 128, 64)
-    chains = [case for case in all_chain_cases() if case.name == "rf-ragged"]
-    checked = [*checks(wanted, split_k_cases()[:1]), *chain_checks(wanted, chains)]
+    (fused,) = (case for case in all_chain_cases() if case.name == "rf-ragged")
+    checked = [*checks(wanted, [single_case(split_k_cases()[0]), fused_case(fused)])]
     return (
         *checked,
         *suspicions(wanted),
@@ -331,9 +300,9 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *races(wanted, "gemm", {"128x128x64": problem}),
         *races(wanted, "conv", {"small": Conv2d(n=1, h=9, w=8, c=8, k=32, r=3, s=3)}),
         *spaces(wanted, {"128x128x64": problem}),
-        next(fusions(wanted, {"gemm": shapes.gemm(128, 128, 64)})),
-        *back_to_back(wanted, {"gemm": chains[0].chain}),
+        next(fusions(wanted, {"gemm": problem})),
+        *back_to_back(wanted, {"gemm": fused.chain}),
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         *models(wanted, shapes.small_models()),
-        *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=Epilogue())]}),
+        *tunings(wanted, {"gemm": [Task(workload=Workload.of(problem))]}),
     )

@@ -6,16 +6,18 @@ Arrow: as `wanted`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.family import Config
 from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
 
@@ -30,23 +32,36 @@ _ANY_CONFIG = Cutlass2Config(
 )
 
 
-def checks(wanted: Wanted, cases: Iterable[KernelCase]) -> Iterator[Item]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A kernel of the test suite, and a launch of it: `config` has that one's arguments."""
+
+    name: str
+    spec: KernelSpec
+    workload: Workload
+    config: Config
+
+
+def single_case(case: KernelCase) -> Case:
+    """A case of one layer."""
+    config = replace(case.spec.config, swizzle=case.swizzle, split_k=case.split_k)
+    workload = Workload.of(case.problem, case.epilogue)
+    return Case(name=case.name, spec=case.spec, workload=workload, config=config)
+
+
+def fused_case(case: ChainCase) -> Case:
+    """A case of several layers."""
+    name = f"b2b-{case.name}"
+    return Case(name=name, spec=case.spec, workload=case.chain, config=case.spec.config)
+
+
+def checks(wanted: Wanted, cases: Iterable[Case]) -> Iterator[Item]:
     """Section check: kernels of the test suite, for `wanted.arch`."""
     for case in cases:
-        spec = replace(case.spec, arch=wanted.arch.name)
-        config = replace(spec.config, swizzle=case.swizzle, split_k=case.split_k)
-        choice = Choice(config=config, kernel=wanted.want(spec), predicted_us=0.0)
-        product = Product(problem=case.problem, epilogue=spec.epilogue, choices=(choice,))
+        kernel = wanted.want(replace(case.spec, arch=wanted.arch.name))
+        choice = Choice(config=case.config, kernel=kernel, predicted_us=0.0)
+        product = Product(workload=case.workload, choices=(choice,))
         yield Check(section="check", name=case.name, product=product)
-
-
-def chain_checks(wanted: Wanted, cases: Iterable[ChainCase]) -> Iterator[Item]:
-    """Section check: back-to-back kernels of the test suite, for `wanted.arch`."""
-    for case in cases:
-        spec = replace(case.spec, arch=wanted.arch.name)
-        choice = Choice(config=spec.config, kernel=wanted.want(spec), predicted_us=0.0)
-        product = Product(problem=case.chain, epilogue=Epilogue(), choices=(choice,))
-        yield Check(section="check", name=f"b2b-{case.name}", product=product)
 
 
 def suspicions(wanted: Wanted) -> Iterator[Item]:
@@ -75,7 +90,7 @@ def suspicions(wanted: Wanted) -> Iterator[Item]:
             name=f"cutlass-{entry}{'-control' if is_control else ''}",
             suspicion=text,
             is_control=is_control,
-            product=Product(problem=problem, epilogue=epilogue, choices=(choice,)),
+            product=Product(workload=Workload.of(problem, epilogue), choices=(choice,)),
         )
 
 
@@ -86,20 +101,15 @@ def sanitized(found: Sequence[Item]) -> Iterator[Item]:
         yield Sanitized(section="check", name=tool, tool=tool, keys=keys)
 
 
-def cases_for(arch: Arch) -> list[KernelCase]:
-    """List the test suite's kernels that run on `arch`, each once with each problem."""
+def cases_for(arch: Arch) -> list[Case]:
+    """List the test suite's kernels that run on `arch`, each launch of one once."""
+    cases = [*map(single_case, all_cases()), *map(fused_case, all_chain_cases())]
     unique = {
-        (replace(case.spec, arch=arch.name), case.problem, case.swizzle, case.split_k): case
-        for case in all_cases()
+        (replace(case.spec, arch=arch.name), case.workload, case.config): case
+        for case in cases
         if _runs_on(case.spec, arch)
     }
     return list(unique.values())
-
-
-def chain_cases_for(arch: Arch) -> list[ChainCase]:
-    """List the test suite's back-to-back kernels that run on `arch`, each once with each chain."""
-    found = [case for case in all_chain_cases() if _runs_on(case.spec, arch)]
-    return list({(replace(one.spec, arch=arch.name), one.chain): one for one in found}.values())
 
 
 def _runs_on(spec: KernelSpec, arch: Arch) -> bool:

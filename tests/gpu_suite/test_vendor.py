@@ -79,6 +79,11 @@ def test_uneven_padding_is_refused():
         VENDOR.product(Conv2d(n=1, h=5, w=5, c=8, k=8, r=3, s=3, padding=(1, 1, 0, 0)))
 
 
+def test_a_batch_is_refused():
+    with pytest.raises(ValueError, match="batch of 3"):
+        VENDOR.product(Gemm(batch=3, m=8, n=8, k=8, b_layout=Layout.COLUMN))
+
+
 def test_modes_of_the_library_are_set_and_restored():
     backend = torch.backends.cuda
     before = backend.preferred_blas_library(), backend.matmul.allow_fp16_reduced_precision_reduction

@@ -13,9 +13,10 @@ from benchmarks.gpu.paper import figures
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
 from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Level
 from boltgen.families.source import kernel_symbol
+from boltgen.ir.workload import Workload
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 
@@ -50,25 +51,27 @@ def test_every_product_has_kernels_in_the_bundle(wanted: Wanted, items):
             assert all(choice.kernel in wanted.specs for choice in item.product.choices)
 
 
-def arguments(config: AnyConfig) -> tuple[int, int]:
-    """Swizzle and slices of K; a chain has neither."""
-    return (config.swizzle, config.split_k) if isinstance(config, Cutlass2Config) else (1, 1)
-
-
 def test_every_case_that_runs_on_the_arch_is_checked(items):
-    """Each kernel with each problem; operands of a batch are as the measuring lays them out."""
+    """Each kernel with each workload; operands of a batch are as the measuring lays them out."""
     arch = arch_named("sm_90")
     checked = {
-        (choice.kernel, item.product.problem, *arguments(choice.config))
+        (choice.kernel, item.product.workload, choice.config)
         for item in items
         if isinstance(item, Check)
         for choice in item.product.choices
     }
-    cases = [(case.spec, case.problem, case.swizzle, case.split_k) for case in all_cases()]
-    cases += [(case.spec, case.chain, 1, 1) for case in all_chain_cases()]
+    cases = [
+        (
+            case.spec,
+            Workload.of(case.problem, case.epilogue),
+            replace(case.spec.config, swizzle=case.swizzle, split_k=case.split_k),
+        )
+        for case in all_cases()
+    ]
+    cases += [(case.spec, case.chain, case.spec.config) for case in all_chain_cases()]
     runs = {
-        (kernel_symbol(replace(spec, arch=arch.name)), problem, swizzle, split_k)
-        for spec, problem, swizzle, split_k in cases
+        (kernel_symbol(replace(spec, arch=arch.name)), workload, config)
+        for spec, workload, config in cases
         if spec.config.instruction == Shape(*arch.mma_shapes[0])
         if spec.arch in ("sm_80", "sm_90")
     }
