@@ -32,7 +32,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 
 DATA = Path(__file__).parent / "data"
@@ -123,7 +123,7 @@ def slowdowns(
         ranked = sorted(
             configs,
             key=lambda config: (
-                predict(problem, Epilogue(), config, RTX_2080_TI, constants).time_us,
+                predict(problem, ElementwiseGraph(), config, RTX_2080_TI, constants).time_us,
                 config,
             ),
         )
@@ -215,7 +215,7 @@ def recall(labels: Sequence[tuple[Gemm, Tile]], arch: Arch) -> dict[str, Any]:
     in_space, ranks, ranks_with_slices, kernels = [], [], [], []
     for problem, winner in labels:
         configs = enumerate_configs(problem, arch)
-        predicted = {c: predict(problem, Epilogue(), c, arch).time_us for c in configs}
+        predicted = {c: predict(problem, ElementwiseGraph(), c, arch).time_us for c in configs}
         whole = {config: us for config, us in predicted.items() if config.split_k == 1}
         tiles = ranked_tiles(whole)
         in_space.append(winner in tiles)

@@ -37,7 +37,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.ir.workload import Workload
@@ -101,8 +101,8 @@ def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, 
     folder.mkdir()  # a loaded library must not be overwritten
     launch = Launch(cuda, build_kernel(render_kernel(case.spec), folder), case)
     inputs = random_inputs(case, np.random.default_rng(0))
-    expected = run(case.problem, Epilogue(), inputs.a, inputs.b, [])
-    bound = error_bound(case.problem, Epilogue(), inputs.a, inputs.b, [])
+    expected = run(case.problem, ElementwiseGraph(), inputs.a, inputs.b, [])
+    bound = error_bound(case.problem, ElementwiseGraph(), inputs.a, inputs.b, [])
     if not (np.abs(launch.run(inputs) - expected) <= bound).all():
         raise SystemExit(f"{case.name}: the result is wrong; no figure is recorded")
     return launch, inputs

@@ -17,7 +17,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import candidates
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -43,13 +43,13 @@ from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 from tests.tune.samples import record
 
 
-def relu() -> Epilogue:
-    builder = EpilogueBuilder()
+def relu() -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     return builder.build()
 
 
-def region(index: int, problem: Problem, epilogue: Epilogue | None = None) -> Region:
+def region(index: int, problem: Problem, epilogue: ElementwiseGraph | None = None) -> Region:
     return Region(
         symbol=f"boltgen_{index}_matmul",
         label="matmul",

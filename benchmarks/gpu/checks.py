@@ -24,7 +24,7 @@ from benchmarks.gpu.items import OUTPUTS, Check, Sanitized, Suspicion
 from benchmarks.gpu.rig import Rig, UnusableError
 from boltgen.bench.slices import DONE, Form, open_slice, packed
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import run
 from boltgen.ir.workload import Workload

@@ -15,7 +15,7 @@ from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Workload
 from tests.cases import KernelCase, all_cases
@@ -73,8 +73,8 @@ def suspicions(wanted: Wanted) -> Iterator[Item]:
     split_k = "serial split-K with LinearCombinationRelu: NaN"
     b2b = "example 13 with more columns than its tile: runs, and is wrong"
     table = (
-        ("wide_warp", "wide_warp", wide_warp, False, wide, Epilogue(), 1),
-        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, Epilogue(), 1),
+        ("wide_warp", "wide_warp", wide_warp, False, wide, ElementwiseGraph(), 1),
+        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, ElementwiseGraph(), 1),
         ("split_k_relu", "split_k_relu", split_k, False, deep, relu, 4),
         ("split_k_relu", "split_k_relu", "the same without split-K", True, deep, relu, 1),
         ("b2b", "b2b", b2b, False, replace(half, n=128), relu, 1),

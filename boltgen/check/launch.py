@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from boltgen.check.protocol import Job
 from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import compare

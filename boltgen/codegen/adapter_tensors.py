@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand
 from boltgen.ir.workload import Layer

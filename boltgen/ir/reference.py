@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue, LoadKind, Store
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
     Interval,
@@ -43,7 +43,11 @@ _MOST_SLICES = 32
 
 
 def run(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> Array:
     """The exact result, before it is rounded to the output's type.
 
@@ -69,7 +73,11 @@ def run(
 
 
 def results(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> tuple[Array, ...]:
     """The exact value of each of the epilogue's stores; arguments as in `run`.
 
@@ -87,7 +95,11 @@ def results(
 
 
 def error_bound(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> Array:
     """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
 
@@ -131,7 +143,7 @@ class Enclosure:
 
 def enclosure(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     a: AnyArray,
     b: AnyArray,
     operands: Sequence[AnyArray],
@@ -153,7 +165,7 @@ def enclosure(
 
 def enclosures(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     a: AnyArray,
     b: AnyArray,
     operands: Sequence[AnyArray],
@@ -259,7 +271,11 @@ def _wide(array: AnyArray) -> Array:
 
 
 def _checked(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> tuple[Array, Array, list[Array]]:
     """A, B and the operands in FP64, the last shaped to broadcast against the output."""
     a_wide = _shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
@@ -268,7 +284,7 @@ def _checked(
 
 
 def broadcast(
-    graph: Epilogue, shape: tuple[int, ...], is_batch: bool, operands: Sequence[AnyArray]
+    graph: ElementwiseGraph, shape: tuple[int, ...], is_batch: bool, operands: Sequence[AnyArray]
 ) -> list[Array]:
     """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
 

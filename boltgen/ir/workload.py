@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm, Problem, describe
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
@@ -24,8 +24,8 @@ class Layer:
     """A problem, what is done to its A before, and to its product after."""
 
     problem: Problem
-    epilogue: Epilogue = field(default_factory=Epilogue)
-    prologue: Epilogue = field(default_factory=Epilogue)
+    epilogue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
+    prologue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
 
     def describe(self) -> str:
         """One line for people."""
@@ -58,9 +58,9 @@ class Workload:
             _check_joint(self.layers[index - 1].problem, self.layers[index].problem, index)
 
     @classmethod
-    def of(cls, problem: Problem, epilogue: Epilogue | None = None) -> Workload:
+    def of(cls, problem: Problem, epilogue: ElementwiseGraph | None = None) -> Workload:
         """One layer."""
-        return cls(layers=(Layer(problem=problem, epilogue=epilogue or Epilogue()),))
+        return cls(layers=(Layer(problem=problem, epilogue=epilogue or ElementwiseGraph()),))
 
     @property
     def first(self) -> Layer:

@@ -9,7 +9,7 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary
+from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
@@ -71,7 +71,7 @@ class TensorSet:
     layers: tuple[LayerSet, ...]
 
 
-def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
+def input_tensors(problem: Problem, epilogue: ElementwiseGraph) -> tuple[Tensor, ...]:
     """A, B and the epilogue's operands, in the order of its loads: of one product.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
@@ -97,7 +97,7 @@ def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
     )
 
 
-def _positive_nodes(epilogue: Epilogue) -> set[int]:
+def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
     found = set()
     for node in epilogue.nodes:
         match node:

@@ -16,7 +16,7 @@ from typing import Any
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tune.fusion import measured_us, predicted_us
@@ -141,19 +141,19 @@ def _up(extent: int) -> int:
     return -(-extent // vector) * vector
 
 
-def _activations(epilogue: Epilogue) -> Iterator[tuple[UnaryOp, Epilogue]]:
+def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, ElementwiseGraph]]:
     """The epilogue with another last activation."""
     last = epilogue.nodes[-1]
     if not isinstance(last, Unary) or last.op not in _REPLACEABLE:
         return
     for op in _ACTIVATIONS:
         if op is not last.op:
-            yield op, Epilogue((*epilogue.nodes[:-1], Unary(op, last.x)))
+            yield op, ElementwiseGraph((*epilogue.nodes[:-1], Unary(op, last.x)))
 
 
 def _with_pointwise(layer: Layer) -> Workload:
     """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
     gemm = replace(layer.problem.gemm, out_dtype=DType.F16)
     # Its filters are stored as those of a 1x1 convolution.

@@ -13,7 +13,7 @@ from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
@@ -27,7 +27,7 @@ ARCH = "sm_80"
 
 
 def bias_and_residual():
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     biased = builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW))
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, biased, builder.load(LoadKind.TENSOR)))
     return builder.build()

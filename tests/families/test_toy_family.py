@@ -27,7 +27,7 @@ from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.problem import Gemm
@@ -85,7 +85,7 @@ class ToyConfig:
 class ToyTraits:
     """The kernel depends on nothing but what is done to the product."""
 
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def _workload() -> Workload:
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     problem = Gemm(m=M, n=N, k=K, b_layout=Layout.COLUMN)
     return Workload.of(problem, builder.build())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import NHWC_F16, Form, Move, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Problem

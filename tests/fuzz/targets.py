@@ -101,14 +101,14 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_records(folder: Path) -> None:
-    from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+    from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
     from boltgen.ir.workload import Workload
     from boltgen.tune.database import Database
     from boltgen.tune.exchange import write_records
     from tests.tune.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3
     from tests.tune.samples import CONFIG, GEMM, NO_LAUNCH, record, timing
 
-    grown = EpilogueBuilder()
+    grown = ElementwiseBuilder()
     grown.unary(UnaryOp.RELU, grown.binary(BinaryOp.ADD, 0, grown.load(LoadKind.ROW)))
     workload = Workload.of(GEMM.single.problem, grown.build())
     records = [record(20.0), record(NO_LAUNCH), record(15.0, workload=workload)]

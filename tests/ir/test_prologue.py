@@ -9,7 +9,7 @@ from boltgen.arch import arch_named
 from boltgen.errors import InputError, NoLegalConfigError
 from boltgen.families.registry import candidates
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
@@ -20,7 +20,7 @@ M, N, K = 24, 16, 40
 
 def _workload(**more: int) -> Workload:
     """silu(a * scale of its column + shift of its row), multiplied."""
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     scaled = builder.binary(BinaryOp.MULTIPLY, 0, builder.load(LoadKind.ROW))
     shifted = builder.binary(BinaryOp.ADD, scaled, builder.load(LoadKind.COLUMN, DType.F32))
     builder.unary(UnaryOp.SILU, shifted)

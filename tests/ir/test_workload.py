@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.key import digest
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import run
@@ -86,7 +86,7 @@ def test_a_batch_is_folded_in_all_layers_or_in_none():
 
 
 def test_pointwise_convolutions_behind_a_convolution_are_products_of_its_pixels():
-    workload = back_to_back(CONV, POINTWISE, epilogue=Epilogue())
+    workload = back_to_back(CONV, POINTWISE, epilogue=ElementwiseGraph())
     assert problems_of(workload) == [CONV, Gemm(m=2 * 28 * 28, n=64, k=32, b_layout=Layout.COLUMN)]
     all_products = back_to_back(replace(POINTWISE, c=48, k=32), POINTWISE)
     assert problems_of(all_products)[0] == Gemm(m=2 * 28 * 28, n=32, k=48, b_layout=Layout.COLUMN)
@@ -113,9 +113,9 @@ def test_the_canonical_problem_computes_the_same_of_the_same_memory(problem):
         rng.standard_normal(shape).astype(np.float16)
         for shape in (problem.a_shape, problem.b_shape)
     )
-    expected = run(problem, Epilogue(), a, b, [])
+    expected = run(problem, ElementwiseGraph(), a, b, [])
     a, b = a.reshape(canonical.a_shape), b.reshape(canonical.b_shape)
-    got = run(canonical, Epilogue(), a, b, [])
+    got = run(canonical, ElementwiseGraph(), a, b, [])
     assert np.allclose(got.reshape(expected.shape), expected, rtol=1e-14, atol=1e-14)
 
 
@@ -195,7 +195,9 @@ def test_what_lies_between_layers():
 
 
 def test_the_plain_workload_has_no_epilogues():
-    assert back_to_back(FIRST, SECOND).plain == back_to_back(FIRST, SECOND, epilogue=Epilogue())
+    assert back_to_back(FIRST, SECOND).plain == back_to_back(
+        FIRST, SECOND, epilogue=ElementwiseGraph()
+    )
     before = Layer(problem=FIRST, prologue=EPILOGUES["relu"])
     assert Workload(layers=(before,)).plain == Workload.of(FIRST)
 
@@ -203,7 +205,7 @@ def test_the_plain_workload_has_no_epilogues():
 def test_keys_tell_workloads_apart():
     workloads = [
         back_to_back(FIRST, SECOND),
-        back_to_back(FIRST, SECOND, epilogue=Epilogue()),
+        back_to_back(FIRST, SECOND, epilogue=ElementwiseGraph()),
         back_to_back(FIRST, replace(SECOND, n=8)),
         back_to_back(FIRST, SECOND, Gemm(m=100, n=8, k=16)),
         back_to_back(CONV, POINTWISE),

@@ -17,7 +17,7 @@ import numpy as np
 
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.measure.abi import arguments, structs
 from boltgen.runtime.vgpu import Vgpu
@@ -141,7 +141,9 @@ def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
     return load_shapes(case.problem, case.epilogue, batched=case.batched_operands)
 
 
-def load_shapes(problem: Problem, epilogue: Epilogue, *, batched: bool) -> list[tuple[int, ...]]:
+def load_shapes(
+    problem: Problem, epilogue: ElementwiseGraph, *, batched: bool
+) -> list[tuple[int, ...]]:
     """Shapes of an epilogue's operands; `batched` where each product of a batch has its own."""
     output = problem.d_shape
     ahead = output[:1] if problem.batch > 1 else ()

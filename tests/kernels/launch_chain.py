@@ -10,7 +10,7 @@ from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.measure.abi import arguments
 from tests.chain_cases import ChainCase

@@ -11,7 +11,7 @@ import pytest
 
 from boltgen.build.toolchain import find_host_compiler
 from boltgen.errors import BoltgenError, InvalidProblemError
-from boltgen.ir.epilogue import MAX_LOADS
+from boltgen.ir.elementwise import MAX_LOADS
 from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import MAX_LAYERS

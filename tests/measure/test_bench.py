@@ -22,7 +22,7 @@ from boltgen.families.family import Level
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import WorkerBench, open_vgpu
@@ -39,12 +39,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SM80 = ARCHES["sm_80"]
 ALIGNMENTS = (8, 4, 2, 1)
 PROBLEM = Gemm(m=256, n=256, k=64, b_layout=Layout.COLUMN)
-PLAIN, FUSED = Epilogue(), EPILOGUES["bias_relu"]
+PLAIN, FUSED = ElementwiseGraph(), EPILOGUES["bias_relu"]
 CONFIGS = level_configs(kernel_traits(PROBLEM), SM80, Level.STANDARD)
 COMPILE = 'for last; do :; done; cat *.cu > "$last"'
 
 
-def trial(config: Cutlass2Config, epilogue: Epilogue = PLAIN, problem=PROBLEM) -> Trial:
+def trial(config: Cutlass2Config, epilogue: ElementwiseGraph = PLAIN, problem=PROBLEM) -> Trial:
     return Trial(workload=Workload.of(problem, epilogue), config=config)
 
 

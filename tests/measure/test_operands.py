@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload

@@ -14,12 +14,12 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
@@ -141,7 +141,7 @@ problems: st.SearchStrategy[Problem] = st.one_of(
 
 
 @st.composite
-def epilogues(draw: st.DrawFn) -> Epilogue:
+def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
     nodes: list[object] = [Accumulator()]
     for index in range(1, draw(st.integers(1, 7))):
         x = st.integers(0, index - 1)
@@ -160,7 +160,7 @@ def epilogues(draw: st.DrawFn) -> Epilogue:
             case _:
                 node = Cast(draw(x), draw(st.sampled_from(DType)))
         nodes.append(node)
-    return Epilogue(tuple(nodes))  # type: ignore[arg-type]
+    return ElementwiseGraph(tuple(nodes))  # type: ignore[arg-type]
 
 
 _SHAPES = st.builds(Shape, _SMALL, _SMALL, _SMALL)

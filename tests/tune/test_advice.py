@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.families.registry import candidates
-from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
@@ -69,7 +69,7 @@ def test_other_activations_are_told_of_where_the_last_operator_is_one():
 
 def test_an_activation_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("boltgen.tune.advice.NEARLY_FREE", float("inf"))
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.HARDSWISH, 0)
     layer = Layer(problem=Gemm(m=1280, n=768, k=768), epilogue=builder.build())
     given = of(advise((named(layer),), SM75), Change.ACTIVATION)

@@ -17,7 +17,7 @@ from boltgen.errors import RecordError
 from boltgen.families.constants import described, values_of
 from boltgen.families.registry import candidates, predict
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
@@ -42,8 +42,8 @@ TRUE = replace(
 )
 
 
-def gelu() -> Epilogue:
-    graph = EpilogueBuilder()
+def gelu() -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
     graph.unary(UnaryOp.GELU_ERF, 0)
     return graph.build()
 

@@ -11,7 +11,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.family import Config
-from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
@@ -76,7 +76,7 @@ def test_what_failed_on_a_device_is_not_chosen() -> None:
 def test_problems_are_asked_for_as_they_run() -> None:
     device = Known("one device", {POINTWISE.gemm: timing(7.0)})
     assert times(device).kernels_us(asked(POINTWISE)).times_us == (7.0,)
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     other = Workload.of(POINTWISE, builder.build())
     assert times(device).kernels_us([other]).origin == MODEL

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from boltgen.errors import RecordError
-from boltgen.ir.epilogue import Epilogue, Scalar, Unary
+from boltgen.ir.elementwise import ElementwiseGraph, Scalar, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
@@ -50,8 +50,12 @@ def test_a_line_is_readable() -> None:
 
 
 def test_infinity_and_negative_zero_are_kept() -> None:
-    clip = Epilogue(
-        (*Epilogue().nodes, Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))), Scalar(float("-inf")))
+    clip = ElementwiseGraph(
+        (
+            *ElementwiseGraph().nodes,
+            Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))),
+            Scalar(float("-inf")),
+        )
     )
     line = to_line(record(workload=Workload.of(GEMM.single.problem, clip)))
     assert "Infinity" not in line

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from boltgen.families.cutlass2.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Layer, Workload
 
@@ -27,7 +27,7 @@ class LayerTraits:
     and of the output in the last layer.
     """
 
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     acc_dtype: DType
     b_layout: Layout
     alignment_b: int

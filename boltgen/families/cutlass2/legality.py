@@ -24,7 +24,7 @@ from boltgen.families.cutlass2.traits import (
 )
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
@@ -80,7 +80,7 @@ def kernel_violations(
     )
 
 
-def graph_rejection(graph: Epilogue) -> str | None:
+def graph_rejection(graph: ElementwiseGraph) -> str | None:
     """Why no CUTLASS 2.x kernel computes an elementwise graph; None where they do.
 
     Their threadblock epilogue writes one tensor, by the iterator that its tile was made for.

@@ -21,7 +21,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.traits import ConvIterator, Cutlass2Traits, KernelTraits
 from boltgen.families.family import Level
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
 
 # An SM has four schedulers, and one warp each is what Bolt, section 3.2.2, begins with.
@@ -99,7 +99,7 @@ def _groups(
     is_conv: bool, layout: Layout, alignment: int, arch: Arch, level: Level
 ) -> Iterator[tuple[KernelSpec, ...]]:
     compiled = Cutlass2Traits(
-        epilogue=Epilogue(),
+        epilogue=ElementwiseGraph(),
         in_dtype=DType.F16,
         acc_dtype=DType.F32,
         out_dtype=DType.F16,

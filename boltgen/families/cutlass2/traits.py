@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Problem
 
 
@@ -43,7 +43,7 @@ class Cutlass2Traits:
     for a GEMM.
     """
 
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     in_dtype: DType
     acc_dtype: DType
     out_dtype: DType
@@ -106,7 +106,7 @@ def kernel_traits(problem: Problem) -> KernelTraits:
     )
 
 
-def compiled_traits(problem: Problem, epilogue: Epilogue) -> Cutlass2Traits:
+def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Traits:
     """What a kernel that computes `problem` with `epilogue` is compiled for."""
     return Cutlass2Traits(
         epilogue=epilogue,

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     Node,
     Scalar,
@@ -36,7 +36,7 @@ _MOST_TERMS = 64
 _Polynomial: TypeAlias = "dict[tuple[int, ...], float]"
 
 
-def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
+def recognise(epilogue: ElementwiseGraph, out_dtype: DType) -> ElementwiseGraph:
     """The same function in fewer nodes; loads stay, in their order.
 
     A final cast to `out_dtype` goes: storing does it.
@@ -63,13 +63,13 @@ def _renumber(node: Node, names: list[int] | dict[int, int]) -> Node:
             return node
 
 
-def _reachable(nodes: list[Node], output: int) -> Epilogue:
+def _reachable(nodes: list[Node], output: int) -> ElementwiseGraph:
     keep = {0, output}
     for index in range(output, -1, -1):
         if index in keep:
             keep.update(operands(nodes[index]))
     names = {old: new for new, old in enumerate(sorted(keep))}
-    return Epilogue(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
+    return ElementwiseGraph(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
 
 
 def _close_to(value: float, goal: float) -> bool:

@@ -15,7 +15,7 @@ from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Rejected

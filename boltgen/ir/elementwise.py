@@ -117,7 +117,7 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
 MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
 
-# Of what `Epilogue.describe` says in one term: about a line of text.
+# Of what `ElementwiseGraph.describe` says in one term: about a line of text.
 _LONGEST_TERM = 100
 
 
@@ -133,8 +133,8 @@ def operands(node: Node) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
-    """An elementwise graph; `Epilogue()` stores the accumulator as it is.
+class ElementwiseGraph:
+    """An elementwise graph; `ElementwiseGraph()` stores the accumulator as it is.
 
     `stores` is empty where the last node is the one result; see `results`.
 
@@ -270,10 +270,10 @@ def _describe_store(store: Store, x: str) -> str:
     return f"{store.kind.value}{dtype}: {value}"
 
 
-class EpilogueBuilder:
+class ElementwiseBuilder:
     """Grows an epilogue node by node; every method returns the new node's index.
 
-    Example: `b = EpilogueBuilder(); b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0,
+    Example: `b = ElementwiseBuilder(); b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0,
     b.load(LoadKind.ROW))); b.build()`.
     """
 
@@ -315,6 +315,6 @@ class EpilogueBuilder:
         """Store node `x`; without any store the last node is the result."""
         self._stores.append(Store(x, kind, dtype, reduction))
 
-    def build(self) -> Epilogue:
+    def build(self) -> ElementwiseGraph:
         """The graph so far."""
-        return Epilogue(tuple(self._nodes), tuple(self._stores))
+        return ElementwiseGraph(tuple(self._nodes), tuple(self._stores))
