@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d
 from boltgen.runtime.device import activate
 from boltgen.tune.cost_model import predict
@@ -39,7 +39,7 @@ def predicted(arch: Arch) -> list[dict[str, Any]]:
     rows = []
     for row, (n, (h, w, c, k, (r, s), _)) in enumerate(zip(BATCHES, TABLE_3, strict=True)):
         problems = [replace(table_3_problem(row, channels), n=n) for channels in (c, c + 2)]
-        times = costs.kernels_us([(problem, Epilogue()) for problem in problems])
+        times = costs.kernels_us([(problem, ElementwiseGraph()) for problem in problems])
         unpadded, padded = times.times_us
         move = costs.move_us(n * h * w * (2 * c + 2) * DType.F16.size_bytes, launches=1)
         rows.append(
@@ -59,9 +59,9 @@ def predicted(arch: Arch) -> list[dict[str, Any]]:
 
 def _bound(problem: Conv2d, arch: Arch) -> str:
     """What the model's fastest configuration is bound by."""
-    costs = ModelCosts(arch).costs(problem, Epilogue()).by_config
+    costs = ModelCosts(arch).costs(problem, ElementwiseGraph()).by_config
     times = {config: cost for config, cost in costs.items() if isinstance(cost, float)}
-    return predict(problem, Epilogue(), min(times, key=lambda c: times[c]), arch).bound_by
+    return predict(problem, ElementwiseGraph(), min(times, key=lambda c: times[c]), arch).bound_by
 
 
 def counted() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.library import Level
@@ -109,7 +109,7 @@ def many_records() -> Iterator[Record]:
     for number in range(RECORDS // 400):
         problem = Gemm(m=8 * (number % 50 + 1), n=8 * (number // 50 + 1), k=4096)
         for place, config in enumerate(chosen):
-            trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+            trial = Trial(problem=problem, epilogue=ElementwiseGraph(), config=config)
             if config not in keys:
                 keys[config] = kernel_key(trial, ARCH.name, TOOLCHAIN)
             yield Record(
@@ -137,7 +137,7 @@ def large_database(folder: Path) -> dict[str, object]:
 
         def look_up() -> None:
             problem = Gemm(m=8 * rng.randint(1, 50), n=8 * rng.randint(1, 50), k=4096)
-            assert database.best(problem, Epilogue(), DEVICE, TOOLCHAIN) is not None
+            assert database.best(problem, ElementwiseGraph(), DEVICE, TOOLCHAIN) is not None
 
         seconds = repeat_seconds(look_up, 200)
     return {
@@ -157,7 +157,7 @@ def write_some(path: Path, writer: int) -> None:
     with Database(path) as database:
         for number in range(RECORDS_EACH):
             config = configs[number % len(configs)]
-            trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+            trial = Trial(problem=problem, epilogue=ElementwiseGraph(), config=config)
             record = Record(
                 trial=trial,
                 kernel=f"{number % len(configs):064x}",

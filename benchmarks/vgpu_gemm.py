@@ -21,7 +21,7 @@ from boltgen.build.unit import kernel_unit
 from boltgen.codegen.kernel import KernelSource, render_kernel
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.runtime.device import activate
@@ -63,7 +63,7 @@ def main() -> None:
 
     n = options.size
     problem = Gemm(m=n, n=n, k=n, b_layout=Layout.COLUMN)
-    kernel = render_kernel(kernel_spec(problem, Epilogue(), CONFIG, "sm_80"))
+    kernel = render_kernel(kernel_spec(problem, ElementwiseGraph(), CONFIG, "sm_80"))
     rng = np.random.default_rng(0)
     a, b = (rng.uniform(-1, 1, (n, n)).astype(np.float16) for _ in range(2))
     d = np.full((n, n), np.nan, np.float16)
@@ -76,8 +76,8 @@ def main() -> None:
             cuda.synchronise()
     seconds = [record.wall_s for record in vgpu.launches()[-REPEATS:]]
 
-    difference = np.abs(cuda.download(args.d, d) - run(problem, Epilogue(), a, b, []))
-    if not (difference <= error_bound(problem, Epilogue(), a, b, [])).all():
+    difference = np.abs(cuda.download(args.d, d) - run(problem, ElementwiseGraph(), a, b, []))
+    if not (difference <= error_bound(problem, ElementwiseGraph(), a, b, [])).all():
         raise SystemExit("the kernel's result is wrong; no figure is recorded")
     write(
         "vgpu_gemm",

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.record import summary, write
 from benchmarks.vgpu_gemm import CONFIG
 from benchmarks.vgpu_speed import GEMM, checked_launch
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.runtime.device import activate
 from boltgen.space.kernel import kernel_spec
 from tests.cases import KernelCase
@@ -36,7 +36,7 @@ def work(isa: str, threads: int, begin: float) -> None:
     """Prints the GFLOP/s of a launch in a window that begins at that time, their median."""
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None
-    spec = kernel_spec(GEMM, Epilogue(), CONFIG, "sm_80")
+    spec = kernel_spec(GEMM, ElementwiseGraph(), CONFIG, "sm_80")
     with tempfile.TemporaryDirectory() as name:
         case = KernelCase(name="gemm", spec=spec, problem=GEMM)
         launch, inputs = checked_launch(Cuda(vgpu), case, Path(name) / "gemm")

@@ -30,7 +30,7 @@ from benchmarks.vgpu_gemm import CONFIG, build_kernel
 from boltgen.codegen.kernel import render_kernel
 from boltgen.errors import VgpuError
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.runtime.device import activate
@@ -79,8 +79,8 @@ def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, 
     folder.mkdir()  # a loaded library must not be overwritten
     launch = Launch(cuda, build_kernel(render_kernel(case.spec), folder), case)
     inputs = random_inputs(case, np.random.default_rng(0))
-    expected = run(case.problem, Epilogue(), inputs.a, inputs.b, [])
-    bound = error_bound(case.problem, Epilogue(), inputs.a, inputs.b, [])
+    expected = run(case.problem, ElementwiseGraph(), inputs.a, inputs.b, [])
+    bound = error_bound(case.problem, ElementwiseGraph(), inputs.a, inputs.b, [])
     if not (np.abs(launch.run(inputs) - expected) <= bound).all():
         raise SystemExit(f"{case.name}: the result is wrong; no figure is recorded")
     return launch, inputs
@@ -117,7 +117,7 @@ def _kernel_figures(
 def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
     figures: Figures = {}
     for name, problem, config in (("gemm", GEMM, CONFIG), ("conv2d", CONV, CONV_CONFIG)):
-        spec = kernel_spec(problem, Epilogue(), config, "sm_80")
+        spec = kernel_spec(problem, ElementwiseGraph(), config, "sm_80")
         case = KernelCase(name=name, spec=spec, problem=problem)
         launch, inputs = checked_launch(cuda, case, folder / name)
         records: dict[str, list[tuple[LaunchRecord, LaunchRecord]]] = {}

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, layers_of
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RangeInfo, RegionInfo
@@ -168,7 +168,7 @@ def _short(problem: AnyProblem) -> str:
             return "one kernel: " + "; ".join(_short(layer.problem) for layer in layers)
 
 
-def _epilogues(problem: AnyProblem, epilogue: Epilogue) -> str:
+def _epilogues(problem: AnyProblem, epilogue: ElementwiseGraph) -> str:
     """What is done to the product, or to each of a chain's."""
     return "; ".join(layer.epilogue.describe() for layer in layers_of(problem, epilogue))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config, Shape
@@ -40,37 +40,37 @@ class KernelCase:
 # --- epilogues -----------------------------------------------------------------------------------
 
 
-def _graph(build: Callable[[EpilogueBuilder], object]) -> Epilogue:
-    builder = EpilogueBuilder()
+def _graph(build: Callable[[ElementwiseBuilder], object]) -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
     build(builder)
     return builder.build()
 
 
-def _bias(b: EpilogueBuilder, dtype: DType = F16) -> int:
+def _bias(b: ElementwiseBuilder, dtype: DType = F16) -> int:
     return b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW, dtype))
 
 
-def _bias_then(op: UnaryOp, *constants: float) -> Epilogue:
+def _bias_then(op: UnaryOp, *constants: float) -> ElementwiseGraph:
     return _graph(lambda b: b.unary(op, _bias(b), *constants))
 
 
-def _residual_before(b: EpilogueBuilder) -> int:
+def _residual_before(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.ADD, _bias(b), b.load(LoadKind.TENSOR))
     return b.unary(UnaryOp.RELU, x)
 
 
-def _residual_after(b: EpilogueBuilder) -> int:
+def _residual_after(b: ElementwiseBuilder) -> int:
     x = b.unary(UnaryOp.HARDSWISH, _bias(b, F32))
     return b.binary(BinaryOp.ADD, b.load(LoadKind.TENSOR), x)
 
 
-def _two_tensors(b: EpilogueBuilder) -> int:
+def _two_tensors(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.TENSOR))
     x = b.unary(UnaryOp.LEAKY_RELU, x, 0.1)
     return b.binary(BinaryOp.SUBTRACT, b.load(LoadKind.TENSOR, F32), x)
 
 
-def _per_channel(b: EpilogueBuilder) -> int:
+def _per_channel(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.ROW))
     x = b.binary(BinaryOp.ADD, x, b.load(LoadKind.ROW, F32))
     x = b.unary(UnaryOp.CLIP, x, 0.0, 6.0)
@@ -78,38 +78,38 @@ def _per_channel(b: EpilogueBuilder) -> int:
     return b.binary(BinaryOp.SUBTRACT, x, b.load(LoadKind.ROW))
 
 
-def _columns(b: EpilogueBuilder) -> int:
+def _columns(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.DIVIDE, 0, b.load(LoadKind.COLUMN, F32))
     return b.unary(UnaryOp.SOFTPLUS, b.unary(UnaryOp.NEGATE, x))
 
 
-def _scalars(b: EpilogueBuilder) -> int:
+def _scalars(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
     x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
     x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
     return b.unary(UnaryOp.MISH, b.unary(UnaryOp.EXP, x))
 
 
-def _casts(b: EpilogueBuilder) -> int:
+def _casts(b: ElementwiseBuilder) -> int:
     x = b.cast(_bias(b), F16)
     x = b.cast(b.unary(UnaryOp.HARDSIGMOID, x, 0.2, 0.5), F16)
     return b.binary(BinaryOp.MULTIPLY, x, b.cast(0, F32))
 
 
-def _square_root(b: EpilogueBuilder) -> int:
+def _square_root(b: ElementwiseBuilder) -> int:
     x = b.binary(BinaryOp.ADD, b.unary(UnaryOp.ABS, 0), b.scalar(0.5))
     x = b.binary(BinaryOp.ADD, b.unary(UnaryOp.SQRT, x), b.unary(UnaryOp.RSQRT, x))
     return b.unary(UnaryOp.LOG, x)
 
 
-def _tanh_erf(b: EpilogueBuilder) -> int:
+def _tanh_erf(b: ElementwiseBuilder) -> int:
     x = b.unary(UnaryOp.TANH, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.25)))
     x = b.unary(UnaryOp.SIGMOID, b.unary(UnaryOp.ERF, x))
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
 
 
-_NAMED: Mapping[str, Epilogue] = {
-    "identity": Epilogue(),
+_NAMED: Mapping[str, ElementwiseGraph] = {
+    "identity": ElementwiseGraph(),
     "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
     "bias_gelu_erf": _bias_then(UnaryOp.GELU_ERF),
@@ -127,7 +127,7 @@ _NAMED: Mapping[str, Epilogue] = {
 }
 
 
-def _others(b: EpilogueBuilder) -> int:
+def _others(b: ElementwiseBuilder) -> int:
     """Every function that occurs in no other epilogue."""
     seen = {n.op for graph in _NAMED.values() for n in graph.nodes if isinstance(n, Unary)}
     x = _bias(b)
@@ -137,7 +137,7 @@ def _others(b: EpilogueBuilder) -> int:
     return x
 
 
-EPILOGUES: Mapping[str, Epilogue] = {**_NAMED, "others": _graph(_others)}
+EPILOGUES: Mapping[str, ElementwiseGraph] = {**_NAMED, "others": _graph(_others)}
 
 # --- configs -------------------------------------------------------------------------------------
 

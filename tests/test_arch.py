@@ -9,7 +9,7 @@ import pytest
 from boltgen.arch import ARCHES, Arch, arch_named
 from boltgen.errors import UnknownArchError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.space.config import Cutlass2Config, Shape
 from boltgen.tune.cost_model import predict, tensor_tflops
@@ -79,8 +79,8 @@ def test_a_geforce_that_sums_at_half_rate_in_fp32_can_be_described(name):
         stages=row.min_stages,
     )
     problem = Gemm(m=4096, n=4096, k=4096)
-    wide = predict(problem, Epilogue(), config, row)
-    narrow = predict(replace(problem, acc_dtype=DType.F16), Epilogue(), config, row)
+    wide = predict(problem, ElementwiseGraph(), config, row)
+    narrow = predict(replace(problem, acc_dtype=DType.F16), ElementwiseGraph(), config, row)
     # In FP16 it is faster than the tensor cores could ever be in FP32.
     least_us = problem.flops / (row.tensor_f32_acc_tflops * 1e6)
     assert narrow.time_us < least_us < wide.time_us

@@ -12,7 +12,7 @@ import pytest
 
 import boltgen
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run
@@ -157,7 +157,7 @@ def test_partition_leaves_a_module_for_plain_tvm_compile(vgpu: Vgpu, tmp_path: P
     actual = machine["main"](tvm.runtime.tensor(values, tvm.cuda(0))).numpy()
 
     problem = Gemm(m=70, n=96, k=40)
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
     graph = (problem, b.build(), values, weight, [bias])
     agreement = compare(actual, run(*graph), error_bound(*graph))

@@ -13,7 +13,7 @@ from boltgen.build.cache import Cache
 from boltgen.errors import CompileError, UnknownArchError
 from boltgen.ir.chain import ChainLayer, separate
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Region
@@ -32,18 +32,18 @@ from boltgen.tune.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 
 
-def relu() -> Epilogue:
-    builder = EpilogueBuilder()
+def relu() -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     return builder.build()
 
 
-def region(index: int, problem: Problem, epilogue: Epilogue | None = None) -> Region:
+def region(index: int, problem: Problem, epilogue: ElementwiseGraph | None = None) -> Region:
     return Region(
         symbol=f"boltgen_{index}_matmul",
         label="matmul",
         problem=problem,
-        epilogue=epilogue or Epilogue(),
+        epilogue=epilogue or ElementwiseGraph(),
         parameter_count=2,
         a=0,
         b=1,
@@ -82,7 +82,7 @@ class LikesSwizzles:
 
     measurements = ()
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+    def costs(self, problem: Problem, epilogue: ElementwiseGraph) -> Costs:
         assert isinstance(problem, Gemm)
         liked = 4 if problem.n == 1024 else 1
         configs = enumerate_configs(problem, arch_named("sm_80"))

@@ -27,7 +27,7 @@ from benchmarks.gpu.results import DONE, open_slice, packed
 from benchmarks.gpu.rig import Rig, UnusableError
 from boltgen.ir.chain import ChainLayer, layers_of
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
 from boltgen.ir.reference import input_shapes, output_shape, run
 from boltgen.measure.operands import Tensor, input_tensors

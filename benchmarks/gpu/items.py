@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig
@@ -39,7 +39,7 @@ class Product:
     """A product with its epilogue, or a chain of them, in several configurations."""
 
     problem: AnyProblem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     choices: tuple[Choice, ...]
 
     @property

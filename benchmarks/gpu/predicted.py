@@ -24,7 +24,7 @@ from benchmarks.gpu.races import least_bytes
 from boltgen.arch import Arch
 from boltgen.ir.chain import execution_chain
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import output_shape
 from boltgen.space.kernel import execution_problem
@@ -51,7 +51,7 @@ def predicted_items(arch: Arch) -> Mapping[str, dict[str, Any]]:
                 "bytes": least_bytes(problem),
             }
     for name, problem in shapes.fused().items():
-        plain_us = _best_us(problem, Epilogue(), arch)
+        plain_us = _best_us(problem, ElementwiseGraph(), arch)
         behind_us = plain_us + _elementwise_us(problem, arch)
         for activation, op in shapes.ACTIVATIONS.items():
             fused_us = _best_us(problem, shapes.bias_then(op), arch)
@@ -118,7 +118,7 @@ def _tuning(arch: Arch) -> dict[str, dict[str, Any]]:
 def _race_us(problem: Gemm | Conv2d, arch: Arch) -> float:
     """What boltgen would run: an image's channels are padded by a move."""
     padded = shapes.padded_image(problem)
-    kernel_us = _best_us(padded, Epilogue(), arch)
+    kernel_us = _best_us(padded, ElementwiseGraph(), arch)
     if not isinstance(problem, Conv2d) or not isinstance(padded, Conv2d) or padded == problem:
         return kernel_us
     size_bytes = _bytes_of_activations(problem) + _bytes_of_activations(padded)
@@ -129,7 +129,7 @@ def _padding(problem: Conv2d, arch: Arch) -> dict[str, Any]:
     """A convolution of table 3: what `padding.run_padding` measures."""
     padded = shapes.aligned(problem)
     unpadded_us, padded_us, producer_us, padded_producer_us = (
-        _best_us(one, Epilogue(), arch)
+        _best_us(one, ElementwiseGraph(), arch)
         for one in (problem, padded, shapes.producer(problem), shapes.producer(padded))
     )
     move_us = _moved_us(_bytes_of_activations(problem) + _bytes_of_activations(padded), arch)
@@ -148,7 +148,7 @@ def _padding(problem: Conv2d, arch: Arch) -> dict[str, Any]:
     }
 
 
-def _best_us(problem: Problem, epilogue: Epilogue, arch: Arch) -> float:
+def _best_us(problem: Problem, epilogue: ElementwiseGraph, arch: Arch) -> float:
     costs = ModelCosts(arch).costs(execution_problem(problem), epilogue).by_config.values()
     return min(cost for cost in costs if isinstance(cost, float))
 

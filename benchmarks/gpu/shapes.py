@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.ir.problem import Conv2d, Gemm
@@ -157,16 +157,16 @@ def convolutions() -> dict[str, Conv2d]:
     }
 
 
-def bias_then(activation: UnaryOp) -> Epilogue:
+def bias_then(activation: UnaryOp) -> ElementwiseGraph:
     """activation(accumulator + bias)."""
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(activation, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
     return builder.build()
 
 
-def relu() -> Epilogue:
+def relu() -> ElementwiseGraph:
     """relu(accumulator)."""
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     return builder.build()
 

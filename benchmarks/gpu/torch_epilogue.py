@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
@@ -20,7 +20,7 @@ from boltgen.ir.epilogue import (
 from boltgen.ir.functions import UnaryOp
 
 
-def evaluated(torch: Any, epilogue: Epilogue, product: Any, operands: Sequence[Any]) -> Any:
+def evaluated(torch: Any, epilogue: ElementwiseGraph, product: Any, operands: Sequence[Any]) -> Any:
     """What `epilogue` makes of `product`, (..., M, N) or (N, P, Q, K); operands in load order."""
     unary, binary = _unary(torch), _binary(torch)
     waiting = iter(operands)

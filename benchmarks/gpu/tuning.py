@@ -12,7 +12,7 @@ from benchmarks.gpu.items import SOURCE, Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tune.budget import Budget
@@ -54,7 +54,7 @@ class PackedBench:
         Raises:
             FatalError: one took the device with it.
         """
-        places: dict[tuple[AnyProblem, Epilogue], int] = {}
+        places: dict[tuple[AnyProblem, ElementwiseGraph], int] = {}
         for trial in trials:
             places.setdefault((trial.problem, trial.epilogue), len(places))
         for trial in sorted(trials, key=lambda one: places[one.problem, one.epilogue]):

@@ -18,7 +18,7 @@ from benchmarks.gpu.capture import uncollected
 from benchmarks.gpu.timing import operand_copies
 from benchmarks.gpu.torch_epilogue import evaluated
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 _WARM_UPS = 3
@@ -247,7 +247,9 @@ class Vendor:
         )
         return found
 
-    def reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
+    def reference(
+        self, problem: Problem, epilogue: ElementwiseGraph, tensors: Sequence[Any]
+    ) -> Any:
         """The output in FP32; `tensors` are A, B and the epilogue's operands."""
         with self.untuned():
             return self._reference(problem, epilogue, tensors)
@@ -263,7 +265,9 @@ class Vendor:
         finally:
             cudnn.benchmark = before
 
-    def _reference(self, problem: Problem, epilogue: Epilogue, tensors: Sequence[Any]) -> Any:
+    def _reference(
+        self, problem: Problem, epilogue: ElementwiseGraph, tensors: Sequence[Any]
+    ) -> Any:
         a, b, *operands = (tensor.float() for tensor in tensors)
         functional = self.torch.nn.functional
         if isinstance(problem, Conv2d):

@@ -39,7 +39,7 @@ from boltgen.arch import Arch
 from boltgen.codegen.kernel import kernel_symbol
 from boltgen.codegen.move import MoveSource, move_symbol, render_moves
 from boltgen.ir.chain import Chain, execution_chain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -84,15 +84,15 @@ class Wanted:
     models: dict[str, ModelShape] = field(default_factory=dict)
     logs: Mapping[str, TunedLog] = field(default_factory=dict)
     beyond: dict[str, KernelSpec] = field(default_factory=dict)
-    _times: dict[tuple[Problem, Epilogue], dict[Cutlass2Config, float]] = field(
+    _times: dict[tuple[Problem, ElementwiseGraph], dict[Cutlass2Config, float]] = field(
         default_factory=dict
     )
 
     def product(
-        self, problem: Problem, epilogue: Epilogue | None = None, most: int | None = None
+        self, problem: Problem, epilogue: ElementwiseGraph | None = None, most: int | None = None
     ) -> Product:
         """A product in its `most` likeliest configurations, or as many as all others have."""
-        runs, tail = execution_problem(problem), epilogue or Epilogue()
+        runs, tail = execution_problem(problem), epilogue or ElementwiseGraph()
         times = self._considered(runs, tail)
         usual = self.likeliest_plain if tail.is_identity else self.likeliest
         return self._product(runs, tail, dict(itertools.islice(times.items(), most or usual)))
@@ -102,11 +102,11 @@ class Wanted:
         if self.level is None:
             return self.product(problem)
         runs = execution_problem(problem)
-        times = self._considered(runs, Epilogue())
+        times = self._considered(runs, ElementwiseGraph())
         if self.level is not Level.FULL:
             kernels = level_configs(kernel_traits(runs), self.arch, self.level)
             times = {c: us for c, us in times.items() if c.kernel in kernels}
-        return self._product(runs, Epilogue(), times)
+        return self._product(runs, ElementwiseGraph(), times)
 
     def space_beyond(self, problem: Problem) -> Product | None:
         """The legal kernels that boltgen passes over, unswizzled and unsplit; None without any."""
@@ -117,17 +117,19 @@ class Wanted:
             if not any(extent_violations(runs, config))
         ]
         choices = []
-        times = _predicted(runs, Epilogue(), legal, self.arch)
+        times = _predicted(runs, ElementwiseGraph(), legal, self.arch)
         for config, predicted_us in itertools.islice(times.items(), self.most_beyond):
-            spec = kernel_spec(runs, Epilogue(), config, self.arch.name)
+            spec = kernel_spec(runs, ElementwiseGraph(), config, self.arch.name)
             symbol = _symbol(spec)
             self.beyond[symbol] = spec
             choices.append(Choice(config=config, kernel=symbol, predicted_us=predicted_us))
         if not choices:
             return None
-        return Product(problem=runs, epilogue=Epilogue(), choices=tuple(choices))
+        return Product(problem=runs, epilogue=ElementwiseGraph(), choices=tuple(choices))
 
-    def _considered(self, problem: Problem, epilogue: Epilogue) -> dict[Cutlass2Config, float]:
+    def _considered(
+        self, problem: Problem, epilogue: ElementwiseGraph
+    ) -> dict[Cutlass2Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""
         if (problem, epilogue) not in self._times:
             configs = enumerate_configs(problem, self.arch)
@@ -135,7 +137,7 @@ class Wanted:
         return self._times[problem, epilogue]
 
     def _product(
-        self, problem: Problem, epilogue: Epilogue, times: Mapping[Cutlass2Config, float]
+        self, problem: Problem, epilogue: ElementwiseGraph, times: Mapping[Cutlass2Config, float]
     ) -> Product:
         return Product(
             problem=problem,
@@ -144,13 +146,17 @@ class Wanted:
         )
 
     def choice(
-        self, problem: Problem, epilogue: Epilogue, config: Cutlass2Config, predicted_us: float
+        self,
+        problem: Problem,
+        epilogue: ElementwiseGraph,
+        config: Cutlass2Config,
+        predicted_us: float,
     ) -> Choice:
         """A configuration, whose kernel is then wanted."""
         spec = kernel_spec(problem, epilogue, config, self.arch.name)
         return Choice(config=config, kernel=self.want(spec), predicted_us=predicted_us)
 
-    def kernels(self, problem: Problem, epilogue: Epilogue, most: int) -> None:
+    def kernels(self, problem: Problem, epilogue: ElementwiseGraph, most: int) -> None:
         """The kernels of a product's likeliest configurations, at most so many, are wanted."""
         found = dict.fromkeys(config.kernel for config in self._considered(problem, epilogue))
         for config in itertools.islice(found, most):
@@ -170,7 +176,7 @@ class Wanted:
         ]
         return Product(
             problem=chain,
-            epilogue=Epilogue(),
+            epilogue=ElementwiseGraph(),
             choices=tuple(
                 Choice(
                     config=config,
@@ -224,7 +230,7 @@ def _kernels_beyond(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, .
 
 
 def _predicted(
-    problem: Problem, epilogue: Epilogue, configs: Iterable[Cutlass2Config], arch: Arch
+    problem: Problem, epilogue: ElementwiseGraph, configs: Iterable[Cutlass2Config], arch: Arch
 ) -> dict[Cutlass2Config, float]:
     """What the model predicts for each, in microseconds; the likeliest first."""
     times = {config: predict(problem, epilogue, config, arch).time_us for config in configs}
@@ -374,5 +380,5 @@ def quick_items(wanted: Wanted) -> tuple[Item, ...]:
         *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
         next(copies(wanted, ((2, 64, 3, 8),))),
         *models(wanted, shapes.small_models()),
-        *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=Epilogue())]}),
+        *tunings(wanted, {"gemm": [Task(problem=problem, epilogue=ElementwiseGraph())]}),
     )

@@ -13,7 +13,7 @@ from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.b2b_kernel import AnyKernelSpec
 from boltgen.space.config import Cutlass2Config, Shape
 from tests.cases import KernelCase, all_cases
@@ -45,7 +45,7 @@ def chain_checks(wanted: Wanted, cases: Iterable[ChainCase]) -> Iterator[Item]:
     for case in cases:
         spec = replace(case.spec, arch=wanted.arch.name)
         choice = Choice(config=spec.config, kernel=wanted.want(spec), predicted_us=0.0)
-        product = Product(problem=case.chain, epilogue=Epilogue(), choices=(choice,))
+        product = Product(problem=case.chain, epilogue=ElementwiseGraph(), choices=(choice,))
         yield Check(section="check", name=f"b2b-{case.name}", product=product)
 
 
@@ -58,8 +58,8 @@ def suspicions(wanted: Wanted) -> Iterator[Item]:
     split_k = "serial split-K with LinearCombinationRelu: NaN"
     b2b = "example 13 with more columns than its tile: runs, and is wrong"
     table = (
-        ("wide_warp", "wide_warp", wide_warp, False, wide, Epilogue(), 1),
-        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, Epilogue(), 1),
+        ("wide_warp", "wide_warp", wide_warp, False, wide, ElementwiseGraph(), 1),
+        ("wide_warp", "narrow_warp", "the same with 64 columns", True, wide, ElementwiseGraph(), 1),
         ("split_k_relu", "split_k_relu", split_k, False, deep, relu, 4),
         ("split_k_relu", "split_k_relu", "the same without split-K", True, deep, relu, 1),
         ("b2b", "b2b", b2b, False, replace(half, n=128), relu, 1),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, Load, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, Load, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.region import Operand
 
@@ -60,7 +60,7 @@ def tensor_shapes(problem: Problem) -> tuple[ShapeCheck, ShapeCheck, ShapeCheck]
 
 
 def operand_fields(
-    problem: Problem, epilogue: Epilogue, operands: Sequence[Operand], layer: str = ""
+    problem: Problem, epilogue: ElementwiseGraph, operands: Sequence[Operand], layer: str = ""
 ) -> Iterator[Field]:
     """The fields of an epilogue's operands; `layer` says in messages whose they are."""
     m, n = _extent(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boltgen.arch import arch_named
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.space.config import Residence, Shape
 from boltgen.space.kernel import ConvIterator
 

@@ -9,12 +9,12 @@ from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
 from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Node,
@@ -46,7 +46,7 @@ class EpilogueCode:
     is_long: str
 
 
-def emit_epilogue(epilogue: Epilogue) -> EpilogueCode:
+def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
     """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`."""
     names: list[str] = []
     parameters = ["acc"]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem, describe
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
@@ -24,7 +24,7 @@ class ChainLayer:
     """One product of a chain, and what is done to it."""
 
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def intermediate_bytes(chain: Chain) -> int:
     )
 
 
-def layers_of(problem: AnyProblem, epilogue: Epilogue) -> tuple[ChainLayer, ...]:
+def layers_of(problem: AnyProblem, epilogue: ElementwiseGraph) -> tuple[ChainLayer, ...]:
     """The products that one kernel computes: a chain's, or the single one."""
     if isinstance(problem, (GemmChain, Conv2dChain)):
         return problem.layers

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     Reduction,
     Scalar,
@@ -92,7 +92,7 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
     return _widened(image, BINARY_ULPS[op], np.float64(0.0))
 
 
-def evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> list[Array]:
+def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]) -> list[Array]:
     """The graph's nodes in FP64; `arrays` are its loads, shaped to broadcast."""
     nodes: list[Array] = []
     loaded = iter(arrays)
@@ -116,7 +116,9 @@ def evaluate(epilogue: Epilogue, product: Array, arrays: Sequence[Array]) -> lis
     return nodes
 
 
-def enclose(epilogue: Epilogue, accumulated: Interval, arrays: Sequence[Array]) -> list[Interval]:
+def enclose(
+    epilogue: ElementwiseGraph, accumulated: Interval, arrays: Sequence[Array]
+) -> list[Interval]:
     """The graph's nodes in intervals; the same walk as `evaluate`."""
     nodes: list[Interval] = []
     loaded = iter(arrays)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 
-Launch: TypeAlias = tuple[Problem, Epilogue]
+Launch: TypeAlias = tuple[Problem, ElementwiseGraph]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from boltgen.errors import InputError, assert_never
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import (
-    Epilogue,
+from boltgen.ir.elementwise import (
+    ElementwiseGraph,
     LoadKind,
     Store,
 )
@@ -73,7 +73,11 @@ def input_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def run(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> Array:
     """The exact result, before it is rounded to the output's type.
 
@@ -99,7 +103,11 @@ def run(
 
 
 def results(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> tuple[Array, ...]:
     """The exact value of each of the epilogue's stores; arguments as in `run`.
 
@@ -117,7 +125,11 @@ def results(
 
 
 def error_bound(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> Array:
     """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
 
@@ -161,7 +173,7 @@ class Enclosure:
 
 def enclosure(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     a: AnyArray,
     b: AnyArray,
     operands: Sequence[AnyArray],
@@ -183,7 +195,7 @@ def enclosure(
 
 def enclosures(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     a: AnyArray,
     b: AnyArray,
     operands: Sequence[AnyArray],
@@ -310,7 +322,11 @@ def _convolution(problem: Conv2d, a: Array, b: Array) -> Array:
 
 
 def _checked(
-    problem: Problem, epilogue: Epilogue, a: AnyArray, b: AnyArray, operands: Sequence[AnyArray]
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
 ) -> list[Array]:
     """The operands in FP64, shaped to broadcast against the output."""
     shapes = input_shapes(problem)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import Chain, chain_of
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.move import Form
 from boltgen.ir.problem import Problem
 
@@ -58,7 +58,7 @@ class Region:
     symbol: str
     label: str
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     parameter_count: int
     a: int
     b: int

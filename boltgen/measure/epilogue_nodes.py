@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
@@ -62,7 +62,7 @@ def dtype_number(dtype: DType) -> int:
 
 
 def epilogue_nodes(
-    epilogue: Epilogue, pointers: Sequence[int], batch_elements: Sequence[int]
+    epilogue: ElementwiseGraph, pointers: Sequence[int], batch_elements: Sequence[int]
 ) -> list[Node]:
     """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch."""
     if epilogue.result + 1 != len(epilogue.nodes):

@@ -8,7 +8,7 @@ from math import prod
 
 from boltgen.ir.chain import AnyProblem, ChainLayer, Conv2dChain, GemmChain, layers_of
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Load, LoadKind, Unary
+from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.reference import accumulation_rounding, input_shapes, output_shape
 from boltgen.measure.abi import Operand, conv2d_extents, packed_arguments
@@ -60,7 +60,7 @@ class TensorSet:
     layers: tuple[LayerSet, ...]
 
 
-def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
+def input_tensors(problem: Problem, epilogue: ElementwiseGraph) -> tuple[Tensor, ...]:
     """A, B and the epilogue's operands, in the order of its loads: of one product.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
@@ -88,7 +88,7 @@ def input_tensors(problem: Problem, epilogue: Epilogue) -> tuple[Tensor, ...]:
     )
 
 
-def _positive_nodes(epilogue: Epilogue) -> set[int]:
+def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
     found = set()
     for node in epilogue.nodes:
         match node:
@@ -117,7 +117,7 @@ class Operands:
         self,
         profiler: Profiler,
         problem: AnyProblem,
-        epilogue: Epilogue,
+        epilogue: ElementwiseGraph,
         *,
         budget_bytes: int,
         most_sets: int,

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from boltgen.errors import RecordError
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.tune.json_form import decode, encode
 from boltgen.tune.outcome import DeviceIdentity, Outcome, Trial
 
@@ -93,7 +93,7 @@ class Request:
     library: str
     symbol: str
     problem: AnyProblem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     swizzle: int = 1
     split_k: int = 1
     number: int = 0

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from boltgen.codegen.kernel import workspace_symbol
 from boltgen.errors import RecordError
 from boltgen.ir.chain import AnyProblem, describe_any
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.measure.chain_abi import AnyArgs
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
 from boltgen.measure.operands import BudgetError, Operands
@@ -168,7 +168,7 @@ class Workplace:
         if held:
             held.close()
 
-    def _operands_for(self, problem: AnyProblem, epilogue: Epilogue) -> Operands:
+    def _operands_for(self, problem: AnyProblem, epilogue: ElementwiseGraph) -> Operands:
         """Those of the last candidate where they are the same: candidates come by problem."""
         held = self._operands
         if held and (held.problem, held.epilogue) == (problem, epilogue):

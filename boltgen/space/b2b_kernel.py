@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from boltgen.ir.chain import Chain, ChainLayer, Conv2dChain, implicit_gemm
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d
 from boltgen.space.config import B2bConfig
 from boltgen.space.kernel import ConvIterator, Family, KernelSpec, channel_iterator
@@ -29,7 +29,7 @@ class LayerSpec:
     and of the output in the last layer.
     """
 
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     acc_dtype: DType
     b_layout: Layout
     alignment_b: int

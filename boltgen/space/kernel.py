@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.space.config import Cutlass2Config
 
@@ -43,7 +43,7 @@ class KernelSpec:
     family: Family
     arch: str
     config: Cutlass2Config
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     in_dtype: DType
     acc_dtype: DType
     out_dtype: DType
@@ -85,7 +85,7 @@ def channel_iterator(problem: Conv2d) -> ConvIterator:
 
 
 def kernel_spec(
-    problem: Problem, epilogue: Epilogue, config: Cutlass2Config, arch: str
+    problem: Problem, epilogue: ElementwiseGraph, config: Cutlass2Config, arch: str
 ) -> KernelSpec:
     """The kernel that computes `problem` with `epilogue` in `config` on `arch` ("sm_80")."""
     is_conv = isinstance(problem, Conv2d)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.kernel import ConvIterator, conv_iterator
@@ -94,7 +94,7 @@ def kernel_violations(
     )
 
 
-def graph_rejection(graph: Epilogue) -> str | None:
+def graph_rejection(graph: ElementwiseGraph) -> str | None:
     """Why no CUTLASS 2.x kernel computes an elementwise graph; None where they do.
 
     Their threadblock epilogue writes one tensor, by the iterator that its tile was made for.

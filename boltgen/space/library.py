@@ -17,7 +17,7 @@ from enum import Enum
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.enumerate import kernel_configs
 from boltgen.space.kernel import ConvIterator, Family, KernelSpec
@@ -113,7 +113,7 @@ def _spec(family: Family, traits: KernelTraits, config: Cutlass2Config, arch: Ar
         family=family,
         arch=arch.name,
         config=config,
-        epilogue=Epilogue(),
+        epilogue=ElementwiseGraph(),
         in_dtype=DType.F16,
         acc_dtype=traits.acc_dtype,
         out_dtype=traits.out_dtype,

@@ -15,7 +15,7 @@ from enum import Enum
 from boltgen.arch import Arch
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind, Unary
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.tune.chains import measured_us, predicted_us
@@ -45,7 +45,7 @@ class Layer:
 
     name: str
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,19 +147,19 @@ def _aligned(problem: Problem) -> Problem:
     return replace(problem, n=up(problem.n), k=up(problem.k))
 
 
-def _activations(epilogue: Epilogue) -> Iterator[tuple[UnaryOp, Epilogue]]:
+def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, ElementwiseGraph]]:
     """The epilogue with another last activation."""
     last = epilogue.nodes[-1]
     if not isinstance(last, Unary) or last.op not in _REPLACEABLE:
         return
     for op in _ACTIVATIONS:
         if op is not last.op:
-            yield op, Epilogue((*epilogue.nodes[:-1], Unary(op, last.x)))
+            yield op, ElementwiseGraph((*epilogue.nodes[:-1], Unary(op, last.x)))
 
 
-def _with_pointwise(problem: Conv2d, epilogue: Epilogue) -> tuple[ChainLayer, ...]:
+def _with_pointwise(problem: Conv2d, epilogue: ElementwiseGraph) -> tuple[ChainLayer, ...]:
     """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
     behind = Conv2d(
         n=problem.n,

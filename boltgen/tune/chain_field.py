@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from boltgen.arch import Arch
 from boltgen.ir.chain import Chain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
 from boltgen.space.b2b_legality import chain_violations
 from boltgen.space.config import B2bConfig
@@ -33,7 +33,7 @@ class ChainLaunches:
         self._chain, self._arch = chain, arch
         self._configs = enumerate_chain_configs(chain, arch)
 
-    def predicted_us(self, config: B2bConfig, epilogue: Epilogue) -> float:
+    def predicted_us(self, config: B2bConfig, epilogue: ElementwiseGraph) -> float:
         """The analytical model's time; a chain's epilogues are in it."""
         del epilogue
         return predict_chain(self._chain, config, self._arch).time_us
@@ -43,7 +43,7 @@ class ChainLaunches:
         return chain_violations(self._chain, config, self._arch)
 
     def finalists(
-        self, epilogue: Epilogue, field_us: Mapping[B2bConfig, float]
+        self, epilogue: ElementwiseGraph, field_us: Mapping[B2bConfig, float]
     ) -> tuple[B2bConfig, ...]:
         """What is timed, the predicted fastest first."""
         del field_us

@@ -26,7 +26,7 @@ from boltgen.ir.chain import (
     plain,
 )
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig, B2bConfig
 from boltgen.space.kernel import execution_problem
@@ -225,14 +225,14 @@ def measured_us(known: Measurements, layers: tuple[ChainLayer, ...]) -> float | 
     problem: AnyProblem = _alone(layers[0])
     epilogue = layers[0].epilogue
     if len(layers) > 1:
-        problem, epilogue = _executed(layers), Epilogue()
+        problem, epilogue = _executed(layers), ElementwiseGraph()
     outcomes = known.outcomes(problem, epilogue).values()
     times = [outcome.median_us for outcome in outcomes if isinstance(outcome, Timing)]
     return min(times, default=None)
 
 
 def _outcomes(known: Measurements, chain: Chain) -> dict[B2bConfig, Outcome]:
-    found: Mapping[AnyConfig, Outcome] = known.outcomes(chain, Epilogue())
+    found: Mapping[AnyConfig, Outcome] = known.outcomes(chain, ElementwiseGraph())
     return {config: found[config] for config in found if isinstance(config, B2bConfig)}
 
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Binary, BinaryOp, Epilogue, Unary
+from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.space.config import Cutlass2Config
@@ -76,7 +76,7 @@ class Prediction:
 
 def predict(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     config: Cutlass2Config,
     arch: Arch,
     constants: ModelConstants | None = None,
@@ -146,7 +146,7 @@ def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
 
 def _waves_us(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     config: Cutlass2Config,
     arch: Arch,
     c: ModelConstants,
@@ -239,7 +239,7 @@ def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
 
 def epilogue_clocks(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     config: Cutlass2Config,
     arch: Arch,
     c: ModelConstants,
@@ -260,7 +260,9 @@ def epilogue_clocks(
     )
 
 
-def arithmetic_clocks(epilogue: Epilogue, elements: int, arch: Arch, c: ModelConstants) -> float:
+def arithmetic_clocks(
+    epilogue: ElementwiseGraph, elements: int, arch: Arch, c: ModelConstants
+) -> float:
     """Clocks in which an SM computes the epilogue of so many elements."""
     lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
     simple, special = operations(epilogue)
@@ -268,7 +270,7 @@ def arithmetic_clocks(epilogue: Epilogue, elements: int, arch: Arch, c: ModelCon
 
 
 @lru_cache(maxsize=1024)
-def operations(epilogue: Epilogue) -> tuple[int, int]:
+def operations(epilogue: ElementwiseGraph) -> tuple[int, int]:
     """Nodes of the graph that are one instruction, and those that are many."""
     special = sum(
         (isinstance(node, Unary) and node.op not in _SIMPLE_OPS)

@@ -15,7 +15,7 @@ from typing import Any
 
 from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.key import digest
 from boltgen.space.config import AnyConfig
 from boltgen.tune.connection import database_errors, open_file
@@ -116,7 +116,11 @@ class Database:
         return sum(written.values())
 
     def outcomes(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self,
+        problem: AnyProblem,
+        epilogue: ElementwiseGraph,
+        device: DeviceIdentity,
+        toolchain: str,
     ) -> dict[AnyConfig, Outcome]:
         """The newest outcome of every configuration that was tried."""
         return {
@@ -125,7 +129,11 @@ class Database:
         }
 
     def times_us(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self,
+        problem: AnyProblem,
+        epilogue: ElementwiseGraph,
+        device: DeviceIdentity,
+        toolchain: str,
     ) -> dict[AnyConfig, float]:
         """The newest median time of every configuration whose newest outcome is one."""
         return {
@@ -135,7 +143,11 @@ class Database:
         }
 
     def best(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self,
+        problem: AnyProblem,
+        epilogue: ElementwiseGraph,
+        device: DeviceIdentity,
+        toolchain: str,
     ) -> Best | None:
         """The configuration with the least newest median; None where there is no time."""
         rows = self._newest(problem, epilogue, device, toolchain)
@@ -203,7 +215,7 @@ class Database:
             return Record(
                 trial=Trial(
                     problem=self._read(AnyProblem, problem),
-                    epilogue=self._read(Epilogue, epilogue),
+                    epilogue=self._read(ElementwiseGraph, epilogue),
                     config=self._config(config),
                 ),
                 kernel=decode(str, kernel, "kernel"),
@@ -256,7 +268,7 @@ class Database:
             lambda: (
                 task_key(trial.problem, trial.epilogue),
                 dumps(AnyProblem, trial.problem),
-                dumps(Epilogue, trial.epilogue),
+                dumps(ElementwiseGraph, trial.epilogue),
             ),
         )
         config = self._number(
@@ -322,7 +334,11 @@ class Database:
                 )
 
     def _newest(
-        self, problem: AnyProblem, epilogue: Epilogue, device: DeviceIdentity, toolchain: str
+        self,
+        problem: AnyProblem,
+        epilogue: ElementwiseGraph,
+        device: DeviceIdentity,
+        toolchain: str,
     ) -> list[tuple[int, float | None, str]]:
         """(config's number, median or None, outcome) of the newest record of each config."""
         with database_errors(self.path):

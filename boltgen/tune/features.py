@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from boltgen.arch import Arch
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
@@ -41,7 +41,9 @@ def feature_names(space: ConfigSpace) -> tuple[str, ...]:
     return tuple(knob.name for knob in space.knobs) + _DERIVED
 
 
-def features(epilogue: Epilogue, config: Cutlass2Config, space: ConfigSpace) -> tuple[float, ...]:
+def features(
+    epilogue: ElementwiseGraph, config: Cutlass2Config, space: ConfigSpace
+) -> tuple[float, ...]:
     """A legal configuration of `space` with an epilogue, as numbers in the order of their names.
 
     The knobs lie in 0 to 1.

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from boltgen.arch import Arch
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.enumerate import enumerate_configs
@@ -39,7 +39,7 @@ class Launches:
         held = set(level_configs(kernel_traits(problem), arch, level)) & by_kernel.keys()
         self._by_kernel = {kernel: by_kernel[kernel] for kernel in sorted(held or by_kernel)}
 
-    def predicted_us(self, config: Cutlass2Config, epilogue: Epilogue) -> float:
+    def predicted_us(self, config: Cutlass2Config, epilogue: ElementwiseGraph) -> float:
         """The analytical model's time."""
         return predict(self._problem, epilogue, config, self._arch).time_us
 
@@ -53,7 +53,7 @@ class Launches:
         Slices and swizzles are arguments of the launch: they cost a measurement, but no compiler.
         Swizzles are left to round two, which has fewer kernels. The predicted fastest come first.
         """
-        plain = Epilogue()
+        plain = ElementwiseGraph()
         predicted: dict[Cutlass2Config, float] = {}
         for launches in self._by_kernel.values():
             unswizzled = [config for config in launches if config.swizzle == 1]
@@ -64,7 +64,7 @@ class Launches:
         return tuple(sorted(predicted, key=lambda config: (predicted[config], config)))
 
     def finalists(
-        self, epilogue: Epilogue, field_us: Mapping[Cutlass2Config, float]
+        self, epilogue: ElementwiseGraph, field_us: Mapping[Cutlass2Config, float]
     ) -> tuple[Cutlass2Config, ...]:
         """What round two times: launches of the kernels that were fastest in the field.
 
@@ -84,7 +84,7 @@ class Launches:
         expected = []
         for kernel in chosen:
             base = measured.get(kernel)
-            scale = kernel_us[kernel] / self.predicted_us(base, Epilogue()) if base else 1.0
+            scale = kernel_us[kernel] / self.predicted_us(base, ElementwiseGraph()) if base else 1.0
             launches = self._by_kernel[kernel]
             timed = sorted((scale * self.predicted_us(each, epilogue), each) for each in launches)
             expected.append(timed)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from boltgen.arch import Arch
 from boltgen.errors import DatabaseError
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.key import digest
 from boltgen.ir.problem import Problem
 from boltgen.space.b2b_legality import chain_violations
@@ -44,19 +44,19 @@ class DeviceRecords:
     # Warnings that were given: a database that cannot be read is asked for every task.
     told: set[str] = field(default_factory=set, compare=False, repr=False)
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[AnyConfig, Outcome]:
+    def outcomes(self, problem: AnyProblem, epilogue: ElementwiseGraph) -> dict[AnyConfig, Outcome]:
         """The newest outcomes of a problem's launches that are legal; none where none is known."""
         return self._legal(problem, epilogue, self.database.outcomes)
 
-    def times_us(self, problem: AnyProblem, epilogue: Epilogue) -> dict[AnyConfig, float]:
+    def times_us(self, problem: AnyProblem, epilogue: ElementwiseGraph) -> dict[AnyConfig, float]:
         """The median times among them."""
         return self._legal(problem, epilogue, self.database.times_us)
 
     def _legal(
         self,
         problem: AnyProblem,
-        epilogue: Epilogue,
-        ask: Callable[[AnyProblem, Epilogue, DeviceIdentity, str], dict[AnyConfig, _Known]],
+        epilogue: ElementwiseGraph,
+        ask: Callable[[AnyProblem, ElementwiseGraph, DeviceIdentity, str], dict[AnyConfig, _Known]],
     ) -> dict[AnyConfig, _Known]:
         try:
             found = ask(problem, epilogue, self.source.device, self.source.toolchain)
@@ -117,7 +117,7 @@ class MeasuredCosts:
         databases = (known.database for known in self.measurements)
         return digest(tuple(each.stamp(self._arch.name, self._toolchain) for each in databases))
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+    def costs(self, problem: Problem, epilogue: ElementwiseGraph) -> Costs:
         """The newest times of the first device that has any for this task."""
         for known in self.measurements:
             times = {

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from boltgen.arch import Arch, arch_named
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.config import B2bConfig, Cutlass2Config
 from boltgen.tune.chain_model import predict_chain
 from boltgen.tune.cost_model import predict
@@ -39,7 +39,7 @@ class Ranking:
     """
 
     problem: AnyProblem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     device: DeviceIdentity
     configurations: int
     rank_correlation: float
@@ -131,7 +131,9 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
     kept = timed(records)
     measured = np.array([measured_us(record) for record in kept])
     predicted = np.array([cost_us(record.trial, record.device) for record in kept])
-    groups: dict[tuple[AnyProblem, Epilogue, DeviceIdentity, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[AnyProblem, ElementwiseGraph, DeviceIdentity, str], list[int]] = defaultdict(
+        list
+    )
     for index, record in enumerate(kept):
         trial = record.trial
         groups[trial.problem, trial.epilogue, record.device, record.toolchain].append(index)
@@ -158,7 +160,7 @@ def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelR
 
 def _ranking(
     problem: AnyProblem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     device: DeviceIdentity,
     predicted: NDArray[np.float64],
     measured: NDArray[np.float64],

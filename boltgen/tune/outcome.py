@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import AnyProblem, Conv2dChain, GemmChain, describe_any
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.b2b_kernel import AnyKernelSpec, chain_kernel_spec
 from boltgen.space.config import AnyConfig, B2bConfig, Cutlass2Config
 from boltgen.space.kernel import kernel_spec
@@ -53,7 +53,7 @@ class Trial:
     """
 
     problem: AnyProblem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     config: AnyConfig
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class TaskState:
     """
 
     problem: AnyProblem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     weight: float
     expected_us: float
     trials: int

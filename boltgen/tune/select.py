@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.chain import AnyProblem, Chain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem, describe
 from boltgen.space.config import AnyConfig, Cutlass2Config, Shape
 from boltgen.space.enumerate import enumerate_configs
@@ -46,7 +46,7 @@ class Task:
     """
 
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     occurrences: int = 1
     is_alternative: bool = False
 
@@ -64,9 +64,9 @@ class ChainTask:
         return self.chain
 
     @property
-    def epilogue(self) -> Epilogue:
+    def epilogue(self) -> ElementwiseGraph:
         """The identity: a chain's layers have its epilogues."""
-        return Epilogue()
+        return ElementwiseGraph()
 
 
 AnyTask: TypeAlias = Task | ChainTask
@@ -83,7 +83,7 @@ def distinct(tasks: Sequence[_Task]) -> tuple[_Task, ...]:
 
     What the model runs is no alternative to anything.
     """
-    merged: dict[tuple[AnyProblem, Epilogue], _Task] = {}
+    merged: dict[tuple[AnyProblem, ElementwiseGraph], _Task] = {}
     for task in sorted(tasks, key=lambda task: isinstance(task, Task) and task.is_alternative):
         key = (task.problem, task.epilogue)
         known = merged.get(key)
@@ -99,7 +99,7 @@ class Decision:
     """The configuration chosen for a task, its time, and where that comes from, in words."""
 
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     config: Cutlass2Config
     time_us: float
     origin: str
@@ -129,7 +129,9 @@ class Measurements(Protocol):
         """Where its times are from, in words: "measured on ...", with its name."""
         ...
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> Mapping[AnyConfig, Outcome]:
+    def outcomes(
+        self, problem: AnyProblem, epilogue: ElementwiseGraph
+    ) -> Mapping[AnyConfig, Outcome]:
         """The newest outcomes of a problem's launches that are legal; none where none is known."""
         ...
 
@@ -142,7 +144,7 @@ class CostSource(Protocol):
         """The devices that anything is known of, those that count most first."""
         ...
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+    def costs(self, problem: Problem, epilogue: ElementwiseGraph) -> Costs:
         """The costs of a task.
 
         Raises:
@@ -157,7 +159,7 @@ class ModelCosts:
 
     arch: Arch
 
-    def costs(self, problem: Problem, epilogue: Epilogue) -> Costs:
+    def costs(self, problem: Problem, epilogue: ElementwiseGraph) -> Costs:
         """The predicted times of all configurations worth considering."""
         times = {
             config: predict(problem, epilogue, config, self.arch).time_us
@@ -197,8 +199,8 @@ def select(
     source = source or ModelCosts(arch)
     groups: dict[KernelSpec, list[int]] = defaultdict(list)
     menus: list[Menu] = []
-    costs: dict[tuple[Problem, Epilogue], Costs] = {}
-    priced: dict[tuple[Problem, Epilogue], Menu] = {}
+    costs: dict[tuple[Problem, ElementwiseGraph], Costs] = {}
+    priced: dict[tuple[Problem, ElementwiseGraph], Menu] = {}
     for index, task in enumerate(tasks):
         key = (task.problem, task.epilogue)
         if key not in priced:

@@ -24,7 +24,7 @@ from typing import Any
 
 from boltgen.arch import arch_named
 from boltgen.ir.chain import AnyProblem
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.space.knobs import ConfigSpace
 from boltgen.space.library import Level
 from boltgen.tune.budget import Budget
@@ -162,11 +162,11 @@ class Session:
             if isinstance(task, ChainTask):
                 self._launches[task.chain] = ChainLaunches(task.chain, self._arch)
         # Configurations of a problem are all of one kind, which only its launches know.
-        self._known: dict[tuple[AnyProblem, Epilogue], dict[Any, Outcome]] = {}
+        self._known: dict[tuple[AnyProblem, ElementwiseGraph], dict[Any, Outcome]] = {}
         self._watch = ClockWatch()
         self._run_products = tuple(task for task in self._products if is_run(task))
         self._runs = {(t.problem, t.epilogue): t.occurrences for t in self._run_products}
-        self._totals_us: dict[tuple[AnyProblem, Epilogue], float] = {}
+        self._totals_us: dict[tuple[AnyProblem, ElementwiseGraph], float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
         self._stopped: str | None = None
@@ -229,7 +229,7 @@ class Session:
             ),
         )
 
-    def _outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> dict[Any, Outcome]:
+    def _outcomes(self, problem: AnyProblem, epilogue: ElementwiseGraph) -> dict[Any, Outcome]:
         """What is known of a problem with an epilogue; the database is asked once."""
         key = (problem, epilogue)
         if key not in self._known:
@@ -253,14 +253,14 @@ class Session:
 
     def _field_searches(self) -> list[Search[Any]]:
         """Round one: a search for every distinct problem, with the plain epilogue."""
-        plain = [replace(task, epilogue=Epilogue()) for task in self._products]
+        plain = [replace(task, epilogue=ElementwiseGraph()) for task in self._products]
         searches = []
         for number, task in enumerate(distinct(plain)):
             problem = task.problem
             candidates = self._fields[problem].field()
             searched = SearchProblem(
                 problem=problem,
-                epilogue=Epilogue(),
+                epilogue=ElementwiseGraph(),
                 candidates=candidates,
                 space=ConfigSpace.of(problem, self._arch),
             )
@@ -273,7 +273,7 @@ class Session:
         """Round two: for every task, launches of the kernels that lead its problem's field."""
         searches = []
         for task in self.tasks:
-            field_us = times_us(self._outcomes(task.problem, Epilogue()))
+            field_us = times_us(self._outcomes(task.problem, ElementwiseGraph()))
             candidates = self._launches[task.problem].finalists(task.epilogue, field_us)
             searches.append(self._search(task, candidates, InOrder(candidates)))
         return searches

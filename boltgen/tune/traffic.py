@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.kernel import ConvIterator, conv_iterator
@@ -115,20 +115,20 @@ def shared_bytes_per_step(config: Cutlass2Config) -> int:
 
 
 @lru_cache(maxsize=1024)
-def tensor_operand_bytes(epilogue: Epilogue) -> int:
+def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
     """Bytes of full tensors that the epilogue reads for each element of the output."""
     tensors = (load for load in epilogue.loads if load.kind is LoadKind.TENSOR)
     return sum(load.dtype.size_bytes for load in tensors)
 
 
-def output_bytes_per_element(problem: Problem, epilogue: Epilogue) -> int:
+def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:
     """Bytes between the epilogue and L2 for each element: the output and full-tensor operands."""
     return problem.out_dtype.size_bytes + tensor_operand_bytes(epilogue)
 
 
 def traffic(
     problem: Problem,
-    epilogue: Epilogue,
+    epilogue: ElementwiseGraph,
     config: Cutlass2Config,
     arch: Arch,
     constants: ModelConstants,

@@ -9,7 +9,7 @@ from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.codegen.library import render_library
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.paths import resource_dir
@@ -90,7 +90,7 @@ def test_kernels_of_all_cases_fit_the_page() -> None:
 
 
 def test_library_renders_every_kernel_once() -> None:
-    other = replace(SPEC, arch="sm_80", epilogue=Epilogue())
+    other = replace(SPEC, arch="sm_80", epilogue=ElementwiseGraph())
     text = render_library([SPEC, other, SPEC])
     for spec in (SPEC, other):
         assert text.count(f'extern "C" int {kernel_symbol(spec)}(') == 1
@@ -103,8 +103,8 @@ def test_every_unary_function_is_defined_for_the_device() -> None:
         assert f" float {op.value}(float x" in header
 
 
-def _with_scalars() -> Epilogue:
-    b = EpilogueBuilder()
+def _with_scalars() -> ElementwiseGraph:
+    b = ElementwiseBuilder()
     x = b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.1))
     x = b.binary(BinaryOp.MAXIMUM, x, b.scalar(-0.75))
     x = b.binary(BinaryOp.MINIMUM, b.scalar(1.5), x)
@@ -133,7 +133,7 @@ def _with_scalars() -> Epilogue:
     ],
 )
 def test_epilogues_are_emitted_a_line_a_node(
-    epilogue: Epilogue, statements: tuple[str, ...]
+    epilogue: ElementwiseGraph, statements: tuple[str, ...]
 ) -> None:
     code = emit_epilogue(epilogue)
     assert code.statements == statements
@@ -141,7 +141,7 @@ def test_epilogues_are_emitted_a_line_a_node(
 
 
 def test_names_of_values_differ() -> None:
-    b, x = EpilogueBuilder(), 0
+    b, x = ElementwiseBuilder(), 0
     for op in (UnaryOp.RELU, UnaryOp.RELU6) * 40:
         x = b.unary(op, x)
     names = [statement.split()[2] for statement in emit_epilogue(b.build()).statements]

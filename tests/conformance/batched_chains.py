@@ -13,7 +13,7 @@ import numpy as np
 from boltgen.ir.chain import ChainLayer, GemmChain
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import Agreement, compare, input_shapes
@@ -25,8 +25,8 @@ SEEDS = (0, 1, 24, 32)
 _OPERATORS = {UnaryOp.RELU: "nn.relu", UnaryOp.SIGMOID: "sigmoid", UnaryOp.TANH: "tanh"}
 
 
-def _epilogue(op: UnaryOp, *, residual: bool) -> Epilogue:
-    builder = EpilogueBuilder()
+def _epilogue(op: UnaryOp, *, residual: bool) -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
     value = 0
     if residual:
         value = builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.TENSOR, DType.F16))

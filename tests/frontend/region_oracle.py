@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from boltgen.ir import reference
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import NHWC_F16, Move, reference_move
 from boltgen.ir.region import Operand, Region
 

@@ -101,12 +101,12 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_records(folder: Path) -> None:
-    from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
+    from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
     from boltgen.tune.database import Database
     from boltgen.tune.exchange import write_records
     from tests.tune.samples import CONFIG, NO_LAUNCH, record
 
-    grown = EpilogueBuilder()
+    grown = ElementwiseBuilder()
     grown.unary(UnaryOp.RELU, grown.binary(BinaryOp.ADD, 0, grown.load(LoadKind.ROW)))
     records = [record(20.0), record(NO_LAUNCH), record(15.0, epilogue=grown.build())]
     write_records(folder / "records.jsonl", records)

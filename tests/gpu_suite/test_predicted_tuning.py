@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.gpu.predicted_tuning import PredictedBench, predicted_tuning, trial_us
 from benchmarks.gpu.shapes import bias_then, gemm
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.measure.protocol import Policy
 from boltgen.space.library import Level
@@ -32,7 +32,7 @@ def test_a_session_tries_what_the_tuner_would():
     bench = predicted_tuning([task], arch)
     launches = Launches(problem, arch, Level.STANDARD)
     field = launches.field()
-    times = {config: launches.predicted_us(config, Epilogue()) for config in field}
+    times = {config: launches.predicted_us(config, ElementwiseGraph()) for config in field}
     assert bench.trials == len(field) + len(launches.finalists(task.epilogue, times))
     # 20 times the samples, of which there are more than launches before them.
     assert 5 < bench.most_us / bench.least_us < 20

@@ -23,7 +23,7 @@ from benchmarks.gpu.tuned_log import find_logs
 from boltgen.cli import app
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import Gemm
 from boltgen.tune.exchange import read_records
 from boltgen.tune.outcome import Timing

@@ -19,7 +19,7 @@ from boltgen.ir.chain import (
     intermediate_bytes,
 )
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.key import digest
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from tests.cases import EPILOGUES
@@ -34,7 +34,9 @@ def gemms(*problems, epilogue=EPILOGUES["bias_relu"]):
 
 
 def convolutions(*problems):
-    return Conv2dChain(layers=tuple(ChainLayer(problem=p, epilogue=Epilogue()) for p in problems))
+    return Conv2dChain(
+        layers=tuple(ChainLayer(problem=p, epilogue=ElementwiseGraph()) for p in problems)
+    )
 
 
 def test_chains_that_fit():
@@ -95,7 +97,7 @@ def test_a_pointwise_chain_runs_as_products():
     expected = gemms(
         Gemm(m=2 * 28 * 28, n=32, k=48, b_layout=Layout.COLUMN),
         Gemm(m=2 * 28 * 28, n=64, k=32, b_layout=Layout.COLUMN),
-        epilogue=Epilogue(),
+        epilogue=ElementwiseGraph(),
     )
     assert as_gemm_chain(chain) == execution_chain(chain) == expected
     other = convolutions(CONV, POINTWISE)
@@ -115,7 +117,7 @@ def test_what_lies_between_layers():
 def test_keys_tell_chains_apart():
     chains = [
         gemms(FIRST, SECOND),
-        gemms(FIRST, SECOND, epilogue=Epilogue()),
+        gemms(FIRST, SECOND, epilogue=ElementwiseGraph()),
         gemms(FIRST, replace(SECOND, n=8)),
         gemms(FIRST, SECOND, Gemm(m=100, n=8, k=16)),
         convolutions(CONV, POINTWISE),

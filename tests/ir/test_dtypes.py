@@ -13,7 +13,7 @@ from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.partitioned import accumulator_named
 
@@ -83,7 +83,7 @@ def test_a_problem_asks_the_row_for_its_accumulator(problem, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DType)
 def test_every_cast_is_emitted_or_needless(dtype):
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.cast(0, dtype)
     (statement,) = emit_epilogue(builder.build()).statements
     assert ("round_to_half(acc)" in statement) == (dtype is DType.F16)
@@ -95,7 +95,7 @@ def test_a_dtype_without_a_case_is_named():
 
         cutlass = "cutlass::float_e4m3_t"
 
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.cast(0, cast(Any, Fp8()))
     with pytest.raises(AssertionError, match="Fp8"):
         emit_epilogue(builder.build())

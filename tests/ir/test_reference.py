@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.ir.reference import compare, error_bound, input_shapes, output_shape, run
@@ -19,8 +19,8 @@ def halves(rng, shape, scale=1.0):
     return (scale * rng.standard_normal(shape)).astype(np.float16)
 
 
-def unary(op: UnaryOp) -> Epilogue:
-    graph = EpilogueBuilder()
+def unary(op: UnaryOp) -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
     graph.unary(op, 0, *op.function.parameters.values())
     return graph.build()
 
@@ -86,7 +86,7 @@ def test_gemm_and_operands_by_kind(layout):
     shape_a, shape_b = input_shapes(problem)
     a, b = halves(rng, shape_a), halves(rng, shape_b)
     row, column, tensor = halves(rng, 5), halves(rng, 3), halves(rng, (3, 5))
-    graph = EpilogueBuilder()
+    graph = ElementwiseBuilder()
     x = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW))
     x = graph.binary(BinaryOp.MULTIPLY, x, graph.load(LoadKind.COLUMN))
     graph.binary(BinaryOp.SUBTRACT, x, graph.load(LoadKind.TENSOR))
@@ -104,7 +104,7 @@ def test_convolution_with_stride_padding_and_dilation():
         n=2, h=9, w=8, c=3, k=4, r=3, s=2, stride=(2, 1), padding=(1, 2, 0, 1), dilation=(2, 3)
     )
     a, b = (halves(rng, shape) for shape in input_shapes(problem))
-    got = run(problem, Epilogue(), a, b, [])
+    got = run(problem, ElementwiseGraph(), a, b, [])
     assert got.shape == output_shape(problem) == (2, problem.p, problem.q, 4)
     for n, p, q, k in np.ndindex(got.shape):
         total = 0.0
@@ -117,7 +117,7 @@ def test_convolution_with_stride_padding_and_dilation():
 
 def test_column_operand_of_a_convolution_runs_over_pixels():
     problem = Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1)
-    graph = EpilogueBuilder()
+    graph = ElementwiseBuilder()
     graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.COLUMN))
     a, b = np.zeros((1, 2, 2, 1), np.float16), np.ones((1, 1, 1, 1), np.float16)
     got = run(problem, graph.build(), a, b, [np.arange(4, dtype=np.float16)])
@@ -126,7 +126,7 @@ def test_column_operand_of_a_convolution_runs_over_pixels():
 
 def test_cast_rounds_between_operators():
     problem = Gemm(m=1, n=1, k=1)
-    graph = EpilogueBuilder()
+    graph = ElementwiseBuilder()
     graph.cast(graph.binary(BinaryOp.ADD, 0, graph.scalar(1.0)), DType.F16)
     tiny = np.full((1, 1), 2.0**-12, np.float16)
     assert run(problem, graph.build(), tiny, np.ones((1, 1), np.float16), [])[0, 0] == 1.0
@@ -140,9 +140,9 @@ def test_fp16_accumulation_in_blocks_is_within_its_wider_bound():
     for k in range(0, 256, 8):
         block = a[:, k : k + 8].astype(np.float32) @ b[k : k + 8].astype(np.float32)
         total = (total.astype(np.float32) + block).astype(np.float16)
-    expected = run(problem, Epilogue(), a, b, [])
-    wide = error_bound(problem, Epilogue(), a, b, [])
-    narrow = error_bound(Gemm(m=32, n=32, k=256), Epilogue(), a, b, [])
+    expected = run(problem, ElementwiseGraph(), a, b, [])
+    wide = error_bound(problem, ElementwiseGraph(), a, b, [])
+    narrow = error_bound(Gemm(m=32, n=32, k=256), ElementwiseGraph(), a, b, [])
     assert compare(total, expected, wide).within
     assert not compare(total, expected, narrow).within
 
@@ -151,8 +151,8 @@ def test_infinities_and_nan_must_be_where_they_belong():
     problem = Gemm(m=1, n=4, k=1)
     a = np.ones((1, 1), np.float16)
     b = np.array([[np.inf, -np.inf, np.nan, 1.0]], np.float16)
-    expected = run(problem, Epilogue(), a, b, [])
-    bound = error_bound(problem, Epilogue(), a, b, [])
+    expected = run(problem, ElementwiseGraph(), a, b, [])
+    bound = error_bound(problem, ElementwiseGraph(), a, b, [])
     assert compare(b, expected, bound).within
     for index, wrong in ((0, 65504.0), (1, np.inf), (2, 0.0), (3, np.nan), (3, np.inf)):
         actual = b.copy()
@@ -163,8 +163,8 @@ def test_infinities_and_nan_must_be_where_they_belong():
 def test_output_overflow_is_an_infinity_and_nothing_else():
     problem = Gemm(m=1, n=1, k=2)
     a, b = np.full((1, 2), 200.0, np.float16), np.full((2, 1), 200.0, np.float16)
-    expected = run(problem, Epilogue(), a, b, [])
-    bound = error_bound(problem, Epilogue(), a, b, [])
+    expected = run(problem, ElementwiseGraph(), a, b, [])
+    bound = error_bound(problem, ElementwiseGraph(), a, b, [])
     assert expected[0, 0] == 80000.0
     assert compare(np.full((1, 1), np.inf, np.float16), expected, bound).within
     assert not compare(np.full((1, 1), 65504.0, np.float16), expected, bound).within
@@ -173,7 +173,7 @@ def test_output_overflow_is_an_infinity_and_nothing_else():
 @pytest.mark.parametrize("op", [UnaryOp.SILU, UnaryOp.MISH, UnaryOp.GELU_ERF, UnaryOp.GELU_TANH])
 def test_turning_points_are_minima(op):
     # An interval around the turning point reaches below both ends' values.
-    from boltgen.ir.epilogue import Unary
+    from boltgen.ir.elementwise import Unary
     from boltgen.ir.interval import Interval, unary_image
 
     (turn,) = op.function.turns
@@ -186,10 +186,10 @@ def test_wrong_inputs_are_named():
     problem = Gemm(m=2, n=3, k=4, b_layout=Layout.COLUMN)
     a, b = np.zeros((2, 4), np.float16), np.zeros((3, 4), np.float16)
     with pytest.raises(InputError, match=r"b is float16 \(4, 3\); .* float16 \(3, 4\)"):
-        run(problem, Epilogue(), a, b.T, [])
+        run(problem, ElementwiseGraph(), a, b.T, [])
     with pytest.raises(InputError, match=r"a is float32"):
-        error_bound(problem, Epilogue(), a.astype(np.float32), b, [])
+        error_bound(problem, ElementwiseGraph(), a.astype(np.float32), b, [])
     with pytest.raises(InputError, match=r"1 operands for the 0 loads"):
-        run(problem, Epilogue(), a, b, [a])
+        run(problem, ElementwiseGraph(), a, b, [a])
     with pytest.raises(InputError, match="kernels return float16 or float32"):
         compare(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 3)))

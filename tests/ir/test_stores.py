@@ -12,11 +12,11 @@ from boltgen.errors import InvalidProblemError
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     BinaryOp,
-    Epilogue,
-    EpilogueBuilder,
+    ElementwiseBuilder,
+    ElementwiseGraph,
     LoadKind,
     Reduction,
     Store,
@@ -45,9 +45,9 @@ def inputs(problem, rng):
     )
 
 
-def statistics() -> Epilogue:
+def statistics() -> ElementwiseGraph:
     """A biased tensor, and what a normalisation after it needs."""
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     x = b.binary(BinaryOp.ADD, 0, b.load(ROW))
     b.store(x)
     b.store(x, COLUMN, DType.F32, Reduction.SUM)
@@ -62,7 +62,7 @@ def test_several_stores_are_numpys_reductions(name, request):
     a, b = inputs(problem, rng)
     bias = rng.uniform(-1, 1, 5).astype(np.float16)
     whole, sums, squares, largest = reference.results(problem, statistics(), a, b, [bias])
-    expected = reference.run(problem, Epilogue(), a, b, []) + bias.astype(np.float64)
+    expected = reference.run(problem, ElementwiseGraph(), a, b, []) + bias.astype(np.float64)
     np.testing.assert_allclose(whole, expected)
     np.testing.assert_allclose(sums, expected.sum(axis=-1))
     np.testing.assert_allclose(squares, (expected**2).sum(axis=-1))
@@ -101,7 +101,7 @@ def test_nan_and_infinity_pass_through_reductions(reduction):
     problem = Gemm(m=4, n=3, k=1, out_dtype=DType.F32)
     a = np.array([[np.nan], [np.inf], [-np.inf], [1.0]], np.float16)
     b = np.array([[1.0, 1.0, 2.0]], np.float16)
-    graph = Epilogue(stores=(Store(0, COLUMN, DType.F32, reduction),))
+    graph = ElementwiseGraph(stores=(Store(0, COLUMN, DType.F32, reduction),))
     (found,) = reference.enclosures(problem, graph, a, b, [])
     with np.errstate(all="ignore"):
         value = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
@@ -120,7 +120,7 @@ def test_nan_and_infinity_pass_through_reductions(reduction):
 def test_a_sum_that_may_overflow_is_anything():
     problem = Gemm(m=1, n=4, k=1, out_dtype=DType.F32)
     a, b = np.array([[60000.0]], np.float16), np.full((1, 4), 60000.0, np.float16)
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     large = builder.binary(BinaryOp.MULTIPLY, 0, builder.scalar(3e28))
     builder.store(large, COLUMN, DType.F32, Reduction.SUM)
     (found,) = reference.enclosures(problem, builder.build(), a, b, [])
@@ -138,7 +138,7 @@ def test_a_sum_that_may_overflow_is_anything():
 )
 def test_a_store_that_makes_no_sense_is_refused(store, named):
     with pytest.raises(InvalidProblemError, match=named):
-        Epilogue(RELU, (store,))
+        ElementwiseGraph(RELU, (store,))
 
 
 REJECTED = {
@@ -151,7 +151,7 @@ REJECTED = {
 
 @pytest.mark.parametrize("named", REJECTED)
 def test_cutlass_2_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(named):
-    graph = Epilogue(RELU, REJECTED[named])
+    graph = ElementwiseGraph(RELU, REJECTED[named])
     reason = graph_rejection(graph)
     assert reason is not None
     assert named in reason
@@ -168,28 +168,30 @@ def test_cutlass_2_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(n
 
 
 def test_one_store_of_the_last_node_is_the_graph_without_stores():
-    graph = Epilogue(RELU, (Store(1),))
-    assert graph == Epilogue(RELU)
+    graph = ElementwiseGraph(RELU, (Store(1),))
+    assert graph == ElementwiseGraph(RELU)
     assert graph_rejection(graph) is None
     assert graph.results == (Store(1),)
 
 
 def test_a_graph_of_one_store_has_the_key_and_the_record_that_it_always_had():
-    plain = Epilogue(RELU)
+    plain = ElementwiseGraph(RELU)
     key = "Epilogue(nodes=(Accumulator(),Unary(op=UnaryOp.RELU,x=0,params=())))"  # before stores
     record = {
         "nodes": [{"type": "Accumulator"}, {"type": "Unary", "op": "relu", "x": 0, "params": []}]
     }
     assert canonical(plain) == key
-    assert encode(Epilogue, plain) == record
-    assert decode(Epilogue, record) == plain
+    assert encode(ElementwiseGraph, plain) == record
+    assert decode(ElementwiseGraph, record) == plain
 
 
 @pytest.mark.parametrize("named", REJECTED)
 def test_stores_are_part_of_keys_and_records(named):
-    graph = Epilogue(RELU, REJECTED[named])
-    assert canonical(graph) != canonical(Epilogue(RELU))
-    assert decode(Epilogue, json.loads(json.dumps(encode(Epilogue, graph)))) == graph
+    graph = ElementwiseGraph(RELU, REJECTED[named])
+    assert canonical(graph) != canonical(ElementwiseGraph(RELU))
+    assert (
+        decode(ElementwiseGraph, json.loads(json.dumps(encode(ElementwiseGraph, graph)))) == graph
+    )
 
 
 def test_stores_are_described_by_what_they_span():
@@ -202,11 +204,11 @@ def test_stores_are_described_by_what_they_span():
 
 @pytest.mark.parametrize("stores", [1, 3])
 def test_the_text_of_shared_nodes_is_linear(stores):
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     x, lengths = 0, []
     for count in range(1, 401):
         x = b.binary(BinaryOp.ADD, x, x)
         if count in (200, 400):
-            whole = Epilogue(b.build().nodes, tuple(Store(x) for _ in range(stores)))
+            whole = ElementwiseGraph(b.build().nodes, tuple(Store(x) for _ in range(stores)))
             lengths.append(len(whole.describe()))
     assert lengths[1] < 2.3 * lengths[0]

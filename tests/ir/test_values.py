@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
-    Epilogue,
-    EpilogueBuilder,
+    ElementwiseBuilder,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
@@ -80,13 +80,16 @@ def test_a_field_of_an_unknown_kind_has_no_key():
         (lambda: BatchedGemm(batch=65536, m=1, n=1, k=1), "batch=65536 exceeds 65535"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=3, s=3), "3x3 filter .* does not fit"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1, stride=(0, 1)), "at least 1"),
-        (lambda: Epilogue((Scalar(1.0),)), "node 0 must be the accumulator"),
-        (lambda: Epilogue((Accumulator(), Accumulator())), "second accumulator"),
-        (lambda: Epilogue((Accumulator(), Unary(UnaryOp.RELU, 1))), "reads .*, not earlier"),
-        (lambda: Epilogue((Accumulator(), Unary(UnaryOp.CLIP, 0))), "clip takes constants"),
-        (lambda: Epilogue((Accumulator(), Scalar(float("nan")))), "constant NaN"),
+        (lambda: ElementwiseGraph((Scalar(1.0),)), "node 0 must be the accumulator"),
+        (lambda: ElementwiseGraph((Accumulator(), Accumulator())), "second accumulator"),
         (
-            lambda: Epilogue((Accumulator(), *(Load(LoadKind.TENSOR),) * 3)),
+            lambda: ElementwiseGraph((Accumulator(), Unary(UnaryOp.RELU, 1))),
+            "reads .*, not earlier",
+        ),
+        (lambda: ElementwiseGraph((Accumulator(), Unary(UnaryOp.CLIP, 0))), "clip takes constants"),
+        (lambda: ElementwiseGraph((Accumulator(), Scalar(float("nan")))), "constant NaN"),
+        (
+            lambda: ElementwiseGraph((Accumulator(), *(Load(LoadKind.TENSOR),) * 3)),
             "3 loads of kind 'tensor'; at most 2",
         ),
     ],
@@ -97,11 +100,11 @@ def test_what_does_not_fit_together_is_refused_with_the_numbers(make, message):
 
 
 def test_an_epilogue_describes_itself():
-    graph = Epilogue(
+    graph = ElementwiseGraph(
         (Accumulator(), Load(LoadKind.ROW), Binary(BinaryOp.ADD, 0, 1), Unary(UnaryOp.RELU, 2))
     )
     assert graph.describe() == "relu(add(acc, row0))"
-    assert Epilogue().is_identity
+    assert ElementwiseGraph().is_identity
     assert not graph.is_identity
 
 
@@ -114,7 +117,7 @@ def test_alignment_is_the_widest_vector_that_divides(numbers, dtype):
 
 
 def test_shared_nodes_are_described_once_each():
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     last = 0
     for _ in range(2000):
         last = b.binary(BinaryOp.ADD, last, last)
@@ -126,7 +129,7 @@ def test_shared_nodes_are_described_once_each():
 
 
 def test_a_long_row_of_nodes_is_described_in_proportion():
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     last = 0
     for _ in range(20_000):
         last = b.unary(UnaryOp.RELU, last)

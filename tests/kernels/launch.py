@@ -17,7 +17,7 @@ import numpy as np
 
 from boltgen.codegen.kernel import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import Args, Conv2dArgs, GemmArgs, Operand, Status, conv2d_extents
@@ -212,7 +212,7 @@ class Launch:
         ld = array.shape[-1] if kind is LoadKind.TENSOR else 0
         return Operand(self._upload(array, vector), ld, stride)
 
-    def _set_operands(self, args: Args, epilogue: Epilogue, inputs: Inputs) -> None:
+    def _set_operands(self, args: Args, epilogue: ElementwiseGraph, inputs: Inputs) -> None:
         for i, (load, array) in enumerate(zip(epilogue.loads, inputs.operands, strict=True)):
             args.operands[i] = self._operand(array, load.kind, self._case.batched_operands)
 

@@ -13,7 +13,7 @@ from boltgen.ir import reference
 from boltgen.ir.chain import Conv2dChain, GemmChain, implicit_gemm
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.problem import BatchedGemm
 from boltgen.ir.reference import input_shapes, output_shape
 from boltgen.measure.abi import Operand

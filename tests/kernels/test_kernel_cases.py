@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from boltgen.ir.epilogue import Binary, BinaryOp, Unary
+from boltgen.ir.elementwise import Binary, BinaryOp, Unary
 from boltgen.ir.functions import UnaryOp
 from tests.cases import CONFIGS, DIMENSIONS, EPILOGUES, all_cases, covering, covering_cases
 

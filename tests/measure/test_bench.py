@@ -17,7 +17,7 @@ from boltgen.build.unit import kernel_unit
 from boltgen.codegen.kernel import kernel_symbol, render_kernel
 from boltgen.errors import UnknownArchError
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.measure.bench import WorkerBench, open_vgpu
 from boltgen.measure.client import Worker
@@ -36,12 +36,12 @@ from tests.chain_cases import all_chain_cases
 ROOT = Path(__file__).resolve().parent.parent.parent
 SM80 = ARCHES["sm_80"]
 PROBLEM = Gemm(m=256, n=256, k=64, b_layout=Layout.COLUMN)
-PLAIN, FUSED = Epilogue(), EPILOGUES["bias_relu"]
+PLAIN, FUSED = ElementwiseGraph(), EPILOGUES["bias_relu"]
 CONFIGS = level_configs(kernel_traits(PROBLEM), SM80, Level.STANDARD)
 COMPILE = 'for last; do :; done; cat *.cu > "$last"'
 
 
-def trial(config: Cutlass2Config, epilogue: Epilogue = PLAIN, problem=PROBLEM) -> Trial:
+def trial(config: Cutlass2Config, epilogue: ElementwiseGraph = PLAIN, problem=PROBLEM) -> Trial:
     return Trial(problem=problem, epilogue=epilogue, config=config)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import DeviceError
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
@@ -41,7 +41,7 @@ def worker(tmp_path):
 
 def ask(worker: Worker, symbol: str, timeout_s: float = TIMEOUT_S):
     problem = Gemm(m=64, n=64, k=64)
-    request = Request(library="k.so", symbol=symbol, problem=problem, epilogue=Epilogue())
+    request = Request(library="k.so", symbol=symbol, problem=problem, epilogue=ElementwiseGraph())
     return worker.measure(request, timeout_s)
 
 

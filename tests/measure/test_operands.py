@@ -8,7 +8,7 @@ import pytest
 from boltgen.ir import reference
 from boltgen.ir.chain import implicit_gemm
 from boltgen.ir.chain_reference import LayerInputs, enclose_chain
-from boltgen.ir.epilogue import Epilogue, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Gemm
 from boltgen.measure.operands import BudgetError, Operands
 from tests.cases import EPILOGUES
@@ -123,7 +123,9 @@ CHAINS = {
 def test_a_chain_is_enclosed_as_the_oracle_does(profiler, device, name):
     """The worker knows no exact result between layers, and takes the middle of the ends there."""
     chain = CHAINS[name]
-    operands = make_operands(profiler, 1 << 24, most_sets=1, epilogue=Epilogue(), problem=chain)
+    operands = make_operands(
+        profiler, 1 << 24, most_sets=1, epilogue=ElementwiseGraph(), problem=chain
+    )
     try:
         (one,) = operands.sets
         a_shape = reference.input_shapes(chain.layers[0].problem)[0]
@@ -164,7 +166,7 @@ def _b_shape(problem):
 def test_what_lies_between_the_layers_is_part_of_the_budget(profiler):
     chain = CHAINS["rf-ragged"]
     with pytest.raises(BudgetError, match="its tensors and their check take"):
-        make_operands(profiler, 20_000, epilogue=Epilogue(), problem=chain)
+        make_operands(profiler, 20_000, epilogue=ElementwiseGraph(), problem=chain)
 
 
 def test_a_workspace_grows_within_the_budget_and_is_poisoned(profiler, device):

@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
@@ -86,8 +86,8 @@ def check(device, problem, epilogue, rng, spoil=None):
         assert_same_ends(problem, mine, theirs)
 
 
-def unary(op: UnaryOp, scale: float = 1.0) -> Epilogue:
-    b = EpilogueBuilder()
+def unary(op: UnaryOp, scale: float = 1.0) -> ElementwiseGraph:
+    b = ElementwiseBuilder()
     b.unary(op, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(scale)), *op.function.parameters.values())
     return b.build()
 
@@ -112,7 +112,7 @@ def test_every_operator_is_enclosed_as_the_oracle_does(device, rng, op):
         a[0, 0] = np.nan
         operands[0][:3] = [0.0, np.inf, np.nan]
 
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     b.binary(op, 0, b.load(LoadKind.ROW))
     check(device, SMALL, b.build(), rng, spoil)
 
@@ -151,11 +151,11 @@ def test_large_sums_overflow_fp16_as_the_oracle_says(device, rng):
 
     check(device, Gemm(m=8, n=8, k=64), unary(UnaryOp.NEGATE, 50.0), rng, spoil)
     accumulated = Gemm(m=8, n=8, k=64, acc_dtype=DType.F16)
-    check(device, accumulated, Epilogue(), rng, spoil)
+    check(device, accumulated, ElementwiseGraph(), rng, spoil)
 
 
 def test_an_epilogue_that_is_too_long_is_refused(device, rng):
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     x = 0
     for _ in range(130):
         x = b.unary(UnaryOp.NEGATE, x)
@@ -168,7 +168,7 @@ def test_an_epilogue_that_is_too_long_is_refused(device, rng):
     [({"op": 99}, "operation 99"), ({"op": -1}, "operation -1"), ({"dtype": 7}, "element type 7")],
 )
 def test_what_the_reference_has_no_case_for_is_refused_by_name(device, change, named):
-    b = EpilogueBuilder()
+    b = ElementwiseBuilder()
     b.cast(0, DType.F16)
     nodes = epilogue_nodes(b.build(), [], [])
     for name, value in change.items():

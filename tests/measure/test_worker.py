@@ -19,7 +19,7 @@ from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import DeviceError
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
@@ -95,7 +95,9 @@ def measured(tools, cache):
 
 
 def ask(worker, candidates, symbol, problem=SMALL, timeout_s=60.0):
-    request = Request(library=str(candidates), symbol=symbol, problem=problem, epilogue=Epilogue())
+    request = Request(
+        library=str(candidates), symbol=symbol, problem=problem, epilogue=ElementwiseGraph()
+    )
     return worker.measure(request, timeout_s)
 
 

@@ -173,11 +173,11 @@ def test_a_pointwise_convolution_runs_as_a_gemm():
 
 
 def test_problem_sizes_swizzle_and_slices_are_no_part_of_a_kernel():
-    from boltgen.ir.epilogue import Epilogue
+    from boltgen.ir.elementwise import ElementwiseGraph
 
-    one = kernel_spec(GEMM, Epilogue(), GOOD, "sm_80")
+    one = kernel_spec(GEMM, ElementwiseGraph(), GOOD, "sm_80")
     launched = replace(GOOD, swizzle=2, split_k=4)
-    assert kernel_spec(Gemm(m=8, n=64, k=4096), Epilogue(), launched, "sm_80") == one
+    assert kernel_spec(Gemm(m=8, n=64, k=4096), ElementwiseGraph(), launched, "sm_80") == one
     assert launched.kernel == GOOD
     for change in ({"swizzle": 2}, {"split_k": 4}):
         with pytest.raises(AssertionError, match=f"is a launch's; its kernel is {GOOD}"):

@@ -7,7 +7,7 @@ convolutions, as in torchvision.
 from __future__ import annotations
 
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.kernel import execution_problem
@@ -16,9 +16,9 @@ from boltgen.tune.select import Task
 _STAGES = ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7))
 
 
-def biased(*, residual: bool = False, relu: bool = False) -> Epilogue:
+def biased(*, residual: bool = False, relu: bool = False) -> ElementwiseGraph:
     """acc + bias, then a residual and ReLU if asked for."""
-    graph = EpilogueBuilder()
+    graph = ElementwiseBuilder()
     x = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW))
     if residual:
         x = graph.binary(BinaryOp.ADD, x, graph.load(LoadKind.TENSOR))

@@ -11,12 +11,12 @@ from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.chain import AnyProblem, ChainLayer, GemmChain
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
@@ -76,14 +76,14 @@ def record(
     outcome: Outcome | float = 20.0,
     *,
     problem: AnyProblem = GEMM,
-    epilogue: Epilogue | None = None,
+    epilogue: ElementwiseGraph | None = None,
     config: AnyConfig = CONFIG,
     device: DeviceIdentity = A100,
     toolchain: str = TOOLS,
     after_s: float = 0.0,
 ) -> Record:
     """A record of a trial, `after_s` seconds after noon; a number is its median time."""
-    trial = Trial(problem=problem, epilogue=epilogue or Epilogue(), config=config)
+    trial = Trial(problem=problem, epilogue=epilogue or ElementwiseGraph(), config=config)
     return Record(
         trial=trial,
         kernel=kernel_key(trial, device.arch, toolchain),
@@ -134,7 +134,7 @@ problems: st.SearchStrategy[Problem] = st.one_of(
 
 
 @st.composite
-def epilogues(draw: st.DrawFn) -> Epilogue:
+def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
     nodes: list[object] = [Accumulator()]
     for index in range(1, draw(st.integers(1, 7))):
         x = st.integers(0, index - 1)
@@ -153,7 +153,7 @@ def epilogues(draw: st.DrawFn) -> Epilogue:
             case _:
                 node = Cast(draw(x), draw(st.sampled_from(DType)))
         nodes.append(node)
-    return Epilogue(tuple(nodes))  # type: ignore[arg-type]
+    return ElementwiseGraph(tuple(nodes))  # type: ignore[arg-type]
 
 
 _SHAPES = st.builds(Shape, _SMALL, _SMALL, _SMALL)
@@ -210,7 +210,9 @@ records = st.builds(
     Record,
     trial=st.one_of(
         st.builds(Trial, problem=problems, epilogue=epilogues(), config=configs),
-        st.builds(Trial, problem=chains(), epilogue=st.just(Epilogue()), config=chain_configs),
+        st.builds(
+            Trial, problem=chains(), epilogue=st.just(ElementwiseGraph()), config=chain_configs
+        ),
     ),
     kernel=st.text("0123456789abcdef", min_size=64, max_size=64),
     device=devices,

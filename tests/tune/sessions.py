@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.tune.budget import Budget
 from boltgen.tune.database import Database
@@ -14,7 +14,7 @@ from boltgen.tune.session import Session
 from tests.tune.fakes import FakeBench
 from tests.tune.resnet50_layers import biased
 
-PLAIN = Task(problem=Gemm(m=512, n=512, k=512), epilogue=Epilogue())
+PLAIN = Task(problem=Gemm(m=512, n=512, k=512), epilogue=ElementwiseGraph())
 RELU = Task(problem=Gemm(m=512, n=512, k=512), epilogue=biased(relu=True), occurrences=3)
 CONV = Task(
     problem=Conv2d(n=8, h=28, w=28, c=64, k=256, r=3, s=3, padding=(1, 1, 1, 1)),

@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.ir.chain import ChainLayer, chain_of
-from boltgen.ir.epilogue import EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
@@ -59,7 +59,7 @@ def test_other_activations_are_told_of_where_the_last_operator_is_one():
 
 def test_an_activation_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("boltgen.tune.advice.NEARLY_FREE", float("inf"))
-    builder = EpilogueBuilder()
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.HARDSWISH, 0)
     layer = Layer(name="it", problem=Gemm(m=1280, n=768, k=768), epilogue=builder.build())
     given = of(advise((layer,), SM75), Change.ACTIVATION)

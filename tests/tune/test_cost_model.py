@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.space.config import Cutlass2Config, Shape
@@ -33,7 +33,7 @@ CONFIG = Cutlass2Config(
 
 def time_us(m=1024, n=1024, k=1024, config=CONFIG, *, epilogue=None):
     problem = Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN)
-    return predict(problem, epilogue or Epilogue(), config, SM80).time_us
+    return predict(problem, epilogue or ElementwiseGraph(), config, SM80).time_us
 
 
 @settings(deadline=None)
@@ -45,7 +45,9 @@ def test_more_rows_or_depth_never_cost_less(m, k, more):
 
 
 def test_one_threadblock_more_than_a_wave_costs_a_wave():
-    resident = predict(Gemm(m=128, n=128, k=4096), Epilogue(), CONFIG, SM80).resident_threadblocks
+    resident = predict(
+        Gemm(m=128, n=128, k=4096), ElementwiseGraph(), CONFIG, SM80
+    ).resident_threadblocks
     wave = SM80.sm_count * resident
     full, over = time_us(m=128 * wave, n=128), time_us(m=128 * wave + 8, n=128)
     assert over > full * 1.1
@@ -60,7 +62,7 @@ def test_no_prediction_beats_the_hardware(m, n, k):
     for name in ARCHES:
         arch = arch_named(name)
         for config in enumerate_configs(problem, arch)[::17]:
-            prediction = predict(problem, Epilogue(), config, arch)
+            prediction = predict(problem, ElementwiseGraph(), config, arch)
             assert 0 < prediction.efficiency < 1
             assert 0 < prediction.occupancy <= 1
             assert prediction.time_us * arch.dram_gb_per_s * 1e3 > 2 * (m * k + k * n + m * n)
@@ -71,7 +73,7 @@ def test_narrow_vectors_cost_more():
 
 
 def test_a_heavier_epilogue_costs_more():
-    graph = EpilogueBuilder()
+    graph = ElementwiseBuilder()
     graph.unary(UnaryOp.MISH, 0)
     assert time_us() < time_us(epilogue=biased(relu=True)) < time_us(epilogue=graph.build())
     assert time_us(epilogue=biased()) < time_us(epilogue=biased(residual=True))
@@ -88,9 +90,9 @@ def test_swizzle_pays_where_l2_cannot_keep_a():
     small = [time_us(2048, 2048, 2048, config) for config in (CONFIG, swizzled)]
     assert small[0] == small[1]
     problem = Gemm(m=16384, n=16384, k=8192)
-    plain = predict(problem, Epilogue(), CONFIG, SM80)
+    plain = predict(problem, ElementwiseGraph(), CONFIG, SM80)
     assert (
-        predict(problem, Epilogue(), swizzled, SM80).traffic.dram_bytes
+        predict(problem, ElementwiseGraph(), swizzled, SM80).traffic.dram_bytes
         < plain.traffic.dram_bytes / 2
     )
 
@@ -100,16 +102,20 @@ def test_a_large_square_product_takes_large_tiles_and_most_of_the_peak(name):
     arch = arch_named(name)
     problem = Gemm(m=8192, n=8192, k=8192, b_layout=Layout.COLUMN)
     configs = enumerate_configs(problem, arch)
-    best = min(configs, key=lambda config: predict(problem, Epilogue(), config, arch).time_us)
+    best = min(
+        configs, key=lambda config: predict(problem, ElementwiseGraph(), config, arch).time_us
+    )
     assert best.threadblock.m * best.threadblock.n >= 128 * 128
-    assert predict(problem, Epilogue(), best, arch).efficiency > 0.5 * arch.mma_sync_fraction
+    assert (
+        predict(problem, ElementwiseGraph(), best, arch).efficiency > 0.5 * arch.mma_sync_fraction
+    )
 
 
 # --- physics -------------------------------------------------------------------------------------
 
 
 def without_launch_us(problem, config=CONFIG, *, epilogue=None, arch=SM80):
-    found = predict(problem, epilogue or Epilogue(), config, arch)
+    found = predict(problem, epilogue or ElementwiseGraph(), config, arch)
     return found.time_us - model_constants().launch_us
 
 
@@ -118,7 +124,9 @@ def test_twice_the_rows_take_twice_the_time_in_full_waves(name):
     arch = arch_named(name)
     # Eight columns side by side: A is read from DRAM once.
     config = replace(CONFIG, stages=min(3, arch.max_stages), swizzle=8)
-    resident = predict(Gemm(m=128, n=128, k=64), Epilogue(), config, arch).resident_threadblocks
+    resident = predict(
+        Gemm(m=128, n=128, k=64), ElementwiseGraph(), config, arch
+    ).resident_threadblocks
     rows = 128 * arch.sm_count * resident
     one, two, four = (
         without_launch_us(Gemm(m=count * rows, n=1024, k=2048), config, arch=arch)
@@ -135,7 +143,7 @@ def test_a_thin_product_takes_its_bytes_over_the_bandwidth(name):
     problem = Gemm(m=1 << 20, n=64, k=512, b_layout=Layout.COLUMN)
     configs = enumerate_configs(problem, arch)
     best = min(
-        (predict(problem, Epilogue(), config, arch) for config in configs),
+        (predict(problem, ElementwiseGraph(), config, arch) for config in configs),
         key=lambda prediction: prediction.time_us,
     )
     bytes_moved = 2 * ((1 << 20) * (512 + 64) + 512 * 64)
@@ -163,14 +171,14 @@ def test_deeper_products_never_cost_less_and_aligned_ones_never_more(name, m, n,
     arch = arch_named(name)
     problem = Gemm(m=8 * m, n=8 * n, k=8 * k, b_layout=Layout.COLUMN)
     config = rng.choice(enumerate_configs(problem, arch))
-    aligned = predict(problem, Epilogue(), config, arch)
-    deeper = predict(replace(problem, k=8 * k + 64), Epilogue(), config, arch)
+    aligned = predict(problem, ElementwiseGraph(), config, arch)
+    deeper = predict(replace(problem, k=8 * k + 64), ElementwiseGraph(), config, arch)
     assert aligned.time_us <= deeper.time_us * ROUNDED
     # As many steps of K, which vectors of 4 or 8 bytes fetch. The operands are a little smaller:
     # their bytes in DRAM are all that may be saved.
     bandwidth = arch.dram_gb_per_s * 1e3 * model_constants().dram_fraction
     for unaligned in (replace(problem, k=8 * k - 2), replace(problem, k=8 * k - 4)):
-        narrow = predict(unaligned, Epilogue(), config, arch)
+        narrow = predict(unaligned, ElementwiseGraph(), config, arch)
         saved_us = (aligned.traffic.dram_bytes - narrow.traffic.dram_bytes) / bandwidth
         assert aligned.time_us - saved_us <= narrow.time_us * ROUNDED
 
@@ -181,7 +189,7 @@ def test_every_level_moves_at_least_what_the_next_one_does(m, n, k, name):
     arch = arch_named(name)
     problem = Gemm(m=64 * m, n=64 * n, k=64 * k, b_layout=Layout.COLUMN)
     for config in enumerate_configs(problem, arch)[::13]:
-        moved = predict(problem, Epilogue(), config, arch).traffic
+        moved = predict(problem, ElementwiseGraph(), config, arch).traffic
         compulsory = 2 * 64 * 64 * (m * k + k * n + m * n)
         assert moved.shared_bytes >= moved.l2_bytes - 2 * 64 * 64 * m * n
         assert moved.l2_bytes >= compulsory
@@ -196,7 +204,7 @@ def test_a_residual_is_read_once_and_a_bias_costs_no_traffic():
     problem = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
     plain, bias, residual = (
         predict(problem, epilogue, CONFIG, SM80).traffic
-        for epilogue in (Epilogue(), biased(), biased(residual=True))
+        for epilogue in (ElementwiseGraph(), biased(), biased(residual=True))
     )
     assert bias == plain
     for level in ("l2_bytes", "dram_bytes"):
@@ -208,7 +216,7 @@ def test_a_residual_is_read_once_and_a_bias_costs_no_traffic():
 def test_more_slices_hand_over_more_partial_sums(split, m, n):
     problem = Gemm(m=128 * m, n=128 * n, k=16384, b_layout=Layout.COLUMN)
     fewer, more = (
-        predict(problem, Epilogue(), replace(CONFIG, split_k=count), SM80).traffic
+        predict(problem, ElementwiseGraph(), replace(CONFIG, split_k=count), SM80).traffic
         for count in (split, split + 1)
     )
     # FP32, written and read.
@@ -219,7 +227,7 @@ def test_more_slices_hand_over_more_partial_sums(split, m, n):
 def test_products_that_share_an_operand_read_it_once():
     def dram_bytes(**shared):
         problem = BatchedGemm(batch=16, m=256, n=256, k=256, b_layout=Layout.COLUMN, **shared)
-        return predict(problem, Epilogue(), CONFIG, SM80).traffic.dram_bytes
+        return predict(problem, ElementwiseGraph(), CONFIG, SM80).traffic.dram_bytes
 
     one = 2 * 256 * 256
     assert dram_bytes() == 3 * 16 * one
@@ -229,7 +237,7 @@ def test_products_that_share_an_operand_read_it_once():
 def test_a_convolution_costs_what_its_product_does_but_for_addresses_and_pixels():
     conv = Conv2d(n=32, h=14, w=14, c=512, k=512, r=3, s=3, padding=(1, 1, 1, 1))
     as_conv, as_gemm = (
-        predict(problem, Epilogue(), CONFIG, SM80) for problem in (conv, conv.implicit_gemm)
+        predict(problem, ElementwiseGraph(), CONFIG, SM80) for problem in (conv, conv.implicit_gemm)
     )
     assert as_conv.bound_by == as_gemm.bound_by == "tensor"
     assert as_gemm.time_us < as_conv.time_us
@@ -247,7 +255,7 @@ def test_a_convolution_costs_what_its_product_does_but_for_addresses_and_pixels(
 
 def test_a_stride_leaves_pixels_out():
     conv = Conv2d(n=8, h=56, w=56, c=256, k=512, r=1, s=1, stride=(2, 2))
-    moved = predict(conv, Epilogue(), CONFIG, SM80).traffic
+    moved = predict(conv, ElementwiseGraph(), CONFIG, SM80).traffic
     assert moved.dram_bytes == 2 * 8 * 28 * 28 * (256 + 512) + 2 * 256 * 512
 
 
@@ -261,8 +269,10 @@ def test_a_stride_leaves_pixels_out():
 )
 def test_what_bounds_a_launch_is_said(problem, bound):
     configs = [config for config in enumerate_configs(problem, SM80) if config.split_k == 1]
-    best = min(configs, key=lambda config: predict(problem, Epilogue(), config, SM80).time_us)
-    prediction = predict(problem, Epilogue(), best, SM80)
+    best = min(
+        configs, key=lambda config: predict(problem, ElementwiseGraph(), config, SM80).time_us
+    )
+    prediction = predict(problem, ElementwiseGraph(), best, SM80)
     assert prediction.bound_by == bound
     shown = {"launch": "its launch", "tensor": "the tensor cores", "dram": "DRAM"}[bound]
     assert prediction.bound.startswith(f"bound by {shown}: ")
@@ -275,7 +285,7 @@ def test_few_stages_of_a_lone_threadblock_wait_for_memory():
     small = replace(CONFIG, threadblock=Shape(64, 32, 32), warp=Shape(32, 32, 32))
     problem = Gemm(m=64, n=32, k=8192, b_layout=Layout.COLUMN)
     three, five = (
-        predict(problem, Epilogue(), replace(small, stages=count), SM80) for count in (3, 5)
+        predict(problem, ElementwiseGraph(), replace(small, stages=count), SM80) for count in (3, 5)
     )
     assert three.bound_by == "latency"
     assert five.time_us < three.time_us

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.knobs import ConfigSpace
@@ -27,7 +27,7 @@ PROBLEMS = (
 def test_candidates_are_told_apart(problem, arch) -> None:
     space = ConfigSpace.of(problem, arch_named(arch))
     configs = enumerate_configs(problem, ARCHES[arch])[::7]
-    vectors = [features(Epilogue(), config, space) for config in configs]
+    vectors = [features(ElementwiseGraph(), config, space) for config in configs]
     assert len(set(vectors)) == len(configs)
     for vector in vectors:
         assert len(vector) == len(feature_names(space)) == len(set(feature_names(space)))

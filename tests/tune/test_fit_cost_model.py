@@ -14,7 +14,7 @@ from benchmarks import fit_cost_model
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.b2b_enumerate import enumerate_chain_configs
@@ -44,18 +44,18 @@ TRUE = replace(
 UNTOLD = {"analytic_conv_factor"}
 
 
-def gelu() -> Epilogue:
-    graph = EpilogueBuilder()
+def gelu() -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
     graph.unary(UnaryOp.GELU_ERF, 0)
     return graph.build()
 
 
 TASKS = [
-    *((Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN), Epilogue())
+    *((Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN), ElementwiseGraph())
       for m, n, k in ((64, 64, 64), (2048, 2048, 2048), (1 << 20, 64, 1024), (128, 128, 8192),
                       (512, 512, 511), (1024, 1024, 2046))),
     (Gemm(m=4096, n=4096, k=64, b_layout=Layout.COLUMN), gelu()),
-    (Conv2d(n=32, h=14, w=14, c=256, k=256, r=3, s=3, padding=(1, 1, 1, 1)), Epilogue()),
+    (Conv2d(n=32, h=14, w=14, c=256, k=256, r=3, s=3, padding=(1, 1, 1, 1)), ElementwiseGraph()),
 ]  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_chains_are_no_evidence_of_single_products():
     single = records(1, 0.0)
     problem = all_chain_cases()[0].chain
     config = enumerate_chain_configs(problem, SM80)[0]
-    trial = Trial(problem=problem, epilogue=Epilogue(), config=config)
+    trial = Trial(problem=problem, epilogue=ElementwiseGraph(), config=config)
     chain = replace(single[0], trial=trial)
     assert set(fit_cost_model.usable([*single, chain])) == set(single)
 

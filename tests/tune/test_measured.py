@@ -13,7 +13,7 @@ import pytest
 from boltgen import stored
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
@@ -26,7 +26,7 @@ from tests.build.fakes import fake_toolchain
 from tests.tune.samples import A100, CONFIG, GEMM, NO_LAUNCH, TOOLS, record
 
 SM80 = arch_named("sm_80")
-TASK = Task(problem=GEMM, epilogue=Epilogue())
+TASK = Task(problem=GEMM, epilogue=ElementwiseGraph())
 FAST = replace(CONFIG, stages=4)
 OTHER = replace(A100, name="NVIDIA A100-PCIE-80GB", memory_bytes=80 << 30)
 VIRTUAL = replace(A100, kind=DeviceKind.VGPU, name="vgpu A100")
@@ -66,7 +66,7 @@ def test_this_device_then_its_architecture_then_the_model(database: Database) ->
 
 
 def test_each_task_has_the_best_origin_that_it_can(database: Database) -> None:
-    other = Task(problem=Gemm(m=64, n=64, k=64), epilogue=Epilogue())
+    other = Task(problem=Gemm(m=64, n=64, k=64), epilogue=ElementwiseGraph())
     database.add([record(20.0)])
     costs = MeasuredCosts([database], SM80, TOOLS, A100, ModelCosts(SM80))
     origins = [decision.origin for decision in select([TASK, other], SM80, costs)]
@@ -113,7 +113,7 @@ def test_a_database_that_fails_is_done_without(
     costs = MeasuredCosts([database], SM80, TOOLS, A100, ModelCosts(SM80))
     database._connection.execute("DROP TABLE record")
     for _ in range(2):
-        assert costs.costs(GEMM, Epilogue()).origin == MODEL
+        assert costs.costs(GEMM, ElementwiseGraph()).origin == MODEL
     (warning,) = caplog.messages  # of two devices and two tasks
     assert warning.startswith("measurements are not used: database")
     assert "no such table" in warning
@@ -135,7 +135,7 @@ def opened(folder: Path) -> tuple[str, str]:
     """The origin of the task's costs, and the stamp of all of them."""
     settings = settings_from({"BOLTGEN_DATA_DIR": str(folder / "data"), "PATH": "/bin"})
     with stored_costs(SM80, fake_toolchain(folder / "kit"), settings) as costs:
-        return costs.costs(GEMM, Epilogue()).origin, costs.stamp
+        return costs.costs(GEMM, ElementwiseGraph()).origin, costs.stamp
 
 
 def test_the_users_database_is_read(user: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.tune.cost_model import predict
@@ -23,7 +23,7 @@ PROBLEMS = (GEMM, Gemm(m=1024, n=256, k=768))
 
 def record(problem, config, outcome, *, device=A100, minutes=0):
     return Record(
-        trial=Trial(problem=problem, epilogue=Epilogue(), config=config),
+        trial=Trial(problem=problem, epilogue=ElementwiseGraph(), config=config),
         kernel="k",
         device=device,
         toolchain=TOOLS,
@@ -113,7 +113,7 @@ def test_the_model_predicts_for_the_device_that_was_measured():
     assert (half.sm_count, half.tensor_f32_acc_tflops) == (54, 156)
     large = Gemm(m=8192, n=8192, k=8192)
     whole_us, half_us = (
-        predict(large, Epilogue(), CONFIG, arch).time_us for arch in (arch_of(A100), half)
+        predict(large, ElementwiseGraph(), CONFIG, arch).time_us for arch in (arch_of(A100), half)
     )
     assert half_us > 1.8 * whole_us
 
@@ -121,7 +121,7 @@ def test_the_model_predicts_for_the_device_that_was_measured():
 def test_the_analytical_model_is_the_default():
     configs = enumerate_configs(GEMM, arch_named("sm_80"))
     records = [
-        record(GEMM, c, timing(predict(GEMM, Epilogue(), c, arch_named("sm_80")).time_us))
+        record(GEMM, c, timing(predict(GEMM, ElementwiseGraph(), c, arch_named("sm_80")).time_us))
         for c in configs
     ]
     report = evaluate(records)

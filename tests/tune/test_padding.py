@@ -12,7 +12,7 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.ir.chain import AnyProblem
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.space.config import AnyConfig
 from boltgen.tune.outcome import Failure, Fault, Outcome
@@ -21,7 +21,7 @@ from boltgen.tune.select import MODEL_ORIGIN, Measurements
 from tests.tune.samples import CONFIG, timing
 
 SM80 = arch_named("sm_80")
-PLAIN = Epilogue()
+PLAIN = ElementwiseGraph()
 NARROW = Conv2d(n=8, h=28, w=28, c=46, k=32, r=3, s=3, padding=(1, 1, 1, 1))
 WIDE = replace(NARROW, c=48)
 POINTWISE = replace(WIDE, r=1, s=1, padding=(0, 0, 0, 0))
@@ -35,7 +35,9 @@ class Known:
     origin: str
     found: Mapping[AnyProblem, Outcome]
 
-    def outcomes(self, problem: AnyProblem, epilogue: Epilogue) -> Mapping[AnyConfig, Outcome]:
+    def outcomes(
+        self, problem: AnyProblem, epilogue: ElementwiseGraph
+    ) -> Mapping[AnyConfig, Outcome]:
         """For the plain epilogue alone."""
         known = epilogue == PLAIN and problem in self.found
         return {CONFIG: self.found[problem]} if known else {}
@@ -49,7 +51,7 @@ def times(*devices: Measurements, accumulate: DType = DType.F32) -> PaddingTimes
     return PaddingTimes(SM80, accumulate, measurements)
 
 
-def asked(*problems: Problem) -> list[tuple[Problem, Epilogue]]:
+def asked(*problems: Problem) -> list[tuple[Problem, ElementwiseGraph]]:
     return [(problem, PLAIN) for problem in problems]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from boltgen.errors import RecordError
-from boltgen.ir.epilogue import Epilogue, Scalar, Unary
+from boltgen.ir.elementwise import ElementwiseGraph, Scalar, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.tune.json_form import encode
 from boltgen.tune.outcome import Outcome
@@ -53,8 +53,12 @@ def test_a_line_of_the_first_format_is_read() -> None:
 
 
 def test_infinity_and_negative_zero_are_kept() -> None:
-    clip = Epilogue(
-        (*Epilogue().nodes, Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))), Scalar(float("-inf")))
+    clip = ElementwiseGraph(
+        (
+            *ElementwiseGraph().nodes,
+            Unary(UnaryOp.CLIP, 0, (-0.0, float("inf"))),
+            Scalar(float("-inf")),
+        )
     )
     line = to_line(record(epilogue=clip))
     assert "Infinity" not in line

@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.space.enumerate import enumerate_configs
 from boltgen.space.kernel import kernel_spec
@@ -84,7 +84,7 @@ class ByTile:
 
 def gemm_tasks(*heights: int, occurrences: int = 1) -> list[Task]:
     return [
-        Task(problem=Gemm(m=m, n=512, k=512), epilogue=Epilogue(), occurrences=occurrences)
+        Task(problem=Gemm(m=m, n=512, k=512), epilogue=ElementwiseGraph(), occurrences=occurrences)
         for m in heights
     ]
 

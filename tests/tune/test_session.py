@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.ir.chain import ChainLayer, GemmChain
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.space.legality import kernel_traits
 from boltgen.space.library import Level, level_configs
@@ -67,7 +67,7 @@ def test_what_is_chosen_was_measured_as_it_ships(database: Database) -> None:
 def test_round_two_times_launches_of_the_fastest_kernels(database: Database) -> None:
     bench = FakeBench()
     session(bench, database, tasks=[RELU]).run()
-    field = [trial for trial in bench.trials if trial.epilogue == Epilogue()]
+    field = [trial for trial in bench.trials if trial.epilogue == ElementwiseGraph()]
     final = [trial for trial in bench.trials if trial.epilogue == RELU.epilogue]
     assert bench.trials == field + final
     assert all(trial.config.swizzle == 1 for trial in field)
@@ -93,7 +93,7 @@ def test_a_level_is_the_field_of_a_library(database: Database) -> None:
 
 
 def test_a_problem_that_no_kernel_of_the_level_fits_has_all_of_its_own(database: Database) -> None:
-    tiny = Task(problem=Gemm(m=8, n=8, k=8), epilogue=Epilogue())
+    tiny = Task(problem=Gemm(m=8, n=8, k=8), epilogue=ElementwiseGraph())
     report = session(FakeBench(), database, tasks=[tiny]).run()
     assert report.results[0].best is not None
 
@@ -152,8 +152,8 @@ def test_a_budget_of_seconds_is_kept(database: Database) -> None:
 
 
 def test_trials_go_where_the_time_is(database: Database) -> None:
-    rare = Task(problem=Gemm(m=256, n=256, k=256), epilogue=Epilogue())
-    often = Task(problem=Gemm(m=4096, n=4096, k=4096), epilogue=Epilogue(), occurrences=10)
+    rare = Task(problem=Gemm(m=256, n=256, k=256), epilogue=ElementwiseGraph())
+    often = Task(problem=Gemm(m=4096, n=4096, k=4096), epilogue=ElementwiseGraph(), occurrences=10)
     bench = FakeBench()
     session(bench, database, Budget(trials=40), tasks=[rare, often]).run()
     asked = Counter(trial.problem.m for trial in bench.trials)
@@ -162,7 +162,7 @@ def test_trials_go_where_the_time_is(database: Database) -> None:
 
 def test_an_alternative_is_timed_and_is_no_part_of_the_model(database: Database) -> None:
     slow = Gemm(m=4096, n=4096, k=4096)
-    alternative = Task(problem=slow, epilogue=Epilogue(), is_alternative=True)
+    alternative = Task(problem=slow, epilogue=ElementwiseGraph(), is_alternative=True)
     bench = FakeBench()
     report = session(bench, database, Budget(trials=60), tasks=[*TASKS, alternative]).run()
     asked = Counter(trial.problem for trial in bench.trials)

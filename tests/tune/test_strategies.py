@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from boltgen.arch import arch_named
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.space.config import Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
@@ -29,7 +29,7 @@ GEMM = Gemm(m=1024, n=1024, k=1024)
 LAUNCHES = Launches(GEMM, SM80, Level.FULL)
 PROBLEM = SearchProblem(
     problem=GEMM,
-    epilogue=Epilogue(),
+    epilogue=ElementwiseGraph(),
     candidates=LAUNCHES.field(),
     space=ConfigSpace.of(GEMM, SM80),
 )
@@ -42,7 +42,7 @@ def test_exhaustive_search_tries_the_likeliest_first() -> None:
     rest = strategy.propose(10_000)
     assert (*first, *rest) == PROBLEM.candidates
     assert strategy.propose(1) == []
-    times = [LAUNCHES.predicted_us(config, Epilogue()) for config in PROBLEM.candidates]
+    times = [LAUNCHES.predicted_us(config, ElementwiseGraph()) for config in PROBLEM.candidates]
     assert times == sorted(times)
     assert all(PROBLEM.space.penalty(config) == 0 for config in PROBLEM.candidates)
 
@@ -82,7 +82,7 @@ def test_a_strategy_that_moves_needs_no_more_than_the_interface(tmp_path: Path) 
     bench = FakeBench()
     with Database(tmp_path / "records.sqlite") as database:
         report = Session(
-            [Task(problem=GEMM, epilogue=Epilogue())],
+            [Task(problem=GEMM, epilogue=ElementwiseGraph())],
             bench,
             database,
             Budget(trials=60),
@@ -100,7 +100,7 @@ def test_a_strategy_that_moves_needs_no_more_than_the_interface(tmp_path: Path) 
 def state(trials: int, weight: int = 1, best_us: float | None = None, **more) -> TaskState:
     return TaskState(
         problem=GEMM,
-        epilogue=Epilogue(),
+        epilogue=ElementwiseGraph(),
         weight=weight,
         expected_us=more.pop("expected_us", 10.0),
         trials=trials,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import (
+from boltgen.ir.elementwise import (
     Binary,
     BinaryOp,
     Cast,
-    Epilogue,
+    ElementwiseGraph,
     Load,
     Node,
     Scalar,
@@ -30,7 +30,7 @@ _TOLERANCE = 2.0**-11
 _MOST_FACTORS = 8
 
 
-def recognise(epilogue: Epilogue, out_dtype: DType) -> Epilogue:
+def recognise(epilogue: ElementwiseGraph, out_dtype: DType) -> ElementwiseGraph:
     """The same function in fewer nodes; loads stay, in their order.
 
     A final cast to `out_dtype` goes: storing does it.
@@ -57,13 +57,13 @@ def _renumber(node: Node, names: list[int] | dict[int, int]) -> Node:
             return node
 
 
-def _reachable(nodes: list[Node], output: int) -> Epilogue:
+def _reachable(nodes: list[Node], output: int) -> ElementwiseGraph:
     keep = {0, output}
     for index in range(output, -1, -1):
         if index in keep:
             keep.update(operands(nodes[index]))
     names = {old: new for new, old in enumerate(sorted(keep))}
-    return Epilogue(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
+    return ElementwiseGraph(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
 
 
 def _close_to(value: float, goal: float) -> bool:

@@ -19,7 +19,7 @@ from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import Anchor
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import BatchedGemm
 
@@ -42,7 +42,7 @@ class Tail:
 
     members: tuple[int, ...]
     output: int
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     operands: tuple[TailOperand, ...]
 
 
@@ -54,7 +54,7 @@ class _NotFusibleError(Exception):
 class _Call:
     """What a rule sees: the builder, the operator, its operands' epilogue nodes and constants."""
 
-    builder: EpilogueBuilder
+    builder: ElementwiseBuilder
     expr: Expr
     args: tuple[int, ...]
     scalars: tuple[float | None, ...]
@@ -179,7 +179,7 @@ class _Emission:
 
     graph: Graph
     anchor: Anchor
-    builder: EpilogueBuilder = field(default_factory=EpilogueBuilder)
+    builder: ElementwiseBuilder = field(default_factory=ElementwiseBuilder)
     nodes: dict[int, int] = field(default_factory=dict)
     loads: dict[tuple[int, LoadKind, bool], int] = field(default_factory=dict)
 
@@ -222,7 +222,7 @@ class _Emission:
             self.loads[key] = self.builder.load(found[0], DType(operand.dtype))
         return self.loads[key]
 
-    def finish(self, output: int) -> tuple[Epilogue, tuple[TailOperand, ...]]:
+    def finish(self, output: int) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
         """The epilogue, simplified, and its operands in the order of its loads."""
         # Every load is read by the operator that it was made for, so recognition keeps them all.
         epilogue = recognise(self.builder.build(), DType(self.graph[output].dtype))

@@ -18,7 +18,7 @@ from boltgen.frontend.graph import CONSTANT, Graph
 from boltgen.frontend.passes.products import Product
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 VECTOR = 8

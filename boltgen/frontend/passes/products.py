@@ -15,7 +15,7 @@ from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, grow
 from boltgen.ir.chain import ChainLayer
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import BatchedGemm, Conv2d, Gemm, Problem
 from boltgen.ir.region import Rejected

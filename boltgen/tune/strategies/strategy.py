@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from boltgen.ir.epilogue import Epilogue
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 from boltgen.space.config import AnyConfig, Cutlass2Config
 from boltgen.space.knobs import ConfigSpace
@@ -43,7 +43,7 @@ class SearchProblem:
     """
 
     problem: Problem
-    epilogue: Epilogue
+    epilogue: ElementwiseGraph
     candidates: tuple[Cutlass2Config, ...]
     space: ConfigSpace
 

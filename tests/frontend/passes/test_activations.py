@@ -11,14 +11,14 @@ import pytest
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.epilogue import BinaryOp, Epilogue, EpilogueBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 
 ADD, SUB, MUL, DIV = BinaryOp.ADD, BinaryOp.SUBTRACT, BinaryOp.MULTIPLY, BinaryOp.DIVIDE
 
 
-class Graph(EpilogueBuilder):
+class Graph(ElementwiseBuilder):
     """An epilogue builder that takes numbers where it takes nodes."""
 
     def of(self, op: BinaryOp, lhs: int | float, rhs: int | float) -> int:
@@ -170,7 +170,7 @@ SPELLED: dict[str, list[Callable[[Graph, int], object]]] = {
 CASES = [(text, make) for text, makers in SPELLED.items() for make in makers]
 
 
-def _values(epilogue: Epilogue) -> np.ndarray:
+def _values(epilogue: ElementwiseGraph) -> np.ndarray:
     problem = Gemm(m=64, n=8, k=1)
     a = np.linspace(-9, 9, 64, dtype=np.float16).reshape(64, 1)
     row = np.linspace(-1, 1, 8, dtype=np.float16)

@@ -7,7 +7,7 @@ import pytest
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.frontend.passes.epilogue_walk import Tail, grow, span
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 
 M, N, K = 16, 24, 8
 

@@ -13,7 +13,7 @@ from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.frontend.passes.epilogue_walk import grow
 from boltgen.ir import reference
-from boltgen.ir.epilogue import LoadKind
+from boltgen.ir.elementwise import LoadKind
 
 M, N, K = 6, 8, 4
 ROOT = np.random.default_rng(3)

@@ -117,7 +117,7 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
 MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
 
-# Of what `Epilogue.describe` says in one term: about a line of text.
+# Of what `ElementwiseGraph.describe` says in one term: about a line of text.
 _LONGEST_TERM = 100
 
 
@@ -133,8 +133,8 @@ def operands(node: Node) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
-    """An elementwise graph; `Epilogue()` stores the accumulator as it is.
+class ElementwiseGraph:
+    """An elementwise graph; `ElementwiseGraph()` stores the accumulator as it is.
 
     `stores` is empty where the last node is the one result; see `results`.
 
@@ -155,14 +155,15 @@ class Epilogue:
         if self.stores == (Store(len(self.nodes) - 1),):
             object.__setattr__(self, "stores", ())
         if not self.nodes or not isinstance(self.nodes[0], Accumulator):
-            raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
+            raise InvalidProblemError("ElementwiseGraph: node 0 must be the accumulator")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
         for kind, most in MAX_LOADS.items():
             count = sum(load.kind is kind for load in self.loads)
             if count > most:
                 raise InvalidProblemError(
-                    f"Epilogue: {count} loads of kind '{kind.value}'; at most {most} are supported"
+                    f"ElementwiseGraph: {count} loads of kind '{kind.value}'; at most {most} are "
+                    "supported"
                 )
         for index, store in enumerate(self.stores):
             self._check_store(index, store)
@@ -170,31 +171,33 @@ class Epilogue:
     def _check_store(self, index: int, store: Store) -> None:
         if not 0 <= store.x < len(self.nodes):
             raise InvalidProblemError(
-                f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
+                f"ElementwiseGraph: store {index} is of node {store.x}; there are {len(self.nodes)}"
             )
         is_whole = store.kind is LoadKind.TENSOR
         if is_whole != (store.reduction is None):
             how = store.reduction.value if store.reduction else "no reduction"
             raise InvalidProblemError(
-                f"Epilogue: store {index} of kind '{store.kind.value}' has {how}; rows and columns "
-                "are reductions, full tensors are not"
+                f"ElementwiseGraph: store {index} of kind '{store.kind.value}' has {how}; rows "
+                "and columns are reductions, full tensors are not"
             )
 
     def _check(self, index: int, node: Node) -> None:
         if index and isinstance(node, Accumulator):
-            raise InvalidProblemError(f"Epilogue: node {index} is a second accumulator")
+            raise InvalidProblemError(f"ElementwiseGraph: node {index} is a second accumulator")
         if any(not 0 <= x < index for x in operands(node)):
-            raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
+            raise InvalidProblemError(
+                f"ElementwiseGraph: node {index} reads {operands(node)}, not earlier"
+            )
         if isinstance(node, Unary):
             names = node.op.parameters
             if len(node.params) != len(names):
                 raise InvalidProblemError(
-                    f"Epilogue: {node.op.value} takes constants {names}, got {node.params}"
+                    f"ElementwiseGraph: {node.op.value} takes constants {names}, got {node.params}"
                 )
         values = node.params if isinstance(node, Unary) else ()
         values = (node.value,) if isinstance(node, Scalar) else values
         if any(math.isnan(value) for value in values):
-            raise InvalidProblemError(f"Epilogue: node {index} has the constant NaN")
+            raise InvalidProblemError(f"ElementwiseGraph: node {index} has the constant NaN")
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -215,7 +218,8 @@ class Epilogue:
         """
         if self.stores:
             raise InvalidProblemError(
-                f"Epilogue: stores other than its last node as one full tensor: {self.describe()}"
+                "ElementwiseGraph: stores other than its last node as one full tensor: "
+                f"{self.describe()}"
             )
         return len(self.nodes) - 1
 
@@ -266,10 +270,10 @@ def _describe_store(store: Store, x: str) -> str:
     return f"{store.kind.value}{dtype}: {value}"
 
 
-class EpilogueBuilder:
+class ElementwiseBuilder:
     """Grows an epilogue node by node; every method returns the new node's index.
 
-    Example: `b = EpilogueBuilder(); b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0,
+    Example: `b = ElementwiseBuilder(); b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0,
     b.load(LoadKind.ROW))); b.build()`.
     """
 
@@ -311,6 +315,6 @@ class EpilogueBuilder:
         """Store node `x`; without any store the last node is the result."""
         self._stores.append(Store(x, kind, dtype, reduction))
 
-    def build(self) -> Epilogue:
+    def build(self) -> ElementwiseGraph:
         """The graph so far."""
-        return Epilogue(tuple(self._nodes), tuple(self._stores))
+        return ElementwiseGraph(tuple(self._nodes), tuple(self._stores))
