@@ -15,11 +15,11 @@ from boltgen.errors import DatabaseError, ToolchainError
 from boltgen.ir.kernel import KernelSpec
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
-from boltgen.tune.database import FILE_NAME, Database
-from boltgen.tune.measured import MeasuredCosts
-from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.records import spec_key
-from boltgen.tune.select import Measurements, ModelCosts
+from boltgen.tuning.database import FILE_NAME, Database
+from boltgen.tuning.measured import MeasuredCosts
+from boltgen.tuning.outcome import DeviceIdentity
+from boltgen.tuning.records import spec_key
+from boltgen.tuning.select import Measurements, ModelCosts
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ MOST_LINES = 450
 
 # What each layer may import of boltgen, besides itself. `errors` and `intake` are open to all.
 _KERNELS = {"ir", "arch", "codegen", "families"}
-_CHOICE = _KERNELS | {"cost", "tune"}
+_CHOICE = _KERNELS | {"cost", "tuning"}
 _MAKING = _CHOICE | {"build", "settings", "paths"}
 _MODELS = _MAKING | {"stored", "options", "frontend", "pipeline", "runtime"}
 ALLOWED: dict[str, set[str]] = {
@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "codegen": {"ir", "arch", "paths"},
     "families": {"ir", "arch", "codegen"},
     "cost": {"ir", "arch", "families"},
-    "tune": _CHOICE - {"tune"},
+    "tuning": _CHOICE - {"tuning"},
     "build": _KERNELS | {"settings", "paths"},
     "measure": _MAKING,
     "stored": _MAKING,
@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
-    "bench": {"ir", "arch", "families", "tune"},
+    "bench": {"ir", "arch", "families", "tuning"},
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},

@@ -35,12 +35,12 @@ from boltgen.pipeline import (
 )
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
-from boltgen.tune.database import Database
-from boltgen.tune.query import Query
-from boltgen.tune.records import Record, spec_key
-from boltgen.tune.select import Costs
+from boltgen.tuning.database import Database
+from boltgen.tuning.query import Query
+from boltgen.tuning.records import Record, spec_key
+from boltgen.tuning.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
-from tests.tune.samples import record
+from tests.tuning.samples import record
 
 
 def relu() -> ElementwiseGraph:

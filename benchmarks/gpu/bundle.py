@@ -52,7 +52,7 @@ MOST_BYTES = 60 << 20
 PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
 # Of boltgen's sources, what the suite imports there.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
-_SOURCES = ("bench", "intake", "ir", "families", "cost", "tune", "codegen", "measure", "build")
+_SOURCES = ("bench", "intake", "ir", "families", "cost", "tuning", "codegen", "measure", "build")
 _ABI = "boltgen/abi.h"
 _FFI, _FFI_FILES = "apache-tvm-ffi", (".py", ".so")
 _ENTRY = "run_gpu_suite.py"

@@ -30,7 +30,7 @@ from boltgen.ir.reference import run
 from boltgen.ir.workload import Workload
 from boltgen.measure.operands import TensorSet
 from boltgen.measure.worker import Prepared
-from boltgen.tune.outcome import Failure, Fault
+from boltgen.tuning.outcome import Failure, Fault
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"

@@ -14,8 +14,8 @@ from typing import TypeAlias
 from boltgen.families.family import Config
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tune.json_form import decode, encode
-from boltgen.tune.select import Task
+from boltgen.tuning.json_form import decode, encode
+from boltgen.tuning.select import Task
 
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made; where
 # the virtual GPU's outputs of section check lie. PACKED ends the names of compressed files.

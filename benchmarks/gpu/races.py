@@ -10,8 +10,8 @@ from benchmarks.gpu.rig import Rig
 from boltgen.bench.slices import Form, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
-from boltgen.tune.outcome import Failure, Trial
-from boltgen.tune.records import Record, kernel_key, to_line
+from boltgen.tuning.outcome import Failure, Trial
+from boltgen.tuning.records import Record, kernel_key, to_line
 
 
 def least_bytes(problem: Problem) -> int:

@@ -23,7 +23,7 @@ from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request
 from boltgen.measure.timing import launches_of_sample, scratch_bytes
 from boltgen.measure.worker import Prepared, Workplace, answer
-from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
+from boltgen.tuning.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
 Array: TypeAlias = NDArray[Any]
 # int kernel(void const* arguments, void* status), as every generated kernel has it.

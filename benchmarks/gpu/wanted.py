@@ -53,10 +53,10 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tune.select import Task, distinct
+from boltgen.tuning.select import Task, distinct
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
-from tests.tune.resnet50_layers import resnet50_tasks
+from tests.tuning.resnet50_layers import resnet50_tasks
 
 # Of a workload the likeliest configurations: more of a plain one, whose kernels serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12

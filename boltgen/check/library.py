@@ -28,7 +28,7 @@ from boltgen.runtime.checked import KernelCheck, LibraryCheck
 from boltgen.runtime.metadata import Metadata
 from boltgen.runtime.model_key import own_code
 from boltgen.settings import Settings
-from boltgen.tune.json_form import decode, encode
+from boltgen.tuning.json_form import decode, encode
 
 # All that the virtual GPU has: boundary shapes are small enough for it.
 _CHECKS = "all"

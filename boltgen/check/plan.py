@@ -9,7 +9,7 @@ from boltgen.check.protocol import Job
 from boltgen.errors import ArtifactError
 from boltgen.families.registry import boundaries, launch
 from boltgen.runtime.metadata import Metadata
-from boltgen.tune.outcome import Trial
+from boltgen.tuning.outcome import Trial
 
 
 def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:

@@ -22,7 +22,7 @@ from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.checked import KernelCheck, LibraryCheck
 from boltgen.runtime.metadata import Metadata
 from boltgen.settings import Settings
-from boltgen.tune.outcome import Trial
+from boltgen.tuning.outcome import Trial
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import Metadata, RegionInfo
-from boltgen.tune.json_form import encode
+from boltgen.tuning.json_form import encode
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}

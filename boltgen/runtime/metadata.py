@@ -11,8 +11,8 @@ from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.runtime.checked import LibraryCheck
-from boltgen.tune.json_form import decode, encode
-from boltgen.tune.outcome import Trial
+from boltgen.tuning.json_form import decode, encode
+from boltgen.tuning.outcome import Trial
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 2

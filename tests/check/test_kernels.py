@@ -18,8 +18,8 @@ from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.settings import settings_from
-from boltgen.tune.outcome import Trial
-from boltgen.tune.select import Task, select
+from boltgen.tuning.outcome import Trial
+from boltgen.tuning.select import Task, select
 from tests.check import sabotage
 from tests.check.conftest import Link
 

@@ -103,10 +103,10 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 def _make_records(folder: Path) -> None:
     from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
     from boltgen.ir.workload import Workload
-    from boltgen.tune.database import Database
-    from boltgen.tune.exchange import write_records
-    from tests.tune.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3
-    from tests.tune.samples import CONFIG, GEMM, NO_LAUNCH, record, timing
+    from boltgen.tuning.database import Database
+    from boltgen.tuning.exchange import write_records
+    from tests.tuning.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3
+    from tests.tuning.samples import CONFIG, GEMM, NO_LAUNCH, record, timing
 
     grown = ElementwiseBuilder()
     grown.unary(UnaryOp.RELU, grown.binary(BinaryOp.ADD, 0, grown.load(LoadKind.ROW)))

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
 from boltgen.cli import app
-from boltgen.tune.exchange import read_records
-from boltgen.tune.outcome import Timing
-from boltgen.tune.recorded import RecordedBench
+from boltgen.tuning.exchange import read_records
+from boltgen.tuning.outcome import Timing
+from boltgen.tuning.recorded import RecordedBench
 from tests.gpu_suite.conftest import TUNED_MODEL, run_suite
 
 

@@ -27,7 +27,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
-from boltgen.tune.json_form import decode, encode
+from boltgen.tuning.json_form import decode, encode
 
 ROW, COLUMN, TENSOR = LoadKind.ROW, LoadKind.COLUMN, LoadKind.TENSOR
 RELU = (Accumulator(), Unary(UnaryOp.RELU, 0))

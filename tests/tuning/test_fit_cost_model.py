@@ -1,0 +1,178 @@
+"""The fit finds constants that made the measurements, and says which it could not find."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from benchmarks import fit_cost_model
+from benchmarks.fit_cost_model import ranking_loss
+from boltgen.arch import arch_named
+from boltgen.errors import RecordError
+from boltgen.families.constants import described, values_of
+from boltgen.families.registry import candidates, predict
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.exchange import write_records
+from boltgen.tuning.model_report import evaluate, model_cost
+from boltgen.tuning.outcome import DeviceKind, Trial
+from boltgen.tuning.records import Record
+from tests.tuning.samples import A100, NOON, TOOLS, timing
+
+SM80 = arch_named("sm_80")
+TRUE = replace(
+    values_of(described()),
+    launch_us=3.1,
+    dram_fraction=0.91,
+    vector_clocks=6.0,
+    half_issue_warps=0.4,
+    step_clocks=33.0,
+    exposed_fraction=0.22,
+    optimized_conv_factor=1.15,
+    special_instructions=12.0,
+    handover_us=0.9,
+)
+
+
+def gelu() -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
+    graph.unary(UnaryOp.GELU_ERF, 0)
+    return graph.build()
+
+
+TASKS = [
+    *(Workload.of(Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN))
+      for m, n, k in ((64, 64, 64), (2048, 2048, 2048), (1 << 20, 64, 1024), (128, 128, 8192),
+                      (512, 512, 511), (1024, 1024, 2046))),
+    Workload.of(Gemm(m=4096, n=4096, k=64, b_layout=Layout.COLUMN), gelu()),
+    Workload.of(Conv2d(n=32, h=14, w=14, c=256, k=256, r=3, s=3, padding=(1, 1, 1, 1))),
+]  # fmt: skip
+
+
+def records(per_task: int, noise: float, *, kind: DeviceKind = DeviceKind.CUDA) -> list[Record]:
+    """Measurements of a device that obeys the model with the true constants, but for noise."""
+    rng = random.Random(0)
+    found = []
+    for workload in TASKS:
+        configs = candidates(workload, SM80)
+        for config in rng.sample(configs, min(per_task, len(configs))):
+            time_us = predict(workload, config, SM80, TRUE).time_us
+            found.append(
+                Record(
+                    trial=Trial(workload=workload, config=config),
+                    kernel="k",
+                    device=replace(A100, kind=kind),
+                    toolchain=TOOLS,
+                    outcome=timing(time_us * math.exp(rng.gauss(0, noise))),
+                    measured_at=NOON + timedelta(seconds=len(found)),
+                )
+            )
+    return found
+
+
+def regret(found: list[Record], constants) -> float:
+    report = evaluate(found, model_cost(values_of(constants)))
+    assert report.mean_regret is not None
+    return report.mean_regret
+
+
+def spoiled():
+    """The shipped constants but for one that misleads: steps of K that cost far too much."""
+    start = described()
+    start["step_clocks"] = replace(start["step_clocks"], value=200.0)
+    start["half_issue_warps"] = replace(start["half_issue_warps"], value=4.0)
+    return start
+
+
+def test_the_loss_is_what_the_pick_costs_and_a_toss_up_its_mean():
+    measured = np.log([10.0, 20.0, 5.0])
+    groups = [[0, 1], [2]]
+    right = ranking_loss(np.log([1.0, 9.0, 1.0]), measured, groups)
+    wrong = ranking_loss(np.log([9.0, 1.0, 1.0]), measured, groups)
+    even = ranking_loss(np.log([1.0, 1.0, 1.0]), measured, groups)
+    assert right == pytest.approx(0.0, abs=1e-9)
+    assert wrong == pytest.approx(math.log(2) / 2)
+    assert even == pytest.approx(wrong / 2)
+
+
+def test_a_fit_picks_better_and_keeps_what_changes_no_pick():
+    found, start = records(8, 0.0), spoiled()
+    fitted = fit_cost_model.fit(found, start, "fitted: here")
+    assert regret(found, fitted.constants) < regret(found, start)
+    # No filter above is so long that its iterator would be the analytic one.
+    assert fitted.constants["analytic_conv_factor"] == start["analytic_conv_factor"]
+    changed = {n for n, c in fitted.constants.items() if c.value != start[n].value}
+    assert changed
+    assert {n for n, c in fitted.constants.items() if c.origin == "fitted: here"} == changed
+
+
+def test_problems_that_the_fit_has_not_seen_are_reported():
+    pairs = fit_cost_model.cross_validate(records(6, 0.01), described(), folds=2)
+    assert [[len(report.rankings) for report in pair] for pair in pairs] == [[4, 4], [4, 4]]
+
+
+def test_modelled_times_are_no_evidence(tmp_path):
+    path = tmp_path / "records.jsonl"
+    write_records(path, records(2, 0.0, kind=DeviceKind.VGPU))
+    with pytest.raises(RecordError, match=r"no measurements of a GPU in .*records\.jsonl"):
+        fit_cost_model.run([path], check=False)
+
+
+def test_fused_kernels_are_no_evidence_of_single_products():
+    """A database has both; the fit is of what one product takes."""
+    single = records(1, 0.0)
+    layers = tuple(Layer(problem=Gemm(m=4096, n=64, k=64)) for _ in range(2))
+    workload = Workload(layers=layers)
+    trial = Trial(workload=workload, config=candidates(workload, SM80)[0])
+    fused = replace(single[0], trial=trial)
+    assert set(fit_cost_model.usable([*single, fused])) == set(single)
+
+
+def test_too_few_measurements_fit_nothing():
+    with pytest.raises(RecordError, match="8 measurements cannot fit 12 constants"):
+        fit_cost_model.fit(records(1, 0.0), described(), "fitted: here")
+
+
+def test_a_constant_with_a_source_is_kept():
+    start = spoiled()
+    start["step_clocks"] = replace(start["step_clocks"], origin="source: a paper")
+    found = fit_cost_model.fit(records(3, 0.0), start, "fitted: here")
+    assert found.constants["step_clocks"] == start["step_clocks"]
+
+
+@pytest.mark.parametrize(("fitted", "is_written"), [(0.01, True), (0.02, False), (0.03, False)])
+def test_constants_are_written_if_they_pick_better_on_unseen_problems(
+    fitted, is_written, tmp_path, monkeypatch
+):
+    path, kept, written = tmp_path / "a100.jsonl", {}, []
+    write_records(path, records(4, 0.0))
+    monkeypatch.setattr(
+        fit_cost_model, "write_result", lambda name, figures, target: kept.update(figures)
+    )
+    monkeypatch.setattr("sys.argv", ["fit_cost_model", str(path), "--check"])
+    fit_cost_model.main()
+    assert kept["shipped"]["problems"] == 8
+    assert "fitted" not in kept
+    constants = described()
+    monkeypatch.setattr(fit_cost_model, "write", written.append)
+    monkeypatch.setattr(
+        fit_cost_model, "fit", lambda records, start, origin: fit_cost_model.Fit(constants, 0.0)
+    )
+    regrets = iter([0.02, fitted])
+    monkeypatch.setattr(fit_cost_model, "mean_regret", lambda reports: next(regrets))
+    monkeypatch.setattr("sys.argv", ["fit_cost_model", str(path), "--write"])
+    if is_written:
+        fit_cost_model.main()
+        assert written == [constants]
+    else:
+        with pytest.raises(SystemExit, match=f"not written: .* {fitted:.4f}, .* 0.0200"):
+            fit_cost_model.main()
+        assert written == []
