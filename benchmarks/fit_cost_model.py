@@ -29,8 +29,8 @@ from benchmarks.record import write as write_result
 from boltgen.errors import RecordError
 from boltgen.families.constants import NAMES, Constant, described, values_of, write
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.tune.exchange import read_records
-from boltgen.tune.model_report import (
+from boltgen.tuning.exchange import read_records
+from boltgen.tuning.model_report import (
     ModelReport,
     arch_of,
     evaluate,
@@ -39,8 +39,8 @@ from boltgen.tune.model_report import (
     predicted_us,
     timed,
 )
-from boltgen.tune.outcome import DeviceKind
-from boltgen.tune.records import Record
+from boltgen.tuning.outcome import DeviceKind
+from boltgen.tuning.records import Record
 
 SOURCED = "source:"
 FOLDS = 5

@@ -17,10 +17,10 @@ from boltgen.arch import arch_named
 from boltgen.frontend import relax
 from boltgen.frontend.partitioning import Passes
 from boltgen.pipeline import PipelineOptions, cutter, plan_regions
-from boltgen.tune.budget import Budget
-from boltgen.tune.outcome import Trial
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.outcome import Trial
 from models import build
-from tests.tune.resnet50_layers import resnet50_tasks
+from tests.tuning.resnet50_layers import resnet50_tasks
 
 BATCH = 32
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")

@@ -23,8 +23,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d
 from boltgen.runtime.device import activate
-from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import ModelCosts
+from boltgen.tuning.padding import PaddingTimes
+from boltgen.tuning.select import ModelCosts
 from tests.cases import TABLE_3, KernelCase, table_3_cases, table_3_problem
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs

@@ -21,14 +21,14 @@ from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.family import Level
 from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Gemm
-from boltgen.tune.budget import Budget
-from boltgen.tune.database import Database
-from boltgen.tune.measured import MeasuredCosts
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
-from boltgen.tune.records import Record, kernel_key
-from boltgen.tune.select import ModelCosts, distinct, select
-from boltgen.tune.session import Session, SessionOptions
-from tests.tune.resnet50_layers import resnet50_tasks
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.database import Database
+from boltgen.tuning.measured import MeasuredCosts
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
+from boltgen.tuning.records import Record, kernel_key
+from boltgen.tuning.select import ModelCosts, distinct, select
+from boltgen.tuning.session import Session, SessionOptions
+from tests.tuning.resnet50_layers import resnet50_tasks
 
 REPEATS = 5
 TRIALS = 1000

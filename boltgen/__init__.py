@@ -6,16 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boltgen import relax, relay, tune
+    from boltgen import relax, relay
     from boltgen.arch import Arch
     from boltgen.compiler import compile
     from boltgen.errors import BoltgenError
     from boltgen.options import CompileOptions, KernelOptions, TuneOptions
     from boltgen.runtime.artifact import Artifact, load
     from boltgen.runtime.device import activate
-    from boltgen.tune.database import Database
-    from boltgen.tune.session import Session
-    from boltgen.tuner import open_session
+    from boltgen.tuner import open_session, tune
+    from boltgen.tuning.database import Database
+    from boltgen.tuning.session import Session
 
 __all__ = [
     "Arch",
@@ -42,19 +42,20 @@ _HOMES = {
     "Artifact": "boltgen.runtime.artifact",
     "BoltgenError": "boltgen.errors",
     "CompileOptions": "boltgen.options",
-    "Database": "boltgen.tune.database",
+    "Database": "boltgen.tuning.database",
     "KernelOptions": "boltgen.options",
-    "Session": "boltgen.tune.session",
+    "Session": "boltgen.tuning.session",
     "TuneOptions": "boltgen.options",
     "activate": "boltgen.runtime.device",
     "compile": "boltgen.compiler",
     "load": "boltgen.runtime.artifact",
     "open_session": "boltgen.tuner",
+    "tune": "boltgen.tuner",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"relax", "relay", "tune"}:
+    if name in {"relax", "relay"}:
         return importlib.import_module(f"boltgen.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

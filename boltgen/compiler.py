@@ -44,8 +44,8 @@ from boltgen.runtime.model import Array, frontend_of, import_model, partition, t
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
-from boltgen.tune.select import Decision
 from boltgen.tuner import open_task_session
+from boltgen.tuning.select import Decision
 
 _log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from boltgen.intake import given
 from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS, shown
 from boltgen.ir.dtypes import DType
-from boltgen.tune.budget import Budget, budget_of
-from boltgen.tune.progress import Observer
-from boltgen.tune.strategies.exhaustive import exhaustive
-from boltgen.tune.strategies.strategy import StrategyFactory
+from boltgen.tuning.budget import Budget, budget_of
+from boltgen.tuning.progress import Observer
+from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.strategy import StrategyFactory
 
 FRONTENDS = ("relax", "relay")
 # An A100: what most of those who serve FP16 models have.

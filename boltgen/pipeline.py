@@ -1,6 +1,6 @@
 """Arrow: regions to objects; everything between a frontend and the linker.
 
-    regions --tune.select--> decisions --codegen--> sources --build--> objects
+    regions --tuning.select--> decisions --codegen--> sources --build--> objects
 
 `plan_regions` is pure and needs no compiler; `build_regions` runs one on what was planned.
 """
@@ -36,10 +36,10 @@ from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import own_compilers, stored_costs, stored_measurements
-from boltgen.tune.fusion import candidate_fusions, cut_layers
-from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.padding import OpenMeasurements, PaddingTimes
-from boltgen.tune.select import CostSource, Decision, Task, select
+from boltgen.tuning.fusion import candidate_fusions, cut_layers
+from boltgen.tuning.outcome import DeviceIdentity
+from boltgen.tuning.padding import OpenMeasurements, PaddingTimes
+from boltgen.tuning.select import CostSource, Decision, Task, select
 
 
 @dataclass(slots=True)

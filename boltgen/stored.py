@@ -14,10 +14,10 @@ from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.errors import DatabaseError, ToolchainError
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
-from boltgen.tune.database import FILE_NAME, Database
-from boltgen.tune.measured import MeasuredCosts
-from boltgen.tune.outcome import DeviceIdentity
-from boltgen.tune.select import Measurements, ModelCosts
+from boltgen.tuning.database import FILE_NAME, Database
+from boltgen.tuning.measured import MeasuredCosts
+from boltgen.tuning.outcome import DeviceIdentity
+from boltgen.tuning.select import Measurements, ModelCosts
 
 _log = logging.getLogger(__name__)
 

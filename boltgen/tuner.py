@@ -18,11 +18,11 @@ from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, tasks_of_model
 from boltgen.stored import database_path, lock_folder
-from boltgen.tune.database import Database
-from boltgen.tune.outcome import Bench
-from boltgen.tune.recorded import RecordedBench
-from boltgen.tune.select import Task
-from boltgen.tune.session import Session, SessionOptions, SessionReport
+from boltgen.tuning.database import Database
+from boltgen.tuning.outcome import Bench
+from boltgen.tuning.recorded import RecordedBench
+from boltgen.tuning.select import Task
+from boltgen.tuning.session import Session, SessionOptions, SessionReport
 
 
 @takes(TuneOptions)

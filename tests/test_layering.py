@@ -21,7 +21,7 @@ MOST_LINES = 450
 
 # What each layer may import of boltgen, besides itself. `errors` and `intake` are open to all.
 _CORE = {"ir", "arch", "space"}
-_PIPELINE = _CORE | {"tune", "codegen", "build", "measure", "settings", "paths"}
+_PIPELINE = _CORE | {"tuning", "codegen", "build", "measure", "settings", "paths"}
 ALLOWED = {
     "errors": set(),
     "intake": set(),
@@ -30,12 +30,12 @@ ALLOWED = {
     "ir": set(),
     "arch": set(),
     "space": {"ir", "arch"},
-    "tune": _CORE,
+    "tuning": _CORE,
     "codegen": _CORE | {"paths"},
     "build": _CORE | {"codegen", "settings", "paths"},
-    "measure": _CORE | {"tune", "codegen", "build", "settings", "paths"},
+    "measure": _CORE | {"tuning", "codegen", "build", "settings", "paths"},
     "stored": _PIPELINE,
-    "options": {"ir", "space", "tune", "build"},
+    "options": {"ir", "space", "tuning", "build"},
     "pipeline": _PIPELINE | {"stored", "options"},
     "frontend": {"ir", "arch", "pipeline"},
     "runtime": _PIPELINE | {"options", "pipeline", "frontend"},

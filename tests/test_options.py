@@ -14,7 +14,6 @@ import typer
 from typer.testing import CliRunner
 
 import boltgen
-from boltgen import tuner
 from boltgen.cli import app
 from boltgen.errors import BoltgenError, DeviceError, InvalidProblemError, TuningError
 from boltgen.families.family import Level
@@ -30,12 +29,12 @@ from boltgen.options import (
     option_of,
 )
 from boltgen.pipeline import PipelineOptions
-from boltgen.tune.budget import Budget
+from boltgen.tuning.budget import Budget
 
 KINDS: dict[str, type[ModelOptions]] = {"compile": CompileOptions, "tune": TuneOptions}
 # All functions that take options; `partition` is boltgen.relax's and boltgen.relay's.
 TAKERS: dict[str, type[KernelOptions]] = {**KINDS, "partition": KernelOptions}
-FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": tuner.tune}
+FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": boltgen.tune}
 # Of the commands alone: what is read, what is written, and how they end.
 OWN = {"model", "arch", "output", "debug", "help"}
 GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide.md"

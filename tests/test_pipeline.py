@@ -28,7 +28,7 @@ from boltgen.pipeline import (
     rejecter,
 )
 from boltgen.settings import settings_from
-from boltgen.tune.select import Costs
+from boltgen.tuning.select import Costs
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 
 

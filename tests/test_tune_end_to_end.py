@@ -14,7 +14,7 @@ from boltgen import cli
 from boltgen.cli import console
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
-from boltgen.tune.outcome import Timing
+from boltgen.tuning.outcome import Timing
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters
 

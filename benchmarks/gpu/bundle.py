@@ -63,7 +63,7 @@ _KERNELS = "kernels"
 # Of boltgen's sources, what the suite imports there; and of packages that it needs, those that are
 # pure Python: whatever compiled parts they have are left out, and they do without.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
-_SOURCES = ("intake", "ir", "space", "tune", "codegen", "measure", "build")
+_SOURCES = ("intake", "ir", "space", "tuning", "codegen", "measure", "build")
 _PACKAGES = ("filelock", "jinja2", "markupsafe")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SUITE = Path(__file__).resolve().parent

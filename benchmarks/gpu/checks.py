@@ -32,7 +32,7 @@ from boltgen.ir.reference import input_shapes, output_shape, run
 from boltgen.ir.workload import Layer, layers_of
 from boltgen.measure.operands import Tensor, input_tensors
 from boltgen.measure.worker import Prepared
-from boltgen.tune.outcome import Failure, Fault
+from boltgen.tuning.outcome import Failure, Fault
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"

@@ -15,8 +15,8 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Problem
 from boltgen.ir.workload import AnyProblem
-from boltgen.tune.json_form import decode, encode
-from boltgen.tune.select import Task
+from boltgen.tuning.json_form import decode, encode
+from boltgen.tuning.select import Task
 
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made.
 ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"

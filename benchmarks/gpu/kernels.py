@@ -23,7 +23,7 @@ from boltgen.build.unit import CompileFailure, DeviceCode, device_flags, kernel_
 from boltgen.families.move import MoveSource
 from boltgen.families.source import kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec
-from boltgen.tune.select import SAME_CONFIG
+from boltgen.tuning.select import SAME_CONFIG
 
 # As many as keep sixteen cores busy, where parsing CUTLASS is still shared.
 _PER_SOURCE = 4

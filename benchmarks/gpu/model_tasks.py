@@ -19,8 +19,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.region import AnyRegion, ChainRegion
 from boltgen.pipeline import PipelineOptions, tasks_of
 from boltgen.runtime.model import import_model, partition
-from boltgen.tune.json_form import decode, encode
-from boltgen.tune.select import AnyTask, ChainTask, distinct
+from boltgen.tuning.json_form import decode, encode
+from boltgen.tuning.select import AnyTask, ChainTask, distinct
 from models.parameters import PeriodicParameters
 
 FILE = Path(__file__).with_suffix(".json")

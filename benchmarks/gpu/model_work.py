@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.kept_json import kept_json
-from boltgen.tune.json_form import decode, encode
+from boltgen.tuning.json_form import decode, encode
 
 FILE = Path(__file__).with_suffix(".json")
 # What a model was compiled by, as the report's columns are called.

@@ -21,7 +21,7 @@ from benchmarks.gpu.timing import compare
 from benchmarks.gpu.tvm_runtime import LIBRARIES, TvmError, TvmModel, TvmRuntime
 from benchmarks.gpu.vendor import Capturing, Replay, Vendor
 from boltgen.measure.native import CudaError
-from boltgen.tune.outcome import DeviceKind
+from boltgen.tuning.outcome import DeviceKind
 from models.parameters import FloatArray, Normal, periodic
 
 # Where a bundle has a library of `tvm_runtime`.

@@ -30,10 +30,10 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import output_shape
 from boltgen.ir.workload import execution_chain
-from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import AnyTask, ChainTask, ModelCosts, distinct
+from boltgen.tuning.padding import PaddingTimes
+from boltgen.tuning.select import AnyTask, ChainTask, ModelCosts, distinct
 from tests.chain_cases import paper_chains
-from tests.tune.resnet50_layers import resnet50_tasks
+from tests.tuning.resnet50_layers import resnet50_tasks
 
 _F16_BYTES = 2
 

@@ -21,13 +21,13 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy
 from boltgen.measure.timing import FIRST_SAMPLES, launches_of_sample, scratch_bytes, take_samples
-from boltgen.tune.budget import Budget
-from boltgen.tune.database import Database
-from boltgen.tune.model_report import predicted_us
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
-from boltgen.tune.padding import PaddingTimes
-from boltgen.tune.select import Task
-from boltgen.tune.session import Session
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.database import Database
+from boltgen.tuning.model_report import predicted_us
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
+from boltgen.tuning.padding import PaddingTimes
+from boltgen.tuning.select import Task
+from boltgen.tuning.session import Session
 
 # More than any session takes: nothing is left out for want of time.
 _UNLIMITED = Budget(seconds=1e9)
@@ -63,7 +63,7 @@ def trial_us(once_us: float, copies: int, flush_us: float, policy: Policy) -> fl
 
 @dataclass
 class PredictedBench:
-    """A bench (`boltgen.tune.outcome.Bench`) that knows what its trials would take of a device.
+    """A bench (`boltgen.tuning.outcome.Bench`) that knows what its trials would take of a device.
 
     `least_us` where no time has noise, and `most_us` where all have so much of it that each trial
     takes as many samples as it may. `asked` has the trials in their order.

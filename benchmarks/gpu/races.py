@@ -14,8 +14,8 @@ from benchmarks.gpu.timing import compare
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Gemm, Problem
 from boltgen.ir.reference import input_shapes, output_shape
-from boltgen.tune.outcome import Failure, Trial
-from boltgen.tune.records import Record, kernel_key, to_line
+from boltgen.tuning.outcome import Failure, Trial
+from boltgen.tuning.records import Record, kernel_key, to_line
 
 
 def least_bytes(problem: Problem) -> int:

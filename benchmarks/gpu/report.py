@@ -17,8 +17,8 @@ from benchmarks.gpu.predicted import predicted_items
 from benchmarks.gpu.results import ResultsError, device_folder, read_form, unpacked
 from boltgen.arch import ARCHES
 from boltgen.errors import BoltgenError
-from boltgen.tune.exchange import write_records
-from boltgen.tune.records import from_line
+from boltgen.tuning.exchange import write_records
+from boltgen.tuning.records import from_line
 
 MOST_RECORD_BYTES = 5 << 20
 # What slices of one report have in common.

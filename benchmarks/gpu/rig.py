@@ -25,7 +25,7 @@ from benchmarks.gpu.vendor import Capturing, Vendor
 from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Prepared, Workplace, answer
-from boltgen.tune.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
+from boltgen.tuning.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
 Array: TypeAlias = NDArray[Any]
 PACKED = ".xz"

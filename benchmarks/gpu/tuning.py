@@ -15,10 +15,10 @@ from boltgen.ir.epilogue import Epilogue
 from boltgen.ir.workload import AnyProblem
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
-from boltgen.tune.budget import Budget
-from boltgen.tune.database import Database
-from boltgen.tune.outcome import DeviceIdentity, Failure, Fault, Outcome, Timing, Trial
-from boltgen.tune.session import Session, SessionReport
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.database import Database
+from boltgen.tuning.outcome import DeviceIdentity, Failure, Fault, Outcome, Timing, Trial
+from boltgen.tuning.session import Session, SessionReport
 
 # Two sessions agree where the one's winner is, in the other, within this of its best.
 _TOLERANCE = 0.02
@@ -27,7 +27,7 @@ _MISSING = Failure(fault=Fault.NOT_RECORDED, reason="the bundle has no such kern
 
 @dataclass(slots=True)
 class PackedBench:
-    """A bench (`boltgen.tune.outcome.Bench`) of this process's device and the bundle's kernels.
+    """A bench (`boltgen.tuning.outcome.Bench`) of this process's device and the bundle's kernels.
 
     `missing` counts trials whose kernels the bundle has not: those with epilogues that only a
     compiler makes.

@@ -54,10 +54,10 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload, execution_chain
-from boltgen.tune.select import Task
+from boltgen.tuning.select import Task
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
-from tests.tune.resnet50_layers import resnet50_tasks
+from tests.tuning.resnet50_layers import resnet50_tasks
 
 # Of a product the likeliest configurations: more of a plain one, whose kernels serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gpu.items import RECIPE, Item, Tuning, WholeModel
 from benchmarks.gpu.shapes import ModelShape
-from boltgen.tune.select import Task, distinct
+from boltgen.tuning.select import Task, distinct
 
 if TYPE_CHECKING:
     from benchmarks.gpu.wanted import Wanted

@@ -58,7 +58,7 @@ from benchmarks.gpu.vendor import NoVendorError, Vendor
 from boltgen.measure.native import CudaError, Profiler, RefusedError
 from boltgen.measure.operands import BudgetError
 from boltgen.measure.worker import end_with_parent
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind
 
 # What run_gpu_suite.py makes of this process's status.
 FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5

@@ -14,7 +14,7 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.coverage import Coverage, coverage
 from boltgen.runtime.model import import_model, partition
 from boltgen.stored import own_compilers, stored_measurements
-from boltgen.tune.advice import Advice, NamedLayer, advise
+from boltgen.tuning.advice import Advice, NamedLayer, advise
 
 
 @with_options(ModelOptions, only=frozenset({"shapes", "frontend"}))

@@ -20,7 +20,7 @@ from boltgen.cli.inspect import summary
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact, replaceable
-from boltgen.tune.progress_bar import observer_for
+from boltgen.tuning.progress_bar import observer_for
 
 _KEPT = "what was measured is kept: the same command goes on from there"
 _NOTHING_KEPT = "nothing half-written was kept"

@@ -17,11 +17,11 @@ from boltgen.cli.flags import Debug
 from boltgen.intake.numerals import MOST_ROWS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
-from boltgen.tune.database import Database
-from boltgen.tune.exchange import read_records, write_records
-from boltgen.tune.outcome import DeviceKind
-from boltgen.tune.query import Query
-from boltgen.tune.records import checked
+from boltgen.tuning.database import Database
+from boltgen.tuning.exchange import read_records, write_records
+from boltgen.tuning.outcome import DeviceKind
+from boltgen.tuning.query import Query
+from boltgen.tuning.records import checked
 
 db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
 

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RangeInfo
-from boltgen.tune.advice import Advice
-from boltgen.tune.database import Source
-from boltgen.tune.outcome import DeviceKind, Timing
-from boltgen.tune.records import Record
-from boltgen.tune.select import Task
-from boltgen.tune.session import SessionReport
+from boltgen.tuning.advice import Advice
+from boltgen.tuning.database import Source
+from boltgen.tuning.outcome import DeviceKind, Timing
+from boltgen.tuning.records import Record
+from boltgen.tuning.select import Task
+from boltgen.tuning.session import SessionReport
 
 # Ranges that are shown though FP16 holds them.
 _MOST_RANGES = 8

@@ -27,7 +27,7 @@ from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
 # long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 3e8.

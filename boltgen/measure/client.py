@@ -28,7 +28,7 @@ from boltgen.measure.protocol import (
     from_line,
     to_line,
 )
-from boltgen.tune.outcome import Failure, Fault, Outcome
+from boltgen.tuning.outcome import Failure, Fault, Outcome
 
 WORKER_COMMAND = (sys.executable, "-m", "boltgen.measure.worker")
 

@@ -21,8 +21,8 @@ from boltgen.families.registry import launch
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
-from boltgen.tune.json_form import decode, encode
-from boltgen.tune.outcome import DeviceIdentity, Outcome, Trial
+from boltgen.tuning.json_form import decode, encode
+from boltgen.tuning.outcome import DeviceIdentity, Outcome, Trial
 
 VERSION = 4
 # A line is longer only where a library prints into the conversation.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import Summary, summarise
-from boltgen.tune.outcome import Timing
+from boltgen.tuning.outcome import Timing
 
 # Of a candidate's first launch. A GPU's driver loads a kernel then: that time is of no use.
 FIRST_SAMPLES = 3

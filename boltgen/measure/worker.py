@@ -38,7 +38,7 @@ from boltgen.measure.timing import (
     scratch_bytes,
     take_samples,
 )
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 
 # Numbers of cudaError_t. Source: driver_types.h.
 _OUT_OF_MEMORY = 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
 from boltgen.intake.json_text import JsonError, read_json
-from boltgen.tune.json_form import decode
+from boltgen.tuning.json_form import decode
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 1

@@ -28,8 +28,8 @@ from boltgen.ir.workload import separate
 from boltgen.options import ModelOptions
 from boltgen.pipeline import BuiltRegions, PipelineOptions, Survey, passes_for, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
-from boltgen.tune.padding import PaddingSurvey
-from boltgen.tune.select import Task
+from boltgen.tuning.padding import PaddingSurvey
+from boltgen.tuning.select import Task
 
 Array: TypeAlias = npt.NDArray[Any]
 

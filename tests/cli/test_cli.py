@@ -24,7 +24,7 @@ from boltgen.options import CompileOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Finding, Verdict
-from boltgen.tune.budget import Budget
+from boltgen.tuning.budget import Budget
 from tests.runtime.samples import HOSTILE, write_sample
 
 runner = CliRunner()

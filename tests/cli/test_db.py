@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from boltgen import cli
 from boltgen.cli import console
-from boltgen.tune import schema
-from boltgen.tune.database import Database
-from boltgen.tune.exchange import read_records, write_records
-from tests.tune.samples import A100, CONFIG, NO_LAUNCH, TOOLS, record
+from boltgen.tuning import schema
+from boltgen.tuning.database import Database
+from boltgen.tuning.exchange import read_records, write_records
+from tests.tuning.samples import A100, CONFIG, NO_LAUNCH, TOOLS, record
 
 OTHER = TOOLS.replace("CUTLASS 4.2.0", "CUTLASS 4.3.0")
 RECORDS = [

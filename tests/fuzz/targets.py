@@ -102,9 +102,9 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 def _make_records(folder: Path) -> None:
     from boltgen.ir.epilogue import BinaryOp, EpilogueBuilder, LoadKind, UnaryOp
-    from boltgen.tune.database import Database
-    from boltgen.tune.exchange import write_records
-    from tests.tune.samples import CONFIG, NO_LAUNCH, record
+    from boltgen.tuning.database import Database
+    from boltgen.tuning.exchange import write_records
+    from tests.tuning.samples import CONFIG, NO_LAUNCH, record
 
     grown = EpilogueBuilder()
     grown.unary(UnaryOp.RELU, grown.binary(BinaryOp.ADD, 0, grown.load(LoadKind.ROW)))

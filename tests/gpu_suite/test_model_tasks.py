@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.gpu.model_tasks import ARCHES, kept_tasks, model_tasks
 from benchmarks.gpu.shapes import models
-from boltgen.tune.select import AnyTask
+from boltgen.tuning.select import AnyTask
 
 
 def flops(tasks: Sequence[AnyTask]) -> int:

@@ -8,8 +8,8 @@ from boltgen.arch import arch_named
 from boltgen.families.family import Level
 from boltgen.ir.epilogue import Epilogue, UnaryOp
 from boltgen.measure.protocol import Policy
-from boltgen.tune.field import Launches
-from boltgen.tune.select import Task
+from boltgen.tuning.field import Launches
+from boltgen.tuning.select import Task
 
 POLICY = Policy(least_samples=10, most_samples=200, sample_us=200.0, warm_up_us=900.0)
 

@@ -25,9 +25,9 @@ from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.epilogue import LoadKind
 from boltgen.ir.problem import Gemm
-from boltgen.tune.exchange import read_records
-from boltgen.tune.outcome import Timing
-from boltgen.tune.recorded import RecordedBench
+from boltgen.tuning.exchange import read_records
+from boltgen.tuning.outcome import Timing
+from boltgen.tuning.recorded import RecordedBench
 from tests.cases import EPILOGUES
 from tests.gpu_suite.conftest import KERNELS, TUNED_KERNELS, TUNED_MODEL, run_suite
 

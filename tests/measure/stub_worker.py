@@ -19,7 +19,7 @@ from boltgen.measure.protocol import (
     from_line,
     to_line,
 )
-from boltgen.tune.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 
 DEVICE = DeviceIdentity(
     kind=DeviceKind.CUDA,

@@ -29,7 +29,7 @@ from boltgen.measure.bench import WorkerBench, open_vgpu
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
-from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing, Trial
+from boltgen.tuning.outcome import DeviceKind, Failure, Fault, Timing, Trial
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases

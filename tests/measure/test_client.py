@@ -15,7 +15,7 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
-from boltgen.tune.outcome import Failure, Fault, Timing
+from boltgen.tuning.outcome import Failure, Fault, Timing
 from tests.measure.failures import assert_failed
 from tests.measure.stub_worker import DEVICE, timing
 

@@ -25,7 +25,7 @@ from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
 from boltgen.settings import settings_from
-from boltgen.tune.outcome import DeviceKind, Failure, Fault, Timing
+from boltgen.tuning.outcome import DeviceKind, Failure, Fault, Timing
 from tests.measure.failures import assert_failed
 
 SETTINGS = settings_from()

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from boltgen import cli, tuner
 from boltgen.pipeline import tasks_of
-from boltgen.tune.outcome import Failure, Fault
-from tests.tune.fakes import FakeBench, formula_us
-from tests.tune.samples import A100
+from boltgen.tuning.outcome import Failure, Fault
 from tests.tuner.dense_model import regions_of_model
+from tests.tuning.fakes import FakeBench, formula_us
+from tests.tuning.samples import A100
 
 
 def run_command(monkeypatch: pytest.MonkeyPatch, bench: FakeBench, *more: str) -> tuple[int, str]:

@@ -14,11 +14,11 @@ from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tune.database import Database
-from boltgen.tune.exchange import write_records
-from boltgen.tune.session import SessionReport
-from tests.tune.fakes import FakeBench
-from tests.tune.samples import A100
+from boltgen.tuning.database import Database
+from boltgen.tuning.exchange import write_records
+from boltgen.tuning.session import SessionReport
+from tests.tuning.fakes import FakeBench
+from tests.tuning.samples import A100
 
 
 def dense_layers() -> object:

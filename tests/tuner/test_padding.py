@@ -17,10 +17,10 @@ from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tune.outcome import Failure, Fault, Outcome, Trial
-from boltgen.tune.session import SessionReport
-from tests.tune.fakes import FakeBench
-from tests.tune.samples import A100
+from boltgen.tuning.outcome import Failure, Fault, Outcome, Trial
+from boltgen.tuning.session import SessionReport
+from tests.tuning.fakes import FakeBench
+from tests.tuning.samples import A100
 
 
 def odd_model() -> object:

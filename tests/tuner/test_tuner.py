@@ -18,14 +18,14 @@ from boltgen.errors import DeviceError, TuningError, UnknownArchError
 from boltgen.pipeline import PipelineOptions, plan_regions
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
-from boltgen.tune.budget import Budget
-from boltgen.tune.database import Database
-from boltgen.tune.exchange import write_records
-from boltgen.tune.outcome import DeviceKind
-from boltgen.tune.session import Session
-from tests.tune.fakes import FakeBench
-from tests.tune.samples import A100
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.database import Database
+from boltgen.tuning.exchange import write_records
+from boltgen.tuning.outcome import DeviceKind
+from boltgen.tuning.session import Session
 from tests.tuner.dense_model import model, regions_of_model
+from tests.tuning.fakes import FakeBench
+from tests.tuning.samples import A100
 
 OPTIONS = PipelineOptions()
 

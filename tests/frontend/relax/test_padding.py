@@ -15,7 +15,7 @@ from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
 from boltgen.ir.padding import KernelTimes
 from boltgen.ir.workload import Workload
-from boltgen.tune.padding import PaddingTimes
+from boltgen.tuning.padding import PaddingTimes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net

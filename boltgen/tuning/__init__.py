@@ -1,0 +1,1 @@
+"""Choosing configurations: measurements and their database, search, and the choice itself."""

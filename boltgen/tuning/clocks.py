@@ -1,0 +1,49 @@
+"""Notices a GPU whose clock drifts while it is measured: its times cannot be compared then."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from boltgen.tuning.outcome import Timing
+
+# Times follow the clock: beyond this they differ by more than what a measurement is certain of.
+_TOLERANCE = 0.03
+_ENOUGH = 5
+
+
+class ClockWatch:
+    """Hears every timing of a session, and tells how far the clock was from its median."""
+
+    def __init__(self) -> None:
+        self._ascending_mhz: list[float] = []
+        self._warned = False
+
+    def observe(self, timing: Timing) -> str | None:
+        """A sentence, once, when a timing's clock is away from what the others had."""
+        if timing.clock_mhz is None:
+            return None
+        insort(self._ascending_mhz, timing.clock_mhz)
+        few = len(self._ascending_mhz) < _ENOUGH
+        if self._warned or few or not self._is_away(timing.clock_mhz):
+            return None
+        self._warned = True
+        return self.summary()
+
+    @property
+    def _usual_mhz(self) -> float:
+        return self._ascending_mhz[len(self._ascending_mhz) // 2]
+
+    def _is_away(self, clock_mhz: float) -> bool:
+        return abs(clock_mhz / self._usual_mhz - 1) > _TOLERANCE
+
+    def summary(self) -> str | None:
+        """What to say at the end; None where the clock was steady."""
+        away = sum(map(self._is_away, self._ascending_mhz))
+        if not away:
+            return None
+        return (
+            f"the GPU's clock drifts: {away} of {len(self._ascending_mhz)} measurements were not "
+            f"at {self._usual_mhz:.0f} MHz but between {self._ascending_mhz[0]:.0f} and "
+            f"{self._ascending_mhz[-1]:.0f}; lock it (`nvidia-smi --lock-gpu-clocks`) and measure "
+            "again for times that can be compared"
+        )

@@ -1,0 +1,357 @@
+"""The memory of all measurements: an SQLite file that many processes read and write at once.
+
+A record is never changed. Where a trial was measured several times on one bench (a device with a
+toolchain) the newest outcome counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
+from boltgen.families.family import Config
+from boltgen.ir.key import digest
+from boltgen.ir.workload import Workload
+from boltgen.tuning.connection import database_errors, open_file
+from boltgen.tuning.json_form import decode
+from boltgen.tuning.outcome import DeviceIdentity, Outcome, Timing, Trial
+from boltgen.tuning.query import EPOCH, MICROSECOND, Query
+from boltgen.tuning.records import Record, dumps, loads, task_key
+
+FILE_NAME = "records.sqlite"
+# Rows of the small tables whose numbers a connection remembers.
+_MOST_REMEMBERED = 100_000
+_JOINED = (
+    "JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
+    "JOIN kernel ON kernel.id = record.kernel"
+)
+# Beside max() or min(), SQLite takes the other columns from the row that has it.
+_NEWEST = (
+    "(SELECT task, bench, config, outcome, median_us, kernel, max(measured_at_us) AS "
+    "measured_at_us FROM record GROUP BY task, bench, config)"
+)
+_BEST = (
+    "(SELECT task, bench, config, outcome, min(median_us) AS median_us, kernel, measured_at_us "
+    f"FROM {_NEWEST} WHERE median_us NOT NULL GROUP BY task, bench)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A device and a toolchain, and how many records they have."""
+
+    device: DeviceIdentity
+    toolchain: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The configuration with the least median time, and its time."""
+
+    config: Config
+    timing: Timing
+
+
+class Database:
+    """The database in the file `path`, which is created with its folder unless `read_only`.
+
+    A file that SQLite finds damaged is moved aside, to `set_aside`, and a new one begun; with
+    `examine` all of it is looked at for that. An object belongs to one thread. `timeout_s` is how
+    long to wait for a lock.
+
+    Raises:
+        DatabaseError: the file cannot be opened; every method also raises it where the file is
+            locked for too long, becomes damaged, or the disk is full.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        examine: bool = True,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self.path = path
+        opened = open_file(path, read_only=read_only, examine=examine, timeout_s=timeout_s)
+        self.set_aside = opened.set_aside
+        self._connection = opened.connection
+        self._numbers: dict[tuple[str, object], int] = {}
+        self._configs: dict[int, Config] = {}
+
+    def close(self) -> None:
+        """Close the file; harmless when done twice."""
+        self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def add(self, records: Iterable[Record]) -> int:
+        """Write records, all or none; how many were not there already.
+
+        What this returned for survives the end of the process, however it ends.
+        """
+        written: dict[int, int] = {}
+        with self._transaction():
+            for record in records:
+                bench = self._bench_number(record.device, record.toolchain)
+                new = self._insert(record, bench)
+                written[bench] = written.get(bench, 0) + new
+            self._count(written)
+        return sum(written.values())
+
+    def outcomes(
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
+    ) -> dict[Config, Outcome]:
+        """The newest outcome of every configuration that was tried."""
+        return {
+            self._config(config): self._read(Outcome, outcome)
+            for config, _, outcome in self._newest(workload, device, toolchain)
+        }
+
+    def times_us(
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
+    ) -> dict[Config, float]:
+        """The newest median time of every configuration whose newest outcome is one."""
+        return {
+            self._config(config): median_us
+            for config, median_us, _ in self._newest(workload, device, toolchain)
+            if median_us is not None
+        }
+
+    def best(self, workload: Workload, device: DeviceIdentity, toolchain: str) -> Best | None:
+        """The configuration with the least newest median; None where there is no time."""
+        rows = self._newest(workload, device, toolchain)
+        timed = [(median_us, config, outcome) for config, median_us, outcome in rows if median_us]
+        if not timed:
+            return None
+        _, config, outcome = min(timed, key=lambda each: each[:2])
+        return Best(config=self._config(config), timing=self._read(Outcome, outcome))
+
+    def sources(self, arch: str | None = None, toolchain: str | None = None) -> tuple[Source, ...]:
+        """Devices and toolchains that have records, those with most records first."""
+        query = Query(arch=arch)
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT device, toolchain, records FROM bench "
+                f"WHERE records > 0 AND {query.on_bench} ORDER BY records DESC, digest",
+                query.values,
+            ).fetchall()
+        return tuple(
+            Source(
+                device=self._read(DeviceIdentity, device), toolchain=str(tools), records=int(count)
+            )
+            for device, tools, count in rows
+            if toolchain in (None, tools)
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """What the database takes of the disk, apart from what is being written."""
+        with database_errors(self.path):
+            pragmas = [f"PRAGMA {name}" for name in ("page_count", "page_size")]
+            pages, page_bytes = (self._connection.execute(p).fetchone()[0] for p in pragmas)
+        return int(pages * page_bytes)
+
+    def stamp(self, arch: str, toolchain: str) -> str:
+        """A text that changes whenever records for `arch` by `toolchain` come or go."""
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT stamp FROM bench WHERE arch = ? AND toolchain = ? AND records > 0 "
+                "ORDER BY digest",
+                (arch, toolchain),
+            ).fetchall()
+        return digest(tuple(stamp for (stamp,) in rows))
+
+    def records(self, query: Query | None = None, *, best: bool = False) -> Iterator[Record]:
+        """All records that `query` asks for, those of one workload and bench together.
+
+        With `best`, of each workload and bench only the fastest of the newest.
+        """
+        chosen = query or Query()
+        relation = f"{_BEST} AS record" if best else "record"
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT workload, config, device, toolchain, kernel.digest, "
+                f"measured_at_us, outcome FROM {relation} {_JOINED} WHERE {chosen.on_record} "
+                "ORDER BY record.task, record.bench, record.config, measured_at_us",
+                chosen.values,
+            )
+            for row in rows:
+                yield self._record(row)
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        workload, config, device, toolchain, kernel, moment, outcome = row
+        try:
+            return Record(
+                trial=Trial(
+                    workload=self._read(Workload, workload),
+                    config=self._config(config),
+                ),
+                kernel=decode(str, kernel, "kernel"),
+                device=self._read(DeviceIdentity, device),
+                toolchain=decode(str, toolchain, "toolchain"),
+                outcome=self._read(Outcome, outcome),
+                measured_at=EPOCH + decode(int, moment, "measured_at_us") * MICROSECOND,
+            )
+        except (RecordError, InvalidProblemError, OverflowError) as error:
+            raise self._unknown(error) from error
+
+    def prune(self, query: Query) -> int:
+        """Forget the records that `query` asks for; how many they were."""
+        with self._transaction():
+            counts = dict(
+                self._connection.execute(
+                    f"SELECT record.bench, -count(*) FROM record {_JOINED} WHERE {query.on_record} "
+                    "GROUP BY record.bench",
+                    query.values,
+                ).fetchall()
+            )
+            self._connection.execute(
+                "DELETE FROM record WHERE (task, bench, config, measured_at_us, outcome) IN "
+                "(SELECT record.task, record.bench, record.config, measured_at_us, outcome "
+                f"FROM record {_JOINED} WHERE {query.on_record})",
+                query.values,
+            )
+            self._count(counts)
+        return -sum(counts.values())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with database_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._numbers.clear()  # some may be of rows that now are not there
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _insert(self, record: Record, bench: int) -> int:
+        trial = record.trial
+        task = self._number(
+            "task",
+            ("digest", "workload"),
+            trial.workload,
+            lambda: (task_key(trial.workload), dumps(Workload, trial.workload)),
+        )
+        config = self._number(
+            "config", ("json",), trial.config, lambda: (dumps(Config, trial.config),)
+        )
+        kernel = self._number("kernel", ("digest",), record.kernel, lambda: (record.kernel,))
+        median_us = record.outcome.median_us if isinstance(record.outcome, Timing) else None
+        moment = (record.measured_at - EPOCH) // MICROSECOND
+        values = (task, bench, config, moment, dumps(Outcome, record.outcome), median_us, kernel)
+        cursor = self._connection.execute(
+            "INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?, ?, ?)", values
+        )
+        return cursor.rowcount
+
+    def _number(
+        self,
+        table: str,
+        columns: tuple[str, ...],
+        value: object,
+        row: Callable[[], tuple[str, ...]],
+    ) -> int:
+        """The number of `value`'s row in a small table, whose first column tells rows apart."""
+        known = self._numbers.get((table, value))
+        if known is not None:
+            return known
+        texts = row()
+        marks = ", ".join("?" for _ in texts)
+        self._connection.execute(
+            f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})", texts
+        )
+        (number,) = self._connection.execute(
+            f"SELECT id FROM {table} WHERE {columns[0]} = ?", texts[:1]
+        ).fetchone()
+        if len(self._numbers) >= _MOST_REMEMBERED:
+            self._numbers.clear()
+        self._numbers[table, value] = int(number)
+        return int(number)
+
+    def _bench_number(self, device: DeviceIdentity, toolchain: str) -> int:
+        columns = ("digest", "kind", "arch", "name", "device", "toolchain")
+        return self._number(
+            "bench",
+            columns,
+            (device, toolchain),
+            lambda: (
+                bench_key(device, toolchain),
+                device.kind.value,
+                device.arch,
+                device.name,
+                dumps(DeviceIdentity, device),
+                toolchain,
+            ),
+        )
+
+    def _count(self, changes: dict[int, int]) -> None:
+        """Keep the number of each bench's records, and mark it as changed."""
+        for bench, change in changes.items():
+            if change:
+                self._connection.execute(
+                    "UPDATE bench SET records = records + ?, stamp = hex(randomblob(8)) "
+                    "WHERE id = ?",
+                    (change, bench),
+                )
+
+    def _newest(
+        self, workload: Workload, device: DeviceIdentity, toolchain: str
+    ) -> list[tuple[int, float | None, str]]:
+        """(config's number, median or None, outcome) of the newest record of each config."""
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT config, median_us, outcome, max(measured_at_us) FROM record WHERE "
+                "task = (SELECT id FROM task WHERE digest = ?) AND "
+                "bench = (SELECT id FROM bench WHERE digest = ?) GROUP BY config",
+                (task_key(workload), bench_key(device, toolchain)),
+            ).fetchall()
+        try:
+            return [(row[0], decode(float | None, row[1], "median_us"), row[2]) for row in rows]
+        except RecordError as error:
+            raise self._unknown(error) from error
+
+    def _config(self, number: int) -> Config:
+        if number not in self._configs:
+            with database_errors(self.path):
+                (text,) = self._connection.execute(
+                    "SELECT json FROM config WHERE id = ?", (number,)
+                ).fetchone()
+            self._configs[number] = self._read(Config, text)
+        return self._configs[number]
+
+    def _read(self, kind: Any, text: Any) -> Any:
+        """A value that stands in a row."""
+        try:
+            return loads(kind, decode(str, text))
+        except RecordError as error:
+            raise self._unknown(error) from error
+
+    def _unknown(self, error: Exception) -> DatabaseError:
+        return DatabaseError(
+            f"database {self.path}: a row holds what this version of boltgen does not know "
+            f"({error}); a newer one wrote it: install that"
+        )
+
+
+def bench_key(device: DeviceIdentity, toolchain: str) -> str:
+    """The identity of a device with the toolchain that its kernels were compiled with."""
+    return digest(device, toolchain)

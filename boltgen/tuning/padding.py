@@ -1,0 +1,104 @@
+"""Times by which padding is chosen: measured ones, else those of the analytical model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from boltgen.arch import Arch
+from boltgen.errors import NoLegalConfigError
+from boltgen.families.constants import model_constants
+from boltgen.ir.padding import KernelTimes, PaddingCosts
+from boltgen.ir.workload import Workload
+from boltgen.tuning.fusion import measured_us, predicted_us
+from boltgen.tuning.select import Measurements, ModelCosts, Task
+
+# Opens what was measured, for as long as it is looked at.
+OpenMeasurements = Callable[[], AbstractContextManager[Sequence[Measurements]]]
+
+
+def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
+    """No device."""
+    return nullcontext(())
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingTimes:
+    """Times on `arch`.
+
+    Kernels' are those of the first of the measurements that has timed all that are compared, else
+    predictions. Moves are not measured: they do nothing but read and write, and what a copy reaches
+    is among the analytical model's constants.
+    """
+
+    arch: Arch
+    measurements: OpenMeasurements = nothing_measured
+
+    @property
+    def move_origin(self) -> str:
+        """The analytical model."""
+        return ModelCosts(self.arch).origin
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        """The best configurations' times; infinite where none is legal, or none works."""
+        with self.measurements() as measurements:
+            for known in measurements:
+                measured = [_measured_us(known, workload) for workload in workloads]
+                timed = [time_us for time_us in measured if time_us is not None]
+                if len(timed) == len(workloads):
+                    return KernelTimes(times_us=tuple(timed), origin=known.origin)
+        predicted = tuple(_predicted_us(workload, self.arch) for workload in workloads)
+        return KernelTimes(times_us=predicted, origin=self.move_origin)
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        """A move's launches, and its bytes at the bandwidth that a copy reaches."""
+        constants = model_constants()
+        return launches * constants.launch_us + constants.copy_us(bytes_moved, self.arch)
+
+
+def _measured_us(known: Measurements, workload: Workload) -> float | None:
+    """The least time that a device has; infinite where all that it tried failed."""
+    time_us = measured_us(known, workload)
+    return math.inf if time_us is None and known.outcomes(workload) else time_us
+
+
+def _predicted_us(workload: Workload, arch: Arch) -> float:
+    """The analytical model's time of the best configuration; infinite where none is legal."""
+    try:
+        return predicted_us(workload, arch)
+    except NoLegalConfigError:
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingSurvey:
+    """Answers as `costs` does, and remembers what it was asked: all that is to be timed."""
+
+    costs: PaddingCosts
+    asked: dict[Workload, float] = field(default_factory=dict)
+
+    @property
+    def move_origin(self) -> str:
+        """That of `costs`."""
+        return self.costs.move_origin
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        """The times of `costs`."""
+        found = self.costs.kernels_us(workloads)
+        self.asked.update(zip(workloads, found.times_us, strict=True))
+        return found
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        """The time of `costs`."""
+        return self.costs.move_us(bytes_moved, launches)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the model would run, were its tensors padded this way or that."""
+        return tuple(
+            Task(workload=workload, is_alternative=True)
+            for workload, time_us in self.asked.items()
+            if math.isfinite(time_us)
+        )

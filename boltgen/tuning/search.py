@@ -1,0 +1,94 @@
+"""One workload while it is searched: what was proposed, what is known of it."""
+
+from __future__ import annotations
+
+from boltgen.arch import Arch
+from boltgen.families.family import Config
+from boltgen.families.registry import violations
+from boltgen.tuning.outcome import Failure, Fault, Outcome, Timing, Trial
+from boltgen.tuning.scheduler import TaskState
+from boltgen.tuning.select import Task
+from boltgen.tuning.strategies.strategy import Strategy
+
+
+class Search:
+    """A task, its strategy, and the outcomes that are known.
+
+    A strategy may propose configurations that are not legal on `arch`. `known` is shared with other
+    searches of the same workload, and grows.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        arch: Arch,
+        known: dict[Config, Outcome],
+        *,
+        expected_us: float,
+        weight: float,
+    ) -> None:
+        self._task = task
+        self._arch = arch
+        self._strategy = strategy
+        self._known = known
+        self._expected_us = expected_us
+        self._weight = weight
+        self._pending: set[Config] = set()
+        self._granted = 0
+        self._history_us: list[float | None] = []
+        self._exhausted = False
+
+    def propose(self, count: int) -> list[Trial]:
+        """At most `count` trials whose outcome is not known; counts as a grant."""
+        self._history_us.append(best_us(self._known))
+        trials: list[Trial] = []
+        while len(trials) < count and not self._exhausted:
+            configs = self._strategy.propose(count - len(trials))
+            self._exhausted = not configs
+            for config in configs:
+                answer = self._answer(config)
+                if answer is not None:
+                    self._strategy.observe([(config, answer)])
+                elif config not in self._pending:
+                    self._pending.add(config)
+                    trials.append(Trial(workload=self._task.workload, config=config))
+        self._granted += len(trials)
+        return trials
+
+    def _answer(self, config: Config) -> Outcome | None:
+        """What is known of a configuration without measuring it."""
+        if config in self._known:
+            return self._known[config]
+        broken = violations(self._task.workload, config, self._arch)
+        if broken:
+            return Failure(fault=Fault.LAUNCH, reason=f"not legal: {broken[0].message}")
+        return None
+
+    def observe(self, config: Config, outcome: Outcome) -> None:
+        """Hear the outcome of a trial that was proposed."""
+        self._pending.discard(config)
+        self._known[config] = outcome
+        self._strategy.observe([(config, outcome)])
+
+    @property
+    def state(self) -> TaskState:
+        """What a scheduler decides by."""
+        return TaskState(
+            workload=self._task.workload,
+            weight=self._weight,
+            expected_us=self._expected_us,
+            trials=self._granted,
+            history_us=(*self._history_us, best_us(self._known)),
+            exhausted=self._exhausted,
+        )
+
+
+def times_us(known: dict[Config, Outcome]) -> dict[Config, float]:
+    """The median times among outcomes."""
+    return {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
+
+
+def best_us(known: dict[Config, Outcome]) -> float | None:
+    """The least median time among outcomes."""
+    return min(times_us(known).values(), default=None)

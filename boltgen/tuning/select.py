@@ -1,0 +1,265 @@
+"""Chooses a configuration for every task of a model, and few kernels for all of them.
+
+Arrow: `tune.select`, from tasks to decisions. Where the costs come from is the `CostSource`'s
+affair: the analytical model here, measurements in `tune.measured`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.arch import Arch
+from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.errors import NoLegalConfigError
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES, candidates, compiled, order
+from boltgen.ir.workload import Workload
+from boltgen.tuning.outcome import Failure, Outcome
+
+# A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
+# predicted time. A choice, not a measurement.
+DEFAULT_PRICE_FRACTION = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A workload, and how often the model runs it.
+
+    An alternative is what the model could run instead of other tasks, were its tensors padded
+    otherwise or several layers one kernel: it is timed, and no part of the model's time.
+    """
+
+    workload: Workload
+    occurrences: int = 1
+    is_alternative: bool = False
+
+
+def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """The distinct tasks, each as often as all that equal it together.
+
+    What the model runs is no alternative to anything.
+    """
+    merged: dict[Workload, Task] = {}
+    for task in sorted(tasks, key=lambda task: task.is_alternative):
+        known = merged.get(task.workload)
+        if known is None:
+            merged[task.workload] = task
+        elif known.is_alternative or not task.is_alternative:
+            more = known.occurrences + task.occurrences
+            merged[task.workload] = replace(known, occurrences=more)
+    return tuple(merged.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The configuration chosen for a workload, its time, and where that comes from, in words."""
+
+    workload: Workload
+    config: Config
+    time_us: float
+    origin: str
+
+
+# What one kernel offers a task: the best time, and the configuration that has it.
+Offer: TypeAlias = tuple[float, Config]
+Menu: TypeAlias = dict[Config, Offer]
+Cost: TypeAlias = float | Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a workload's legal configurations cost, in microseconds, or why one has no time.
+
+    All come from one `origin`: times of two devices, or of a device and a model, do not compare.
+    """
+
+    by_config: Mapping[Config, Cost]
+    origin: str
+
+
+class Measurements(Protocol):
+    """What is known of one device."""
+
+    @property
+    def origin(self) -> str:
+        """Where its times are from, in words: "measured on ...", with its name."""
+        ...
+
+    def outcomes(self, workload: Workload) -> Mapping[Config, Outcome]:
+        """The newest outcomes of a workload's launches that are legal; none where none is known."""
+        ...
+
+
+class CostSource(Protocol):
+    """Where costs come from."""
+
+    @property
+    def measurements(self) -> Sequence[Measurements]:
+        """The devices that anything is known of, those that count most first."""
+        ...
+
+    def costs(self, workload: Workload) -> Costs:
+        """The costs of a workload.
+
+        Raises:
+            NoLegalConfigError: it has no legal configuration.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """Costs by a cost model, the analytical one by default: needs no GPU and never fails."""
+
+    arch: Arch
+    model: CostModel = ANALYTICAL
+
+    @property
+    def origin(self) -> str:
+        """That they are predicted, and by which model."""
+        return f"predicted by the {self.model.name} model"
+
+    def costs(self, workload: Workload) -> Costs:
+        """The predicted times of all configurations worth considering."""
+        configs = candidates(workload, self.arch)
+        times = self.model.predict_us(workload, configs, self.arch)
+        return Costs(by_config=dict(zip(configs, times, strict=True)), origin=self.origin)
+
+    @property
+    def measurements(self) -> tuple[Measurements, ...]:
+        """None."""
+        return ()
+
+
+def select(
+    tasks: Sequence[Task],
+    arch: Arch,
+    source: CostSource | None = None,
+    *,
+    kernel_price_us: float | None = None,
+) -> tuple[Decision, ...]:
+    """One decision per task, in their order.
+
+    Tasks that can share a kernel do so unless kernels of their own save more than their price.
+    This is facility location, solved greedily: open the kernel that serves all tasks best, then
+    the one that saves most, as long as it saves more than the price.
+
+    Args:
+        tasks: what will run.
+        arch: for which to choose.
+        source: of costs; the analytical model by default.
+        kernel_price_us: time per inference that one more kernel must save. By default a fraction
+            of the sum of the best times; 0 chooses the best configuration for every task.
+
+    Raises:
+        NoLegalConfigError: a task has no legal configuration, or none that has a cost.
+    """
+    source = source or ModelCosts(arch)
+    costs: dict[Workload, Costs] = {}
+    menus: dict[Workload, Menu] = {}
+    for task in tasks:
+        if task.workload not in menus:
+            costs[task.workload] = source.costs(task.workload)
+            menus[task.workload] = _menu(task.workload, arch, costs[task.workload])
+    if kernel_price_us is None:
+        best = (min(us for us, _ in menus[t.workload].values()) * t.occurrences for t in tasks)
+        kernel_price_us = DEFAULT_PRICE_FRACTION * sum(best)
+    chosen: dict[int, Offer] = {}
+    for members in _sharing(tasks, arch):
+        chosen.update(_assign(members, tasks, menus, kernel_price_us))
+    return tuple(
+        Decision(
+            workload=task.workload,
+            config=chosen[index][1],
+            time_us=chosen[index][0],
+            origin=costs[task.workload].origin,
+        )
+        for index, task in enumerate(tasks)
+    )
+
+
+def _menu(workload: Workload, arch: Arch, costs: Costs) -> Menu:
+    """Per kernel, by what of its configuration is compiled: the best cost and launch."""
+    menu: Menu = {}
+    failures: list[str] = []
+    for config, cost in costs.by_config.items():
+        if isinstance(cost, Failure):
+            failures.append(cost.reason)
+            continue
+        kernel = compiled(config)
+        offer = menu.get(kernel)
+        if offer is None or (cost, order(config)) < (offer[0], order(offer[1])):
+            menu[kernel] = (cost, config)
+    if not menu:
+        raise NoLegalConfigError(
+            f"none of the {len(failures)} legal configurations for {workload.describe()} on "
+            f"{arch.name} has a cost; the first failed with: {failures[0]}"
+        )
+    return menu
+
+
+def _sharing(tasks: Sequence[Task], arch: Arch) -> list[list[int]]:
+    """Tasks that can run the same kernels, by index: what is compiled of them is the same."""
+    groups: dict[tuple[tuple[str, Any], ...], list[int]] = defaultdict(list)
+    for index, task in enumerate(tasks):
+        groups[_compiled_of(task.workload, arch)].append(index)
+    return list(groups.values())
+
+
+@lru_cache(maxsize=4096)
+def _compiled_of(workload: Workload, arch: Arch) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (family.name, family.traits(workload))
+        for family in FAMILIES
+        if family.rejects(workload, arch) is None
+    )
+
+
+def _assign(
+    members: list[int],
+    tasks: Sequence[Task],
+    menus: Mapping[Workload, Menu],
+    price_us: float,
+) -> dict[int, Offer]:
+    """Greedy facility location among tasks that can share kernels."""
+    offers = [menus[tasks[index].workload] for index in members]
+    kernels = sorted({kernel for menu in offers for kernel in menu}, key=order)
+    weights = np.array([tasks[index].occurrences for index in members], dtype=np.float64)
+    cost_us = np.array([[menu[k][0] if k in menu else np.inf for k in kernels] for menu in offers])
+    opened = _open(cost_us * weights[:, None], price_us)
+    result = {}
+    for row, index in enumerate(members):
+        kernel = kernels[min(opened, key=lambda column: (cost_us[row, column], column))]
+        result[index] = offers[row][kernel]
+    return result
+
+
+def _open(cost_us: NDArray[np.float64], price_us: float) -> list[int]:
+    """Columns (kernels) to open for the rows (tasks) of `cost_us`; ties go to the first."""
+    opened: list[int] = []
+    current = np.full(cost_us.shape[0], np.inf)
+    while True:
+        if np.isinf(current).any():
+            # First serve as many unserved tasks as possible, then as cheaply as possible.
+            unserved = np.isinf(current)
+            served = np.isfinite(cost_us[unserved]).sum(axis=0)
+            total = np.where(
+                served == served.max(),
+                np.where(np.isfinite(cost_us), np.minimum(cost_us, current[:, None]), 0.0).sum(0),
+                np.inf,
+            )
+            column = int(np.argmin(total))
+        else:
+            saved = np.maximum(current[:, None] - cost_us, 0.0).sum(axis=0)
+            column = int(np.argmax(saved))
+            if saved[column] <= price_us:
+                return opened
+        opened.append(column)
+        current = np.minimum(current, cost_us[:, column])

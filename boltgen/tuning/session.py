@@ -1,0 +1,385 @@
+"""A tuning session: proposes, measures, remembers, until the budget is spent.
+
+Arrow: tasks to records, through a bench. Every outcome is in the database before the next one is
+asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
+
+Round one ranks the kernels of every workload without its epilogue, round two times launches of the
+fastest with it: what is chosen was measured as it ships. Layers back to back are in round two
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+
+from boltgen.arch import arch_named
+from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.families.family import Config, Level
+from boltgen.families.registry import order
+from boltgen.ir.key import digest
+from boltgen.ir.workload import Workload
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.clocks import ClockWatch
+from boltgen.tuning.database import Best, Database
+from boltgen.tuning.device_lock import device_lock
+from boltgen.tuning.field import Field
+from boltgen.tuning.outcome import (
+    BLAMELESS,
+    Bench,
+    DeviceIdentity,
+    Failure,
+    Fault,
+    Outcome,
+    Timing,
+    Trial,
+)
+from boltgen.tuning.progress import Observer, Quiet
+from boltgen.tuning.records import Record, kernel_key
+from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState
+from boltgen.tuning.search import Search, times_us
+from boltgen.tuning.select import Task, distinct
+from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.strategy import SearchProblem, StrategyFactory
+
+# The share of the budget that round one may take before round two has begun; what either leaves
+# over goes to the other. A choice.
+_FIELD_SHARE = 0.7
+# Trials handed to the bench at once: enough for compilers to be busy while the device is.
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session goes about it.
+
+    Candidates are the kernels of a library of that `level`, ordered by `cost_model`. `wait` for
+    another session on the same device; `seed` decides all that is random.
+    """
+
+    strategy: StrategyFactory = exhaustive
+    cost_model: CostModel = ANALYTICAL
+    scheduler: Scheduler = field(default_factory=ByWeight)
+    level: Level = Level.STANDARD
+    seed: int = 0
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What is known of a task: its best launch, how many launches have a time, and failures."""
+
+    task: Task
+    best: Best | None
+    timed: int
+    failures: tuple[Failure, ...]
+
+    @property
+    def total_us(self) -> float | None:
+        """The best time, as often as the model runs the task."""
+        return self.best.timing.median_us * self.task.occurrences if self.best else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReport:
+    """What a session on `device` did.
+
+    `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
+    the database had before. `stopped` says what
+    ended it before its time, `drift` how the device's clock behaved, where there is something to
+    say.
+    """
+
+    device: DeviceIdentity
+    results: tuple[TaskResult, ...]
+    measured: int
+    failed: int
+    reused: int
+    seconds: float
+    stopped: str | None
+    drift: str | None
+
+    @property
+    def model_us(self) -> float | None:
+        """Time of all products as often as the model runs them, each by itself; None if one has
+        no time.
+        """
+        products = [each.total_us for each in self.results if not each.task.is_alternative]
+        totals = [total_us for total_us in products if total_us is not None]
+        return sum(totals) if len(totals) == len(products) else None
+
+
+class Session:
+    """Tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
+
+    `lock_folder` is where sessions of all processes find each other. `clock` gives seconds, `now`
+    the time of day.
+
+    Raises:
+        NoLegalConfigError: a task has no legal configuration on the bench's device.
+        UnknownArchError: the device's architecture is not in the table.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        bench: Bench,
+        database: Database,
+        budget: Budget,
+        *,
+        lock_folder: Path,
+        options: SessionOptions | None = None,
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self.tasks = distinct(tasks)
+        self.device = bench.device
+        self.toolchain = bench.toolchain
+        self._bench = bench
+        self._database = database
+        self._budget = budget
+        self._lock_folder = lock_folder
+        self._options = options or SessionOptions()
+        self._observer = observer or Quiet()
+        self._clock = clock
+        self._now = now
+        self._arch = arch_named(self.device.arch)
+        self._fields: dict[Workload, Field] = {}
+        self._opened: dict[Workload, Field] = {}
+        for task in self.tasks:
+            field = Field(task.workload, self._arch, self._options.level, self._options.cost_model)
+            self._fields[task.workload] = field
+            if field.ranking is not None:
+                # The first of several with one ranking has the field of all.
+                self._opened.setdefault(field.ranking, field)
+        self._known: dict[Workload, dict[Config, Outcome]] = {}
+        self._watch = ClockWatch()
+        self._run = tuple(task for task in self.tasks if not task.is_alternative)
+        self._runs = {task.workload: task.occurrences for task in self._run}
+        self._totals_us: dict[Workload, float] = {}
+        self._started = 0.0
+        self._measured = self._failed = self._reused = 0
+        self._stopped: str | None = None
+
+    def run(self) -> SessionReport:
+        """Tune until the budget is spent, nothing is left to try, or the device is lost.
+
+        Raises:
+            TuningError: another session has the device, and this one is not to wait.
+            DatabaseError: an outcome cannot be written; those before it are.
+        """
+        for _ in self.steps():
+            pass
+        return self.report()
+
+    def steps(self) -> Iterator[tuple[Trial, Outcome]]:
+        """Tune as `run` does, and give every outcome when it is in the database.
+
+        Whoever stops asking ends the session; `report` then tells what was found.
+        """
+        with device_lock(
+            self._bench.lock_name,
+            self._lock_folder,
+            wait=self._options.wait,
+            tell=self._observer.warn,
+        ):
+            self._started = self._clock()
+            for result in map(self._result, self._run):
+                if result.total_us is not None:
+                    self._totals_us[result.task.workload] = result.total_us
+            self._observer.begin(self._budget, len(self._run))
+            try:
+                yield from self._rounds()
+            finally:
+                self._observer.end()
+
+    def report(self) -> SessionReport:
+        """What is known of the tasks now, and what this session did."""
+        return SessionReport(
+            device=self.device,
+            results=tuple(self._result(task) for task in self.tasks),
+            measured=self._measured,
+            failed=self._failed,
+            reused=self._reused,
+            seconds=self._clock() - self._started,
+            stopped=self._stopped,
+            drift=self._watch.summary(),
+        )
+
+    def _result(self, task: Task) -> TaskResult:
+        known = self._outcomes(task.workload)
+        timed = [(config, o) for config, o in known.items() if isinstance(o, Timing)]
+        best = min(timed, default=None, key=lambda each: (each[1].median_us, order(each[0])))
+        return TaskResult(
+            task=task,
+            best=Best(config=best[0], timing=best[1]) if best else None,
+            timed=len(timed),
+            failures=tuple(
+                o for o in known.values() if isinstance(o, Failure) and o.fault not in BLAMELESS
+            ),
+        )
+
+    def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
+        """What is known of a workload; the database is asked once."""
+        if workload not in self._known:
+            found = self._database.outcomes(workload, self.device, self.toolchain)
+            self._known[workload] = found
+            self._reused += len(found)
+        return self._known[workload]
+
+    def _rounds(self) -> Iterator[tuple[Trial, Outcome]]:
+        opening = self._opening_searches()
+        share = _FIELD_SHARE
+        while True:
+            before = self._measured
+            yield from self._round(opening, share)
+            yield from self._round(self._final_searches(), 1.0)
+            idle = self._measured == before
+            if self._is_over(1.0) or (idle and share == 1.0):
+                return
+            # Round two has nothing left to time: more of the budget is round one's.
+            share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
+
+    def _opening_searches(self) -> list[Search]:
+        """Round one: a search for every workload that ranks kernels, as often as its tasks run."""
+        ranked = [
+            replace(task, workload=ranking)
+            for task in self.tasks
+            if (ranking := self._fields[task.workload].ranking) is not None
+        ]
+        return [
+            self._search(task, self._opened[task.workload], self._opened[task.workload].opening())
+            for task in distinct(ranked)
+        ]
+
+    def _final_searches(self) -> list[Search]:
+        """Round two: for every task, launches of the kernels that lead its field."""
+        searches = []
+        for task in self.tasks:
+            field = self._fields[task.workload]
+            ranked = self._outcomes(field.ranking) if field.ranking is not None else {}
+            searches.append(self._search(task, field, field.finalists(times_us(ranked))))
+        return searches
+
+    def _search(self, task: Task, field: Field, configs: tuple[Config, ...]) -> Search:
+        (expected_us,) = field.predicted_us(task.workload, configs[:1])
+        rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
+        searched = SearchProblem(workload=task.workload, candidates=configs, spaces=field.spaces)
+        return Search(
+            task,
+            self._options.strategy(searched, rng),
+            self._arch,
+            self._outcomes(task.workload),
+            expected_us=expected_us,
+            weight=self._weight(task, expected_us),
+        )
+
+    def _weight(self, task: Task, expected_us: float) -> float:
+        """How much a task counts for each microsecond that it takes.
+
+        An alternative has the share of a product of average time, however slow it is itself.
+        """
+        return self._mean_share_us / expected_us if task.is_alternative else task.occurrences
+
+    @cached_property
+    def _mean_share_us(self) -> float:
+        """The predicted time of a product of the model, as often as it runs, on average."""
+        shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
+        return sum(shares_us) / len(shares_us) if shares_us else 1.0
+
+    def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+        """Measure what the searches propose until `share` of the budget is spent."""
+        while not self._is_over(share):
+            batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
+            if not batch:
+                return
+            yield from self._measure(batch, share)
+
+    def _batch(self, searches: list[Search], most: int) -> dict[Trial, Search]:
+        """At most so many new trials: every search's first one, then every search's second."""
+        batch: dict[Trial, Search] = {}
+        while len(batch) < most:
+            grants = self._grants([search.state for search in searches], most - len(batch))
+            if not grants:
+                break
+            proposed = [(searches[i], searches[i].propose(count)) for i, count in grants.items()]
+            for turn in range(max(grants.values())):
+                batch |= {trials[turn]: s for s, trials in proposed if turn < len(trials)}
+        return batch
+
+    def _grants(self, states: list[TaskState], most: int) -> dict[int, int]:
+        """How many of the next `most` trials the scheduler gives to each search."""
+        grants: Counter[int] = Counter()
+        for _ in range(most):
+            chosen = self._options.scheduler.next_task(states)
+            if chosen is None:
+                break
+            grants[chosen] += 1
+            states[chosen] = replace(states[chosen], trials=states[chosen].trials + 1)
+        return grants
+
+    def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+        with closing(self._bench.run(list(batch))) as outcomes:
+            for trial, outcome in outcomes:
+                if isinstance(outcome, Failure) and outcome.fault is Fault.DEVICE_LOST:
+                    self._stopped = f"the device was lost: {outcome.reason}"
+                    self._observer.warn(self._stopped)
+                    return
+                self._remember(trial, outcome)
+                batch[trial].observe(trial.config, outcome)
+                self._tell(trial, outcome)
+                yield trial, outcome
+                if self._seconds_are_over(share):
+                    return
+
+    def _remember(self, trial: Trial, outcome: Outcome) -> None:
+        if isinstance(outcome, Failure) and outcome.fault in BLAMELESS:
+            return
+        record = Record(
+            trial=trial,
+            kernel=kernel_key(trial, self.device.arch, self.toolchain),
+            device=self.device,
+            toolchain=self.toolchain,
+            outcome=outcome,
+            measured_at=self._now(),
+        )
+        self._database.add([record])
+        self._measured += 1
+        self._failed += isinstance(outcome, Failure)
+
+    def _tell(self, trial: Trial, outcome: Outcome) -> None:
+        if isinstance(outcome, Timing):
+            if drift := self._watch.observe(outcome):
+                self._observer.warn(drift)
+            key = trial.workload
+            if key in self._runs:
+                total_us = outcome.median_us * self._runs[key]
+                self._totals_us[key] = min(total_us, self._totals_us.get(key, total_us))
+        totals = self._totals_us.values()
+        self._observer.measured(trial, outcome, sum(totals), len(totals))
+
+    def _is_over(self, share: float) -> bool:
+        return (
+            self._stopped is not None
+            or self._seconds_are_over(share)
+            or self._trials_left(share) <= 0
+        )
+
+    def _seconds_are_over(self, share: float) -> bool:
+        seconds = self._budget.seconds
+        return seconds is not None and self._clock() - self._started >= share * seconds
+
+    def _trials_left(self, share: float) -> int:
+        """How many trials `share` of the budget still has."""
+        if self._budget.trials is None:
+            return _BATCH
+        return math.floor(share * self._budget.trials) - self._measured

@@ -1,0 +1,21 @@
+"""Search strategies: what to try next. One short file each; `STRATEGIES` has them by name."""
+
+from __future__ import annotations
+
+from boltgen.errors import BoltgenError
+from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.random_search import random_search
+from boltgen.tuning.strategies.strategy import StrategyFactory
+
+STRATEGIES: dict[str, StrategyFactory] = {"exhaustive": exhaustive, "random": random_search}
+
+
+def strategy_named(name: str) -> StrategyFactory:
+    """The strategy called `name`.
+
+    Raises:
+        BoltgenError: there is none; the message lists those that there are.
+    """
+    if name not in STRATEGIES:
+        raise BoltgenError(f"unknown strategy {name!r}; there are {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]

@@ -1,0 +1,62 @@
+"""What a search strategy is, and the registry by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from boltgen.families.family import Config
+from boltgen.families.space import AnySpace
+from boltgen.ir.workload import Workload
+from boltgen.tuning.outcome import Outcome
+
+Observation: TypeAlias = tuple[Config, Outcome]
+
+
+class Strategy(Protocol):
+    """Proposes configurations of one workload, and learns from their outcomes.
+
+    It owns no budget, compiles nothing and measures nothing; the session does. What it proposes
+    may be illegal or known: the session then answers at once, with what it knows.
+    """
+
+    def propose(self, count: int) -> list[Config]:
+        """At most `count` configurations not proposed before; empty if there are no more."""
+        ...
+
+    def observe(self, results: Sequence[Observation]) -> None:
+        """Hear the outcomes of what was proposed, in any order, and of nothing else."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchProblem:
+    """What a strategy searches: a workload, as it ships or without its epilogue.
+
+    `candidates` are legal and worth trying, the likeliest first; `spaces` also hold what lies
+    between them, for strategies that move: one for each family that computes the workload.
+    """
+
+    workload: Workload
+    candidates: tuple[Config, ...]
+    spaces: tuple[AnySpace, ...]
+
+
+# A strategy of its own for every workload; all randomness comes from the generator passed in.
+StrategyFactory: TypeAlias = Callable[[SearchProblem, random.Random], Strategy]
+
+
+class InOrder:
+    """Proposes the given configurations one after the other."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        self._left = list(reversed(configs))
+
+    def propose(self, count: int) -> list[Config]:
+        """The next `count` of them."""
+        return [self._left.pop() for _ in range(min(count, len(self._left)))]
+
+    def observe(self, results: Sequence[Observation]) -> None:
+        """Learn nothing."""

@@ -1,0 +1,160 @@
+"""Strategies and schedulers: those that are there, and that the interfaces carry others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from boltgen.arch import arch_named
+from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
+from boltgen.errors import BoltgenError
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.family import Level
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.database import Database
+from boltgen.tuning.field import Field
+from boltgen.tuning.outcome import Timing
+from boltgen.tuning.scheduler import ByWeight, TaskState
+from boltgen.tuning.select import Task
+from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.strategies import STRATEGIES, strategy_named
+from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.random_search import random_search
+from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
+from tests.tuning.fakes import FakeBench, formula_us
+from tests.tuning.resnet50_layers import biased
+
+SM80 = arch_named("sm_80")
+GEMM = Workload.of(Gemm(m=1024, n=1024, k=1024))
+FIELD = Field(GEMM, SM80, Level.FULL, ANALYTICAL)
+(SPACE,) = FIELD.spaces
+PROBLEM = SearchProblem(workload=GEMM, candidates=FIELD.opening(), spaces=FIELD.spaces)
+FUSED = Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)
+
+
+def test_exhaustive_search_tries_the_likeliest_first() -> None:
+    strategy = exhaustive(PROBLEM, random.Random(0))
+    first = strategy.propose(5)
+    strategy.observe([])
+    rest = strategy.propose(10_000)
+    assert (*first, *rest) == PROBLEM.candidates
+    assert strategy.propose(1) == []
+    times = FIELD.predicted_us(GEMM, PROBLEM.candidates)
+    assert times == sorted(times)
+    assert all(SPACE.penalty(config) == 0 for config in PROBLEM.candidates)
+
+
+def test_random_search_tries_all_in_an_order_of_its_seed() -> None:
+    orders = [random_search(PROBLEM, random.Random(seed)).propose(10_000) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == sorted(PROBLEM.candidates)
+
+
+def test_strategies_and_cost_models_are_found_by_their_names() -> None:
+    assert strategy_named("exhaustive") is exhaustive
+    assert strategy_named("random") is random_search
+    assert cost_model_named("analytical") is ANALYTICAL
+    for named, known in ((strategy_named, STRATEGIES), (cost_model_named, COST_MODELS)):
+        with pytest.raises(BoltgenError) as caught:
+            named("annealing")
+        assert "'annealing'" in str(caught.value)
+        assert all(name in str(caught.value) for name in known)
+
+
+class Walk:
+    """Moves to a random legal neighbour of the best so far: a strategy of another kind."""
+
+    def __init__(self, problem: SearchProblem, rng: random.Random) -> None:
+        self._space = problem.spaces[0].pinned(swizzle=1, split_k=1)
+        self._rng = rng
+        self._seen: set[Cutlass2Config] = set()
+        self._best = (float("inf"), problem.candidates[-1])
+
+    def propose(self, count: int) -> list[Cutlass2Config]:
+        found = []
+        near = [self._best[1], *self._space.neighbours(self._best[1])]
+        near += [self._space.random(self._rng) for _ in range(200)]
+        # Repair: of what is proposed, the least illegal first.
+        for config in sorted(near, key=lambda each: (self._space.penalty(each), each)):
+            if config not in self._seen and len(found) < count:
+                self._seen.add(config)
+                found.append(config)
+        return found
+
+    def observe(self, results: Sequence[Observation]) -> None:
+        times = [(o.median_us, c) for c, o in results if isinstance(o, Timing)]
+        self._best = min([self._best, *times])
+
+
+def test_a_strategy_that_moves_needs_no_more_than_the_interface(tmp_path: Path) -> None:
+    bench = FakeBench()
+    with Database(tmp_path / "records.sqlite") as database:
+        report = Session(
+            [Task(workload=GEMM)],
+            bench,
+            database,
+            Budget(trials=60),
+            lock_folder=tmp_path,
+            options=SessionOptions(strategy=Walk, level=Level.FULL),
+        ).run()
+    assert report.measured == 60
+    assert all(SPACE.penalty(trial.config) == 0 for trial in bench.trials), "never an illegal one"
+    (result,) = report.results
+    assert result.best is not None
+    assert result.best.timing.median_us == min(map(formula_us, bench.trials))
+
+
+def test_the_chosen_strategy_serves_every_round_and_every_workload(tmp_path: Path) -> None:
+    asked: list[SearchProblem] = []
+
+    def last_first(problem: SearchProblem, rng: random.Random) -> InOrder:
+        asked.append(problem)
+        return InOrder(problem.candidates[::-1])
+
+    bench = FakeBench()
+    relu = Workload.of(GEMM.single.problem, biased(relu=True))
+    with Database(tmp_path / "records.sqlite") as database:
+        Session(
+            [Task(workload=relu), Task(workload=FUSED, is_alternative=True)],
+            bench,
+            database,
+            Budget(trials=10_000),
+            lock_folder=tmp_path,
+            options=SessionOptions(strategy=last_first, level=Level.QUICK),
+        ).run()
+    # Round one ranks plain kernels, round two times both as they ship.
+    assert {problem.workload for problem in asked} == {relu.plain, relu, FUSED}
+    first = {problem.workload: problem for problem in reversed(asked)}
+    for workload, problem in first.items():
+        tried = [trial.config for trial in bench.trials if trial.workload == workload]
+        assert tried == list(problem.candidates[::-1])
+        assert [space.family for space in problem.spaces] == [
+            "b2b" if workload.is_fused else "cutlass2"
+        ]
+
+
+def state(trials: int, weight: int = 1, best_us: float | None = None, **more) -> TaskState:
+    return TaskState(
+        workload=GEMM,
+        weight=weight,
+        expected_us=more.pop("expected_us", 10.0),
+        trials=trials,
+        history_us=(None, best_us),
+        exhausted=more.pop("exhausted", False),
+    )
+
+
+def test_trials_are_granted_by_share() -> None:
+    scheduler = ByWeight()
+    assert scheduler.next_task([]) is None
+    assert scheduler.next_task([state(0, exhausted=True)]) is None
+    assert scheduler.next_task([state(9), state(0, exhausted=True)]) == 0
+    assert scheduler.next_task([state(1), state(0)]) == 1, "everyone has one first"
+    assert scheduler.next_task([state(3, weight=2), state(2)]) == 0
+    assert scheduler.next_task([state(3), state(2, best_us=100.0)]) == 1
+    assert scheduler.next_task([state(3, expected_us=100.0), state(2, best_us=10.0)]) == 0
