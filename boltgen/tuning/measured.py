@@ -15,7 +15,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 from boltgen.tuning.database import Database, Source, TimedKernel
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Outcome
+from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome
 from boltgen.tuning.select import Costs, CostSource
 
 _log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class MeasuredCosts:
                     origin=known.origin,
                     kernels={config: each.kernel for config, each in timed.items()},
                 )
-            failed.update(known.outcomes(workload))
+            failed.update(c for c, found in known.outcomes(workload).items() if _is_blamed(found))
         costs = self._fallback.costs(workload)
         left = {config: cost for config, cost in costs.by_config.items() if config not in failed}
         if not left:
@@ -149,6 +149,14 @@ class MeasuredCosts:
     def _counts(self, workload: Workload, config: Config, timed: TimedKernel) -> bool:
         spec = kernel_spec(workload, config, self._arch.name)
         return self._confirmed is None or self._confirmed.get(spec) == timed.kernel
+
+
+def _is_blamed(outcome: Outcome) -> bool:
+    """Whether a failure is the kernel's: too slow or too large on one device may do on another."""
+    return isinstance(outcome, Failure) and outcome.fault not in {
+        Fault.TIMEOUT,
+        Fault.OUT_OF_MEMORY,
+    }
 
 
 def _sources(database: Database, arch: Arch, toolchain: str) -> tuple[Source, ...]:
