@@ -59,8 +59,9 @@ def test_what_ships_was_executed(artifact: Artifact, tmp_path: Path) -> None:
     assert check.level is CheckLevel.FULL
     # The kernel, and the layout transform of its input.
     (kernel, move) = check.kernels
-    assert (kernel.symbol, move.symbol) == (region.kernel, "boltgen_move_nhwc_f32_to_nhwc_f16")
-    assert len(kernel.launches) == 2
+    assert kernel.symbol == region.kernel
+    assert move.symbol.startswith("boltgen_move_nhwc_f32_to_nhwc_f16_")
+    assert len(kernel.launches) == len(move.launches) == 2
     assert check.replaced == ()
     # The model in FP16 against TVM's in FP32: roundings, and nothing else.
     assert check.model is not None
