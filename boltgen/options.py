@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from boltgen.build.progress import Reporter, Silent
+from boltgen.cost.model import ANALYTICAL, COST_MODELS, CostModel, cost_model_named
 from boltgen.errors import BoltgenError, InvalidProblemError, TuningError
 from boltgen.families.family import Level
 from boltgen.intake import given
@@ -24,6 +25,7 @@ from boltgen.intake.numerals import MOST_JOBS, shown
 from boltgen.ir.dtypes import DType
 from boltgen.tuning.budget import Budget, budget_of
 from boltgen.tuning.progress import Observer
+from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.strategy import StrategyFactory
 
@@ -33,6 +35,11 @@ DEFAULT_ARCH = "sm_80"
 
 _MOST_SEED = 2**63 - 1
 _METADATA = "option"
+# What users call defaults that are no texts.
+_NAMES: dict[Any, str] = {
+    **{strategy: name for name, strategy in STRATEGIES.items()},
+    **{model: name for name, model in COST_MODELS.items()},
+}
 
 Kind = TypeVar("Kind", bound="KernelOptions")
 Named = TypeVar("Named", bound=Enum)
@@ -81,6 +88,8 @@ def default_of(each: Field[Any]) -> Any:
             return text
         case Budget() as budget:
             return str(budget)
+        case value if value in _NAMES:
+            return _NAMES[value]
         case value:
             return value
 
@@ -132,6 +141,11 @@ def _budget(name: str, asked: Any) -> Budget:
     if not isinstance(asked, (str, Budget)):
         raise TuningError(f"{name}={shown(str(asked))} is not like 120s, 2min, 1h or 500trials")
     return budget_of(asked)
+
+
+def _named(find: Callable[[str], Any]) -> Check:
+    """A check for what is in a registry: its name, or a value that need not be in it."""
+    return lambda _name, asked: find(asked) if isinstance(asked, str) else asked
 
 
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
@@ -355,7 +369,22 @@ class TuneOptions(ModelOptions):
     )
     strategy: StrategyFactory = field(
         default=exhaustive,
-        metadata=_option("Proposes the configurations of a problem.", given.as_it_is),
+        metadata=_option(
+            f"Proposes the configurations of a workload: {' or '.join(STRATEGIES)}.",
+            _named(strategy_named),
+            str,
+            metavar="NAME",
+        ),
+    )
+    cost_model: CostModel = field(
+        default=ANALYTICAL,
+        metadata=_option(
+            f"Says which configurations come first: {' or '.join(COST_MODELS)}.",
+            _named(cost_model_named),
+            str,
+            metavar="NAME",
+            names=("--cost-model",),
+        ),
     )
     observer: Observer | None = field(
         default=None, metadata=_option("Hears of the trials.", given.as_it_is)

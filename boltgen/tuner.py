@@ -5,10 +5,10 @@ Arrow: model to tasks to records; `boltgen.compile` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from boltgen.arch import arch_named
 from boltgen.errors import DeviceError
@@ -19,7 +19,7 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, tasks_of_model
 from boltgen.stored import database_path, lock_folder
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import Bench
+from boltgen.tuning.outcome import Bench, DeviceKind
 from boltgen.tuning.recorded import RecordedBench
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions, SessionReport
@@ -94,10 +94,23 @@ def open_task_session(
             tuning.budget,
             lock_folder=lock_folder(options.settings),
             options=SessionOptions(
-                strategy=tuning.strategy, level=tuning.level, seed=tuning.seed, wait=tuning.wait
+                strategy=tuning.strategy,
+                cost_model=tuning.cost_model,
+                level=tuning.level,
+                seed=tuning.seed,
+                wait=tuning.wait,
             ),
             observer=tuning.observer,
         )
+
+
+# What opens a bench of kernels for an architecture; the text is what follows the device's kind.
+BenchOpener: TypeAlias = Callable[[str, str, BenchOptions], Bench]
+BENCHES: dict[DeviceKind, BenchOpener] = {
+    DeviceKind.CUDA: lambda arch, place, how: open_cuda(how, ordinal=int(place or 0)),
+    DeviceKind.VGPU: lambda arch, place, how: open_vgpu(arch, how),
+    DeviceKind.RECORDED: lambda arch, place, how: RecordedBench(Path(place), arch),
+}
 
 
 def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
@@ -109,7 +122,7 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         RecordError: a recorded device's file holds what is no record.
         TuningError: it has no records for `arch`, or those of several devices.
     """
-    kind, _, rest = given.device("device", device).partition(":")
+    kind, _, place = given.device("device", device).partition(":")
     how = BenchOptions(
         settings=options.settings,
         tools=options.toolchain,
@@ -117,15 +130,7 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         jobs=options.jobs,
         reporter=options.reporter,
     )
-    if kind == "recorded":
-        return RecordedBench(Path(rest), arch)
-    if kind == "vgpu":
-        return _of_arch(open_vgpu(arch, how), arch)
-    return _of_arch(open_cuda(how, ordinal=int(rest or 0)), arch)
-
-
-def _of_arch(bench: Bench, arch: str) -> Bench:
-    """`bench`, if its records are of kernels for `arch`; else it is closed."""
+    bench = BENCHES[DeviceKind(kind)](arch, place, how)
     found = bench.device
     if found.arch == arch:
         return bench

@@ -24,6 +24,7 @@ from boltgen.errors import DeviceError, UnknownArchError
 from boltgen.families.registry import FAMILIES
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
+from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
@@ -256,7 +257,7 @@ def _open(
             budget_bytes=budget_bytes,
             policy=policy,
         ),
-        environment=environment,
+        local_worker(environment),
     )
     return WorkerBench(
         worker=worker,

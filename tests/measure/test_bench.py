@@ -26,6 +26,7 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import WorkerBench, open_vgpu
+from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
@@ -65,13 +66,9 @@ class Made:
         self.cache = Cache(tmp_path / "cache")
         worker = Worker(
             Setup(ordinal=0, profiler="p.so", runtime="libcudart.so.13"),
-            environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
-            command=(
-                sys.executable,
-                "-m",
-                "tests.measure.stub_worker",
-                "well",
-                str(tmp_path / "g"),
+            local_worker(
+                {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+                (sys.executable, "-m", "tests.measure.stub_worker", "well", str(tmp_path / "g")),
             ),
         )
         self.bench = WorkerBench(

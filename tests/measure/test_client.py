@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
+from boltgen.measure.channel import LocalChannel, local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
 from boltgen.tuning.outcome import Failure, Fault, Timing
@@ -27,8 +29,10 @@ TIMEOUT_S = 20.0
 def start(tmp_path: Path, how: str = "well", start_seconds: float = 30.0) -> Worker:
     return Worker(
         SETUP,
-        environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
-        command=(sys.executable, "-m", "tests.measure.stub_worker", how, str(tmp_path / "gone")),
+        local_worker(
+            {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+            (sys.executable, "-m", "tests.measure.stub_worker", how, str(tmp_path / "gone")),
+        ),
         start_seconds=start_seconds,
     )
 
@@ -138,7 +142,7 @@ def test_a_worker_that_does_not_start_says_why(tmp_path, how, words):
 
 def test_a_program_that_is_not_there():
     with pytest.raises(DeviceError, match="no-such-python cannot be started: No such file"):
-        Worker(SETUP, command=("no-such-python",))
+        Worker(SETUP, local_worker(command=("no-such-python",)))
 
 
 def test_closing_twice_is_harmless(tmp_path):
@@ -149,12 +153,41 @@ def test_closing_twice_is_harmless(tmp_path):
     assert_ends(group)
 
 
+class Mailed(LocalChannel):
+    """A worker that finds what it was sent in a folder of its own."""
+
+    folder: Path
+
+    def send_file(self, path: Path) -> str:
+        return str(self.folder / path.name)
+
+
+def test_a_worker_is_asked_for_files_where_it_finds_them(tmp_path, monkeypatch):
+    sent: list[bytes] = []
+    monkeypatch.setattr(Mailed, "folder", tmp_path / "inbox", raising=False)
+    monkeypatch.setattr(
+        Mailed, "send", lambda each, line: sent.append(line) or LocalChannel.send(each, line)
+    )
+    command = (sys.executable, "-m", "tests.measure.stub_worker", "well", str(tmp_path / "gone"))
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"}
+    worker = Worker(SETUP, lambda: Mailed(command, environment))
+    assert ask(worker, "good") == timing()
+    worker.close()
+    setup, request = map(json.loads, sent)
+    inbox = f"{tmp_path}/inbox"
+    assert (setup["profiler"], setup["runtime"]) == (
+        f"{inbox}/profiler.so",
+        f"{inbox}/libcudart.so.13",
+    )
+    assert request["library"] == f"{inbox}/k.so"
+
+
 def test_an_interrupt_leaves_no_answer_behind(worker, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(worker._process), "receive", interrupt)
+        patched.setattr(type(worker._channel), "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ask(worker, "good")
     assert isinstance(ask(worker, "good"), Timing)

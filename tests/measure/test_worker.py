@@ -22,6 +22,7 @@ from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
+from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
@@ -76,7 +77,7 @@ def start(tools, cache, policy=Policy(modelled=True), budget_bytes=1 << 24, ordi
             policy=policy,
             budget_bytes=budget_bytes,
         ),
-        environment=vgpu_environment(SETTINGS, libraries, {"device": "sm_80", "threads": "1"}),
+        local_worker(vgpu_environment(SETTINGS, libraries, {"device": "sm_80", "threads": "1"})),
     )
 
 

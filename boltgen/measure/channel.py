@@ -1,0 +1,169 @@
+"""A channel to a worker: lines there and back, and files; one to a process of this machine.
+
+A worker elsewhere is one more channel, which sends the files that a local one merely names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Protocol, TypeAlias
+
+from boltgen.errors import DeviceError
+from boltgen.measure.protocol import MOST_LINE_BYTES
+
+WORKER_COMMAND = (sys.executable, "-m", "boltgen.measure.worker")
+
+_LOG_BYTES = 4000
+
+
+class SilentError(Exception):
+    """No line came in time."""
+
+
+class EndedError(Exception):
+    """The worker ended, or closed its output, before a whole line."""
+
+
+class Channel(Protocol):
+    """A worker that was started, and is spoken to."""
+
+    @property
+    def process_id(self) -> int | None:
+        """Of a worker on this machine, which leads a process group of that number."""
+        ...
+
+    def send(self, line: bytes) -> None:
+        """Send a line; a worker that has ended is noticed when its answer is received."""
+        ...
+
+    def receive(self, seconds: float) -> bytes:
+        """The next line of the worker's.
+
+        Raises:
+            SilentError: there was none within `seconds`.
+            EndedError: the worker's output ended.
+        """
+        ...
+
+    def send_file(self, path: Path) -> str:
+        """Bring a file to the worker; the path under which it finds that.
+
+        Raises:
+            EndedError: the worker is not reached.
+        """
+        ...
+
+    def stop(self) -> str:
+        """End the worker and all that it started; how it ended, in words."""
+        ...
+
+    def said(self) -> str:
+        """The end of what the worker printed."""
+        ...
+
+
+# Starts a worker.
+#
+# Raises:
+#     DeviceError: it cannot be started.
+OpenChannel: TypeAlias = Callable[[], Channel]
+
+
+def local_worker(
+    environment: Mapping[str, str] | None = None, command: Sequence[str] = WORKER_COMMAND
+) -> OpenChannel:
+    """Workers that are processes of this machine; `environment` None is this process's."""
+    return partial(LocalChannel, tuple(command), environment)
+
+
+class LocalChannel:
+    """A channel to a process of its own, which leads a process group and sees the same files."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="boltgen-worker-")  # noqa: SIM115
+        self._buffer = b""
+        try:
+            self._child = subprocess.Popen(
+                command,
+                env=dict(environment) if environment is not None else None,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}") from error
+        self.process_id = self._child.pid
+        self._selector = selectors.DefaultSelector()
+        assert self._child.stdout is not None
+        self._selector.register(self._child.stdout, selectors.EVENT_READ)
+
+    def send(self, line: bytes) -> None:
+        """Write a line; a worker that has ended is noticed when its answer is read."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(line)
+            self._child.stdin.flush()
+
+    def receive(self, seconds: float) -> bytes:
+        """The next line of the worker's.
+
+        Raises:
+            SilentError: there was none within `seconds`.
+            EndedError: the worker's output ended.
+        """
+        assert self._child.stdout is not None
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer and len(self._buffer) < MOST_LINE_BYTES:
+            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                raise SilentError
+            chunk = os.read(self._child.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise EndedError
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def send_file(self, path: Path) -> str:
+        """Its own path: the worker sees the same files."""
+        return str(path)
+
+    def stop(self) -> str:
+        """End the worker and all that it started; how it ended, in words.
+
+        One that has closed its output is given a moment to end by itself.
+        """
+        try:
+            self._child.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+        status = self._child.wait()
+        self._selector.close()
+        for stream in (self._child.stdin, self._child.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        return _how_it_ended(status)
+
+    def said(self) -> str:
+        """The end of what the worker printed."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_BYTES))
+        return self._log.read().decode(errors="replace")
+
+
+def _how_it_ended(status: int) -> str:
+    if status < 0:
+        return f"was ended by signal {signal.Signals(-status).name}"
+    return f"ended with status {status}"
