@@ -53,6 +53,10 @@ class PackedBench:
         for trial in sorted(trials, key=lambda one: places[one.workload]):
             yield trial, self._measure(trial)
 
+    def kernel(self, trial: Trial) -> str:
+        """The content of the kernel of a trial that was answered."""
+        return self.rig.content(kernel_symbol(trial.spec(self.device.arch)))
+
     def _measure(self, trial: Trial) -> Outcome:
         symbol = kernel_symbol(trial.spec(self.device.arch))
         if symbol not in self.rig.kernels:
@@ -128,7 +132,10 @@ def _session(bench: PackedBench, item: Tuning) -> tuple[SessionReport, list[dict
             budget = Budget(seconds=item.most_s)
             report = Session(item.tasks, bench, database, budget, lock_folder=folder).run()
             times_us = [
-                database.times_us(result.task.workload, bench.device, bench.toolchain)
-                for result in report.results
+                {config: timed.median_us for config, timed in found.items()}
+                for found in (
+                    database.times(result.task.workload, bench.device, bench.toolchain)
+                    for result in report.results
+                )
             ]
     return report, times_us
