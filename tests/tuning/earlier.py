@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boltgen.ir.epilogue import Epilogue, EpilogueBuilder
-
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Config
+from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
@@ -46,8 +45,8 @@ def chain(kind: str, *problems: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, "layers": [{"problem": each, "epilogue": RELU} for each in problems]}
 
 
-def relu() -> Epilogue:
-    builder = EpilogueBuilder()
+def relu() -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     return builder.build()
 
