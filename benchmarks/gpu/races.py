@@ -11,7 +11,7 @@ from boltgen.bench.slices import Form, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
 from boltgen.tuning.outcome import Failure, Trial
-from boltgen.tuning.records import Record, kernel_key, to_line
+from boltgen.tuning.records import Record, to_line
 
 
 def least_bytes(problem: Problem) -> int:
@@ -51,7 +51,7 @@ def run_space(rig: Rig, item: Space) -> Form:
             to_line(
                 Record(
                     trial=trial,
-                    kernel=kernel_key(trial, rig.device.arch, rig.toolchain),
+                    kernel=rig.contents[choice.kernel],
                     device=rig.device,
                     toolchain=rig.toolchain,
                     outcome=outcome,

@@ -135,6 +135,7 @@ class Rig:
     bundle: Path
     folder: Path
     kernels: dict[str, str]
+    contents: dict[str, str]
     profiler: Profiler
     device: DeviceIdentity
     toolchain: str

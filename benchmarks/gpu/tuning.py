@@ -63,6 +63,10 @@ class PackedBench:
             raise FatalError(f"{symbol}: {told.outcome.reason}")
         return told.outcome
 
+    def kernel(self, trial: Trial) -> str:
+        """The content of its kernel, which the bundle has."""
+        return self.rig.contents[kernel_symbol(trial.spec(self.device.arch))]
+
     def close(self) -> None:
         """Give the memory back; harmless when done twice."""
         self.place.forget_operands()
@@ -128,7 +132,10 @@ def _session(bench: PackedBench, item: Tuning) -> tuple[SessionReport, list[dict
             budget = Budget(seconds=item.most_s)
             report = Session(item.tasks, bench, database, budget, lock_folder=folder).run()
             times_us = [
-                database.times_us(result.task.workload, bench.device, bench.toolchain)
-                for result in report.results
+                {config: timed.median_us for config, timed in found.items()}
+                for found in (
+                    database.times(result.task.workload, bench.device, bench.toolchain)
+                    for result in report.results
+                )
             ]
     return report, times_us
