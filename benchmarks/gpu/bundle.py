@@ -46,6 +46,7 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Level
+from boltgen.families.move import MoveConfig
 from boltgen.settings import settings_from
 
 MOST_BYTES = 60 << 20
@@ -164,7 +165,9 @@ def _write_arch(packer: _Packer, wanted: Wanted, shop: Workshop, *, quick: bool)
     packer.write(name, (packer.folder / name).read_bytes())
     libraries = compile_kernels(wanted.specs, shop)
     contents = {
-        symbol: stored_content(path, symbol, shop.cache) for symbol, path in libraries.items()
+        symbol: stored_content(libraries[symbol], symbol, shop.cache)
+        for symbol, spec in wanted.specs.items()
+        if spec.family != MoveConfig.family  # no record is of one
     }
     packer.write(CONTENTS.format(arch=arch), json.dumps(contents).encode())
     libraries |= compile_programs(wanted.programs, arch, shop)
