@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks.choices import add_choice
 from benchmarks.gpu.checks import WRONG
-from benchmarks.gpu.items import ITEMS, KERNELS, OUTPUTS, PACKED, RECIPE, write_items
+from benchmarks.gpu.items import CONTENTS, ITEMS, KERNELS, OUTPUTS, PACKED, RECIPE, write_items
 from benchmarks.gpu.kernels import BundleError, Workshop, compile_kernels, compile_programs
 from benchmarks.gpu.metaschedule import RECORDED, find_logs
 from benchmarks.gpu.models_run import RUNTIME
@@ -41,10 +41,12 @@ from boltgen.build.cache import Cache
 from boltgen.build.library import toolchain_text
 from boltgen.build.profiler import LIBRARY, profiler_library
 from boltgen.build.progress import reporter_for
+from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Level
+from boltgen.families.move import MoveConfig
 from boltgen.settings import settings_from
 
 MOST_BYTES = 60 << 20
@@ -162,6 +164,12 @@ def _write_arch(packer: _Packer, wanted: Wanted, shop: Workshop, *, quick: bool)
     write_items(packer.folder / (name := ITEMS.format(arch=arch)), items)
     packer.write(name, (packer.folder / name).read_bytes())
     libraries = compile_kernels(wanted.specs, shop)
+    contents = {
+        symbol: stored_content(libraries[symbol], symbol, shop.cache)
+        for symbol, spec in wanted.specs.items()
+        if spec.family != MoveConfig.family  # no record is of one
+    }
+    packer.write(CONTENTS.format(arch=arch), json.dumps(contents).encode())
     libraries |= compile_programs(wanted.programs, arch, shop)
     for name, shape in wanted.models.items():
         built, recipe = build_models(name, shape, wanted.arch, wanted.logs.get(name), shop)

@@ -20,6 +20,8 @@ from boltgen.tuning.select import Task
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made; where
 # the virtual GPU's outputs of section check lie. PACKED ends the names of compressed files.
 ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"
+# Of each of boltgen's kernels its content, as records have it.
+CONTENTS = "contents-{arch}.json"
 OUTPUTS, PACKED = "outputs-{arch}", ".xz"
 # A model's libraries among the kernels: boltgen's, TVM's own, and TVM's with a log's schedules.
 MODEL_OURS, MODEL_ALONE = "model_{name}", "model_{name}_tvm_alone"

@@ -51,7 +51,7 @@ def run_space(rig: Rig, item: Space) -> Form:
             to_line(
                 Record(
                     trial=trial,
-                    kernel=rig.content(choice.kernel),
+                    kernel=rig.contents[choice.kernel],
                     device=rig.device,
                     toolchain=rig.toolchain,
                     outcome=outcome,

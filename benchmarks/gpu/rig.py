@@ -19,7 +19,6 @@ from benchmarks.gpu.items import PACKED, Choice, Product
 from benchmarks.gpu.timing import Timed, Turns, time_in_turn
 from benchmarks.gpu.vendor import Vendor
 from boltgen.bench.slices import ResultsError
-from boltgen.build.ptx import kernel_content
 from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request
 from boltgen.measure.timing import launches_of_sample, scratch_bytes
@@ -136,6 +135,7 @@ class Rig:
     bundle: Path
     folder: Path
     kernels: dict[str, str]
+    contents: dict[str, str]
     profiler: Profiler
     device: DeviceIdentity
     toolchain: str
@@ -154,10 +154,6 @@ class Rig:
     def library(self, symbol: str) -> str:
         """Unpack the library that holds a kernel; its path."""
         return self.unpacked(self.kernels[symbol])
-
-    def content(self, symbol: str) -> str:
-        """The content that records of a kernel are keyed by."""
-        return kernel_content(Path(self.library(symbol)), symbol)
 
     def unpacked(self, name: str) -> str:
         """The path of a file that is compressed in the bundle, unpacked.

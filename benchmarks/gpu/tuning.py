@@ -53,10 +53,6 @@ class PackedBench:
         for trial in sorted(trials, key=lambda one: places[one.workload]):
             yield trial, self._measure(trial)
 
-    def kernel(self, trial: Trial) -> str:
-        """The content of the kernel of a trial that was answered."""
-        return self.rig.content(kernel_symbol(trial.spec(self.device.arch)))
-
     def _measure(self, trial: Trial) -> Outcome:
         symbol = kernel_symbol(trial.spec(self.device.arch))
         if symbol not in self.rig.kernels:
@@ -66,6 +62,10 @@ class PackedBench:
         if told.fatal and isinstance(told.outcome, Failure):
             raise FatalError(f"{symbol}: {told.outcome.reason}")
         return told.outcome
+
+    def kernel(self, trial: Trial) -> str:
+        """The content of its kernel, which the bundle has."""
+        return self.rig.contents[kernel_symbol(trial.spec(self.device.arch))]
 
     def close(self) -> None:
         """Give the memory back; harmless when done twice."""

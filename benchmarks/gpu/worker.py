@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
 from benchmarks.gpu.fusions import run_back_to_back, run_fusion
 from benchmarks.gpu.items import (
+    CONTENTS,
     ITEMS,
     KERNELS,
     BackToBack,
@@ -145,6 +146,7 @@ def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, ven
         bundle=bundle,
         folder=unpacked,
         kernels=json.loads((bundle / KERNELS.format(arch=device.arch)).read_text()),
+        contents=json.loads((bundle / CONTENTS.format(arch=device.arch)).read_text()),
         profiler=profiler,
         device=device,
         toolchain=manifest["toolchain"],
