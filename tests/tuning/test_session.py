@@ -125,7 +125,9 @@ def test_what_is_known_of_a_kernel_that_has_changed_is_measured_again(database: 
     assert {trial.spec("sm_80") for trial in bench.trials} == changed
     assert void <= set(bench.trials)
     assert second.reused == first.measured - len(void)
-    assert best_configs(second) == best_configs(first)
+    # All is known again, and launches beyond it where the order of the trials led to some.
+    pairs = zip(second.results, first.results, strict=True)
+    assert all(again.best.timing.median_us <= one.best.timing.median_us for again, one in pairs)
     assert session(FakeBench(), database).run().measured == 0
 
 
