@@ -31,6 +31,7 @@ from benchmarks.record import write as write_result
 from boltgen.errors import RecordError
 from boltgen.families.constants import NAMES, Constant, ModelConstants, described, values_of, write
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.ir.outcome import DeviceKind
 from boltgen.tuning.exchange import read_records
 from boltgen.tuning.model_report import (
     ModelReport,
@@ -41,7 +42,6 @@ from boltgen.tuning.model_report import (
     predicted_us,
     timed,
 )
-from boltgen.tuning.outcome import DeviceKind
 from boltgen.tuning.records import Record
 
 SOURCED = "source:"

@@ -19,13 +19,14 @@ from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates
+from boltgen.families.trial import Trial
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Outcome, Timing, Trial
 from boltgen.tuning.records import Record
 from boltgen.tuning.select import ModelCosts, distinct, select
 from boltgen.tuning.session import Session, SessionOptions

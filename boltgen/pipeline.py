@@ -31,10 +31,12 @@ from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch, spaces
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
+from boltgen.families.trial import Trial
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.passes.carving import Rejects
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import LayoutTransform
+from boltgen.ir.outcome import DeviceIdentity
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
@@ -43,7 +45,6 @@ from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, own_compilers, stored_costs, stored_measurements
 from boltgen.tuning.excluded import Excluded
 from boltgen.tuning.fusion import candidate_fusions, cut_layers
-from boltgen.tuning.outcome import DeviceIdentity, Trial
 from boltgen.tuning.padding import OpenMeasurements, PaddingTimes
 from boltgen.tuning.select import (
     CostSource,

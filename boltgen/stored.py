@@ -13,11 +13,11 @@ from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.errors import DatabaseError, ToolchainError
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.outcome import DeviceIdentity
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
 from boltgen.tuning.database import FILE_NAME, Database
 from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.outcome import DeviceIdentity
 from boltgen.tuning.records import spec_key
 from boltgen.tuning.select import Measurements, ModelCosts
 

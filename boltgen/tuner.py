@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 from boltgen.arch import arch_named
 from boltgen.errors import DeviceError
 from boltgen.intake import given
+from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, tasks_of_model
 from boltgen.stored import database_path, lock_folder
+from boltgen.tuning.bench import Bench
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import Bench, DeviceKind
 from boltgen.tuning.recorded import RecordedBench
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions, SessionReport

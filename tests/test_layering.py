@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "cost": {"ir", "arch", "families"},
     "tuning": _CHOICE - {"tuning"},
     "build": _KERNELS | {"settings", "paths"},
-    "measure": _MAKING,
+    "measure": _MAKING - {"cost", "tuning"},
     "stored": _MAKING,
     "options": _MAKING,
     "frontend": {"ir", "arch"},

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import boltgen
 from boltgen import cli
 from boltgen.cli import console
+from boltgen.ir.outcome import Timing
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
-from boltgen.tuning.outcome import Timing
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters
 

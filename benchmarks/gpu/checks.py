@@ -25,12 +25,12 @@ from benchmarks.gpu.rig import Rig, UnusableError
 from boltgen.bench.slices import DONE, Form, open_slice, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
+from boltgen.ir.outcome import Failure, Fault
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import run
 from boltgen.ir.workload import Workload
 from boltgen.measure.operands import TensorSet
 from boltgen.measure.worker import Prepared
-from boltgen.tuning.outcome import Failure, Fault
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"

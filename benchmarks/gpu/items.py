@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.families.family import Config
+from boltgen.families.json_form import decode, encode
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.json_form import decode, encode
 from boltgen.tuning.select import Task
 
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made; where

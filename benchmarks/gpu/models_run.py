@@ -20,8 +20,8 @@ from benchmarks.gpu.rig import Launched, Rig, UnusableError
 from benchmarks.gpu.tvm_runtime import TvmModel
 from benchmarks.gpu.vendor import Vendor
 from boltgen.bench.slices import Form, ResultsError
+from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.native import CudaError
-from boltgen.tuning.outcome import DeviceKind
 from models.parameters import FloatArray, Normal, periodic
 
 # Where a bundle has TVM's runtime, and a recipe what a log of MetaSchedule's says of itself.

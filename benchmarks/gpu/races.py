@@ -8,9 +8,10 @@ from math import prod
 from benchmarks.gpu.items import Product, Race, Space
 from benchmarks.gpu.rig import Rig
 from boltgen.bench.slices import Form, packed
+from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType
+from boltgen.ir.outcome import Failure
 from boltgen.ir.problem import Problem
-from boltgen.tuning.outcome import Failure, Trial
 from boltgen.tuning.records import Record, to_line
 
 

@@ -19,11 +19,12 @@ from benchmarks.gpu.items import PACKED, Choice, Product
 from benchmarks.gpu.timing import Timed, Turns, time_in_turn
 from benchmarks.gpu.vendor import Vendor
 from boltgen.bench.slices import ResultsError
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceIdentity, Failure, Outcome, Timing
 from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request
 from boltgen.measure.timing import launches_of_sample, scratch_bytes
 from boltgen.measure.worker import Prepared, Workplace, answer
-from boltgen.tuning.outcome import DeviceIdentity, Failure, Outcome, Timing, Trial
 
 Array: TypeAlias = NDArray[Any]
 # int kernel(void const* arguments, void* status), as every generated kernel has it.

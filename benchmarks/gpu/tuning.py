@@ -13,12 +13,13 @@ from benchmarks.gpu.rig import MODELLED, FatalError, Rig
 from boltgen.bench.slices import Form
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import DeviceIdentity, Failure, Fault, Outcome, Trial
 from boltgen.tuning.session import Session, SessionReport
 
 # Two sessions agree where the one's winner is, in the other, within this of its best.
@@ -28,7 +29,7 @@ _MISSING = Failure(fault=Fault.NOT_RECORDED, reason="the bundle has no such kern
 
 @dataclass(slots=True)
 class PackedBench:
-    """A bench (`boltgen.tuning.outcome.Bench`) of this process's device and the bundle's kernels.
+    """A bench (`boltgen.tuning.bench.Bench`) of this process's device and the bundle's kernels.
 
     `missing` counts trials whose kernels the bundle has not: those with epilogues that only a
     compiler makes.

@@ -20,6 +20,7 @@ from boltgen.check.client import run_launches
 from boltgen.check.plan import jobs_of
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.errors import RecordError
+from boltgen.families.json_form import decode, encode
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.ir.key import digest
 from boltgen.options import CheckLevel
@@ -28,7 +29,6 @@ from boltgen.runtime.checked import KernelCheck, LibraryCheck
 from boltgen.runtime.metadata import Metadata
 from boltgen.runtime.model_key import own_code
 from boltgen.settings import Settings
-from boltgen.tuning.json_form import decode, encode
 
 # All that the virtual GPU has: boundary shapes are small enough for it.
 _CHECKS = "all"

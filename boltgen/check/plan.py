@@ -8,8 +8,8 @@ from boltgen.arch import arch_named
 from boltgen.check.protocol import Job
 from boltgen.errors import ArtifactError
 from boltgen.families.registry import boundaries, launch
+from boltgen.families.trial import Trial
 from boltgen.runtime.metadata import Metadata
-from boltgen.tuning.outcome import Trial
 
 
 def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from boltgen.errors import RecordError
+from boltgen.families.json_form import decode, encode
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
-from boltgen.tuning.json_form import decode, encode
 
 READY = b"ready"
 # A line is longer only where a library prints into the conversation.

@@ -16,13 +16,13 @@ from boltgen.build.vgpu import vgpu_libraries
 from boltgen.check.library import check_kernels
 from boltgen.check.model import Reference, check_model
 from boltgen.errors import CheckError
+from boltgen.families.trial import Trial
 from boltgen.options import CheckLevel
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.checked import KernelCheck, LibraryCheck
 from boltgen.runtime.metadata import Metadata
 from boltgen.settings import Settings
-from boltgen.tuning.outcome import Trial
 
 _log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
 from boltgen.intake.numerals import MOST_ROWS
+from boltgen.ir.outcome import DeviceKind
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import read_records, write_records
-from boltgen.tuning.outcome import DeviceKind
 from boltgen.tuning.query import Query
 from boltgen.tuning.records import checked
 

@@ -13,10 +13,10 @@ import typer
 from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import Debug, Folder
+from boltgen.families.json_form import encode
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import Metadata, RegionInfo
-from boltgen.tuning.json_form import encode
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}

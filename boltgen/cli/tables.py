@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from boltgen.ir.outcome import DeviceKind, Timing
 from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RangeInfo
 from boltgen.tuning.advice import Advice
 from boltgen.tuning.database import Source
-from boltgen.tuning.outcome import DeviceKind, Timing
 from boltgen.tuning.records import Record, tells_no_content
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import SessionReport

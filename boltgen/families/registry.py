@@ -20,7 +20,9 @@ from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
-_NO_FAMILIES = frozenset({"constants", "family", "registry", "source", "space"})
+_NO_FAMILIES = frozenset(
+    {"constants", "family", "json_form", "registry", "source", "space", "trial"}
+)
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
 _PARTS = ("name", "config_type", "headers", *_METHODS)
 

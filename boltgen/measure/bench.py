@@ -23,14 +23,14 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import DeviceError, UnknownArchError
 from boltgen.families.registry import FAMILIES
 from boltgen.families.source import kernel_symbol
+from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.outcome import NOT_COMPILED, DeviceIdentity, DeviceKind, Failure, Outcome
 from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Outcome, Trial
-from boltgen.tuning.records import NOT_COMPILED
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
 # long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 3e8.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from boltgen.errors import DeviceError, RecordError
+from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.measure.channel import (
     Channel,
     EndedError,
@@ -25,7 +26,6 @@ from boltgen.measure.protocol import (
     from_line,
     to_line,
 )
-from boltgen.tuning.outcome import Failure, Fault, Outcome
 
 _START_SECONDS = 60.0
 

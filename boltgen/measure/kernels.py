@@ -22,7 +22,7 @@ from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit
 from boltgen.families.source import render_kernel
 from boltgen.ir.kernel import KernelSpec
-from boltgen.tuning.outcome import Failure, Fault
+from boltgen.ir.outcome import Failure, Fault
 
 # The shared library that holds a kernel, or why there is none.
 Made: TypeAlias = Path | Failure

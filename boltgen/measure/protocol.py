@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import launch
+from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
+from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.ir.workload import Workload
-from boltgen.tuning.json_form import decode, encode
-from boltgen.tuning.outcome import DeviceIdentity, Outcome, Trial
 
 VERSION = 4
 # A line is longer only where a library prints into the conversation.

@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Callable
 
+from boltgen.ir.outcome import Timing
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import Summary, summarise
-from boltgen.tuning.outcome import Timing
 
 # Of a candidate's first launch. A GPU's driver loads a kernel then: that time is of no use.
 FIRST_SAMPLES = 3

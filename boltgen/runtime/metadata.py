@@ -9,10 +9,10 @@ from pathlib import Path
 
 from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
+from boltgen.families.json_form import decode, encode
+from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.runtime.checked import LibraryCheck
-from boltgen.tuning.json_form import decode, encode
-from boltgen.tuning.outcome import Trial
 
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from boltgen.tuning.outcome import Timing
+from boltgen.ir.outcome import Timing
 
 # Times follow the clock: beyond this they differ by more than what a measurement is certain of.
 _TOLERANCE = 0.03

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 from boltgen.arch import arch_named
 from boltgen.errors import DatabaseError, InvalidProblemError, RecordError
 from boltgen.families.family import Config
+from boltgen.families.json_form import decode
 from boltgen.families.registry import FAMILIES
+from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
 from boltgen.ir.workload import Workload
 from boltgen.tuning.connection import database_errors, open_file
-from boltgen.tuning.json_form import decode
-from boltgen.tuning.outcome import DeviceIdentity, Outcome, Timing, Trial
 from boltgen.tuning.query import EPOCH, MICROSECOND, VOID, Query
 from boltgen.tuning.records import Record, dumps, loads, spec_key, task_key, tells_no_content
 

@@ -13,9 +13,9 @@ from boltgen.families.family import Config
 from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.tuning.database import Database, Source, TimedKernel
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome
 from boltgen.tuning.select import Costs, CostSource
 
 _log = logging.getLogger(__name__)

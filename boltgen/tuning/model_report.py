@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from boltgen.arch import Arch, arch_named
 from boltgen.families.constants import ModelConstants
 from boltgen.families.registry import predict
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceIdentity, Timing
 from boltgen.ir.workload import Workload
-from boltgen.tuning.outcome import DeviceIdentity, Timing, Trial
 from boltgen.tuning.records import Record
 
 TOP = (1, 5, 10)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
-from boltgen.tuning.outcome import Outcome, Trial
 
 
 class Observer(Protocol):

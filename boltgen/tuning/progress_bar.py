@@ -7,8 +7,9 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
-from boltgen.tuning.outcome import Outcome, Trial
 from boltgen.tuning.progress import Observer, Quiet
 
 

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from boltgen.errors import TuningError
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceKind, Failure, Fault, Outcome
 from boltgen.tuning.exchange import read_records
-from boltgen.tuning.outcome import DeviceKind, Failure, Fault, Outcome, Trial
 from boltgen.tuning.query import EPOCH
 
 

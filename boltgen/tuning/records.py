@@ -13,19 +13,18 @@ from typing import Any
 
 from boltgen.arch import ARCHES
 from boltgen.errors import RecordError
+from boltgen.families.json_form import decode, encode
+from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
 from boltgen.ir.workload import Workload
 from boltgen.tuning.earlier import EARLIER_FORMATS, earlier_trial
-from boltgen.tuning.json_form import decode, encode
-from boltgen.tuning.outcome import DeviceIdentity, Outcome, Timing, Trial
 
 # Written into every line, so that files can be concatenated and cut.
 FORMAT = "boltgen-record-4"
 _FORMAT_FIELD = "format"
-# The kernel of a failure to compile: what is compiled later of the same spec is another one.
-NOT_COMPILED = "not compiled"
 # In the toolchain's text of records from before kernels were told by their content.
 _WITH_HEADERS = "; headers "
 # A record has some two kilobytes, and a failure's log a few more.

@@ -13,10 +13,10 @@ from contextlib import closing
 from typing import TypeAlias
 
 from boltgen.errors import RecordError
+from boltgen.families.json_form import decode
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.workload import Workload
 from boltgen.tuning.earlier import earlier_workload
-from boltgen.tuning.json_form import decode
 from boltgen.tuning.records import dumps, task_key
 
 # In the file's header, where programs that tell files apart look: "bolt".

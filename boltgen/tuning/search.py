@@ -5,7 +5,8 @@ from __future__ import annotations
 from boltgen.arch import Arch
 from boltgen.families.family import Config
 from boltgen.families.registry import violations
-from boltgen.tuning.outcome import Failure, Fault, Outcome, Timing, Trial
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.tuning.scheduler import TaskState
 from boltgen.tuning.select import Task
 from boltgen.tuning.strategies.strategy import Strategy

@@ -26,24 +26,17 @@ from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import kernel_spec, order
 from boltgen.families.source import kernel_symbol
+from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import BLAMELESS, DeviceIdentity, Failure, Fault, Outcome, Timing
 from boltgen.ir.workload import Workload
+from boltgen.tuning.bench import Bench
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.clocks import ClockWatch
 from boltgen.tuning.database import Best, Database
 from boltgen.tuning.device_lock import device_lock
 from boltgen.tuning.field import Field
-from boltgen.tuning.outcome import (
-    BLAMELESS,
-    Bench,
-    DeviceIdentity,
-    Failure,
-    Fault,
-    Outcome,
-    Timing,
-    Trial,
-)
 from boltgen.tuning.progress import Observer, Quiet
 from boltgen.tuning.records import Record
 from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState

@@ -12,13 +12,13 @@ from boltgen.check.plan import jobs_of_trials
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.source import KernelSource, render_kernel
+from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.settings import settings_from
-from boltgen.tuning.outcome import Trial
 from boltgen.tuning.select import Task, select
 from tests.check import sabotage
 from tests.check.conftest import Link

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
 from boltgen.cli import app
+from boltgen.ir.outcome import Timing
 from boltgen.tuning.exchange import read_records
-from boltgen.tuning.outcome import Timing
 from boltgen.tuning.recorded import RecordedBench
 from tests.gpu_suite.conftest import TUNED_MODEL, run_suite
 

@@ -10,6 +10,7 @@ import pytest
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError
 from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.json_form import decode, encode
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
@@ -27,7 +28,6 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import epilogue_nodes
-from boltgen.tuning.json_form import decode, encode
 
 ROW, COLUMN, TENSOR = LoadKind.ROW, LoadKind.COLUMN, LoadKind.TENSOR
 RELU = (Accumulator(), Unary(UnaryOp.RELU, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltgen.tuning.outcome import Failure, Fault, Outcome
+from boltgen.ir.outcome import Failure, Fault, Outcome
 
 
 def assert_failed(outcome: Outcome, fault: Fault, words: str) -> None:

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 from boltgen.measure.protocol import (
     VERSION,
     Answer,
@@ -19,7 +20,6 @@ from boltgen.measure.protocol import (
     from_line,
     to_line,
 )
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 
 DEVICE = DeviceIdentity(
     kind=DeviceKind.CUDA,

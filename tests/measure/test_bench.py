@@ -21,8 +21,10 @@ from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel
+from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.outcome import NOT_COMPILED, DeviceKind, Failure, Fault, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import WorkerBench, open_vgpu
@@ -30,8 +32,6 @@ from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
-from boltgen.tuning.outcome import DeviceKind, Failure, Fault, Timing, Trial
-from boltgen.tuning.records import NOT_COMPILED
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases

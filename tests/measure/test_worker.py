@@ -20,6 +20,7 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
+from boltgen.ir.outcome import DeviceKind, Failure, Fault, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.channel import local_worker
@@ -27,7 +28,6 @@ from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
 from boltgen.settings import settings_from
-from boltgen.tuning.outcome import DeviceKind, Failure, Fault, Timing
 from tests.measure.failures import assert_failed
 
 SETTINGS = settings_from()

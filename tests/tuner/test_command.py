@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from boltgen import cli, tuner
+from boltgen.ir.outcome import Failure, Fault
 from boltgen.pipeline import tasks_of
-from boltgen.tuning.outcome import Failure, Fault
 from tests.tuner.dense_model import regions_of_model
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.samples import A100

@@ -13,11 +13,12 @@ from boltgen import tuner
 from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuned
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tuning.outcome import Failure, Fault, Outcome, Trial
 from boltgen.tuning.session import SessionReport
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100

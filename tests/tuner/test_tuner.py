@@ -15,13 +15,13 @@ from boltgen.build.library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuning_summary
 from boltgen.errors import DeviceError, TuningError, UnknownArchError
+from boltgen.ir.outcome import DeviceKind
 from boltgen.pipeline import PipelineOptions, plan_regions
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import write_records
-from boltgen.tuning.outcome import DeviceKind
 from boltgen.tuning.session import Session
 from tests.tuner.dense_model import model, regions_of_model
 from tests.tuning.fakes import FakeBench

@@ -13,11 +13,11 @@ from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Config
 from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning import schema
 from boltgen.tuning.database import bench_key
-from boltgen.tuning.outcome import DeviceIdentity, Outcome
 from boltgen.tuning.records import dumps, to_line
 from tests.tuning.samples import A100, CONFIG, EARLIER_TOOLS, record
 

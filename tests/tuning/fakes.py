@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.source import kernel_symbol
-from boltgen.tuning.outcome import DeviceIdentity, Failure, Outcome, Trial
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceIdentity, Failure, Outcome
 from tests.tuning.samples import A100, TOOLS, content_of, timing
 
 

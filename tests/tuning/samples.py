@@ -13,6 +13,7 @@ from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
+from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     Accumulator,
@@ -27,17 +28,9 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.outcome import (
-    DeviceIdentity,
-    DeviceKind,
-    Failure,
-    Fault,
-    Outcome,
-    Timing,
-    Trial,
-)
 from boltgen.tuning.records import Record
 
 A100 = DeviceIdentity(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from boltgen.arch import arch_named
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure, Fault
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import Failure, Fault, Trial
 from boltgen.tuning.progress import Quiet
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session

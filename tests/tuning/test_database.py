@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from boltgen.errors import DatabaseError
 from boltgen.families.family import Config
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 from boltgen.tuning import connection, schema
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind
 from boltgen.tuning.query import Query
 from boltgen.tuning.records import spec_key
 from tests.tuning.samples import (

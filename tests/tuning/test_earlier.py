@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from boltgen.errors import RecordError
+from boltgen.families.trial import Trial
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.tuning import schema
 from boltgen.tuning.database import Database
-from boltgen.tuning.outcome import Trial
 from boltgen.tuning.records import from_line, to_line
 from tests.tuning.earlier import (
     EARLIER,

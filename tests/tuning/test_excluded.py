@@ -9,12 +9,13 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.registry import compiled
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.pipeline import PipelineOptions, cutter, rejecter
 from boltgen.tuning.excluded import Excluded
 from boltgen.tuning.fusion import cut_layers
-from boltgen.tuning.outcome import Failure, Trial
 from boltgen.tuning.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select
 
 ARCH = arch_named("sm_80")

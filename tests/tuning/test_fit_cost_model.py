@@ -16,14 +16,15 @@ from boltgen.arch import arch_named
 from boltgen.errors import RecordError
 from boltgen.families.constants import described, values_of
 from boltgen.families.registry import candidates, predict
+from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseBuilder, ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.exchange import write_records
 from boltgen.tuning.model_report import evaluate, model_cost
-from boltgen.tuning.outcome import DeviceKind, Trial
 from boltgen.tuning.records import Record
 from tests.tuning.samples import A100, NOON, TOOLS, timing
 

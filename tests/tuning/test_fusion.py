@@ -16,12 +16,12 @@ from boltgen.errors import NoLegalConfigError
 from boltgen.families.b2b.model import predict
 from boltgen.families.registry import candidates, violations
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.database import Database
 from boltgen.tuning.fusion import candidate_fusions, cut_layers, predicted_us
 from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.tuning.records import Record
 from boltgen.tuning.select import Decision, Measurements, ModelCosts, Task, select
 from tests.cases import EPILOGUES

@@ -14,6 +14,7 @@ from boltgen import stored
 from boltgen.arch import arch_named
 from boltgen.build.library import toolchain_text
 from boltgen.errors import NoLegalConfigError
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.settings import settings_from
@@ -21,7 +22,6 @@ from boltgen.stored import stored_costs
 from boltgen.tuning import schema
 from boltgen.tuning.database import Database
 from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.outcome import DeviceIdentity, DeviceKind
 from boltgen.tuning.select import Decision, ModelCosts, Task, select
 from tests.build.fakes import fake_toolchain
 from tests.tuning.samples import A100, CONFIG, GEMM, NO_LAUNCH, TOOLS, record

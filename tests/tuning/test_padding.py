@@ -13,9 +13,9 @@ from boltgen.arch import arch_named
 from boltgen.families.family import Config
 from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
-from boltgen.tuning.outcome import Failure, Fault, Outcome
 from boltgen.tuning.padding import PaddingSurvey, PaddingTimes
 from boltgen.tuning.select import Measurements, ModelCosts
 from tests.tuning.samples import CONFIG, timing

@@ -9,10 +9,10 @@ import pytest
 
 from boltgen.errors import TuningError
 from boltgen.families.family import Level
+from boltgen.ir.outcome import DeviceKind, Fault, Timing
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import write_records
-from boltgen.tuning.outcome import DeviceKind, Fault, Timing
 from boltgen.tuning.recorded import RecordedBench
 from boltgen.tuning.session import Session, SessionOptions
 from tests.tuning.fakes import FakeBench, formula_us

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from boltgen.errors import RecordError
+from boltgen.families.json_form import encode
+from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import ElementwiseGraph, Scalar, Unary
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.outcome import Outcome
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.json_form import encode
-from boltgen.tuning.outcome import Outcome, Trial
 from boltgen.tuning.records import Record, from_line, spec_key, tells_no_content, to_line
 from tests.tuning.samples import CONFIG, EARLIER_TOOLS, GEMM, NO_LAUNCH, TOOLS, record, records
 

@@ -9,9 +9,9 @@ import pytest
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.registry import candidates, kernel_spec, violations
+from boltgen.ir.outcome import Failure, Fault
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.outcome import Failure, Fault
 from boltgen.tuning.select import (
     Costs,
     Decision,

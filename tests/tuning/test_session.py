@@ -14,12 +14,12 @@ from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates, predict
 from boltgen.families.source import kernel_symbol
+from boltgen.families.trial import Trial
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
-from boltgen.tuning.outcome import Trial
 from boltgen.tuning.query import Query
 from boltgen.tuning.select import Task, distinct
 from boltgen.tuning.session import SessionOptions, SessionReport

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import DatabaseError, TuningError
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure, Fault, Timing
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.device_lock import device_lock
-from boltgen.tuning.outcome import Failure, Fault, Timing, Trial
 from boltgen.tuning.session import SessionOptions
 from tests.tuning.fakes import FakeBench, failing, formula_us
 from tests.tuning.samples import timing

@@ -13,12 +13,12 @@ from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
 from boltgen.errors import BoltgenError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Level
+from boltgen.ir.outcome import Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.field import Field
-from boltgen.tuning.outcome import Timing
 from boltgen.tuning.scheduler import ByWeight, TaskState
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
+from boltgen.ir.outcome import Outcome
 from boltgen.ir.workload import Workload
-from boltgen.tuning.outcome import Outcome
 
 Observation: TypeAlias = tuple[Config, Outcome]
 

@@ -1,20 +1,13 @@
-"""The values that a tuning session, its database and its bench exchange.
-
-A bench is where kernels are compiled and timed: a worker process beside a GPU, the virtual GPU, a
-table of recorded measurements, or a fake in tests.
-"""
+"""What became of a kernel on a device: a time or a failure, and whose it is."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from boltgen.families.family import Config
-from boltgen.families.registry import kernel_spec
-from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+# The kernel of a failure to compile: what is compiled later of the same spec is another one.
+NOT_COMPILED = "not compiled"
 
 
 class DeviceKind(Enum):
@@ -37,18 +30,6 @@ class DeviceIdentity:
     memory_clock_mhz: int
     memory_bytes: int
     driver: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One launch to be timed: `workload` in `config`, with the launch's arguments in that."""
-
-    workload: Workload
-    config: Config
-
-    def spec(self, arch: str) -> KernelSpec:
-        """The kernel that is launched, for `arch` ("sm_80")."""
-        return kernel_spec(self.workload, self.config, arch)
 
 
 class Fault(Enum):
@@ -114,40 +95,3 @@ class Timing:
 
 
 Outcome: TypeAlias = Timing | Failure
-
-
-class Bench(Protocol):
-    """Compiles and times trials; compiles the next while it times the last."""
-
-    @property
-    def device(self) -> DeviceIdentity:
-        """Whose times these are."""
-        ...
-
-    @property
-    def toolchain(self) -> str:
-        """What the kernels are compiled with: compilers and CUTLASS."""
-        ...
-
-    @property
-    def lock_name(self) -> str | None:
-        """What one session at a time may use (a GPU's UUID); None where sessions do not disturb
-        each other.
-        """
-        ...
-
-    def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Each trial with its outcome, as they finish; closing the generator drops the rest."""
-        ...
-
-    def kernel(self, trial: Trial) -> str:
-        """The content of the kernel of a trial that was answered; see `records.Record`.
-
-        Raises:
-            KernelContentError: it cannot be told.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop workers and compilers; harmless when done twice."""
-        ...
