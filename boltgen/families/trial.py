@@ -1,0 +1,22 @@
+"""A trial: a launch of some family's kernel, to be compiled, timed or checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.families.family import Config
+from boltgen.families.registry import kernel_spec
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One launch to be timed: `workload` in `config`, with the launch's arguments in that."""
+
+    workload: Workload
+    config: Config
+
+    def spec(self, arch: str) -> KernelSpec:
+        """The kernel that is launched, for `arch` ("sm_80")."""
+        return kernel_spec(self.workload, self.config, arch)
