@@ -23,7 +23,8 @@ _STAGES = """
 import json, sys, time
 started = time.perf_counter()
 from boltgen.frontend import relax
-from boltgen.pipeline import PipelineOptions, passes_for, plan_regions
+from boltgen.pipeline import PipelineOptions, plan_regions
+from boltgen.model_passes import passes_for
 stages = {}
 def stage(name, run):
     began = time.perf_counter()

@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 from benchmarks.record import write
-from boltgen.pipeline import PipelineOptions, passes_for, plan_regions
+from boltgen.model_passes import passes_for
+from boltgen.pipeline import PipelineOptions, plan_regions
 from boltgen.runtime.device import activate
 
 MODELS = ("resnet50", "repvgg_a0")

@@ -12,7 +12,8 @@ from time import perf_counter
 
 from benchmarks.record import summary, write
 from boltgen.ir.region import Convention
-from boltgen.pipeline import PipelineOptions, Plan, passes_for, plan_regions
+from boltgen.model_passes import passes_for
+from boltgen.pipeline import PipelineOptions, Plan, plan_regions
 from boltgen.runtime.device import activate
 from models.registry import build
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
-from boltgen.arch import Arch, arch_named
+from boltgen.arch import arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
@@ -27,25 +26,19 @@ from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.codegen.nvcc import DeviceCode
-from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
-from boltgen.families.registry import candidates, kernel_spec, launch, spaces
+from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
 from boltgen.families.trial import Trial
-from boltgen.frontend.partitioning import Passes
-from boltgen.frontend.passes.carving import Rejects
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceIdentity
-from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Convention, Region
-from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
+from boltgen.ir.workload import Workload
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
-from boltgen.stored import learn_contents, own_compilers, stored_costs, stored_measurements
+from boltgen.stored import learn_contents, stored_costs
 from boltgen.tuning.excluded import Excluded
-from boltgen.tuning.fusion import candidate_fusions, cut_layers
-from boltgen.tuning.padding import OpenMeasurements, PaddingTimes
 from boltgen.tuning.select import (
     CostSource,
     Decision,
@@ -270,104 +263,6 @@ def _move_trial(transform: LayoutTransform, arch: str) -> Trial:
     workload = Workload.of(transform)
     (config,) = candidates(workload, arch_named(arch))
     return Trial(workload=workload, config=config)
-
-
-def passes_for(arch: str, options: PipelineOptions) -> Passes:
-    """The passes of a model for `arch`: with as many products in a kernel as is faster.
-
-    Raises:
-        UnknownArchError: `arch` is not in the table.
-    """
-    return Passes(
-        cut=cutter(arch, options),
-        padding=padding_costs(arch, options),
-        rejects=rejecter(arch, options),
-        accumulate=options.accumulate,
-    )
-
-
-def cutter(arch: str, options: PipelineOptions) -> Cutter:
-    """What tells a frontend which products become one kernel on `arch`.
-
-    By what was measured, on `options.device` first; by the analytical model where nothing was, or
-    where there is no compiler whose kernels measurements could be of.
-
-    Raises:
-        UnknownArchError: `arch` is not in the table.
-    """
-    row = arch_named(arch)
-    if not options.fuse:
-        return separate
-    measurements = _measurements(row, options)
-
-    def cut(layers: tuple[Layer, ...]) -> Cut:
-        with measurements() as known:
-            found = cut_layers(layers, row, known)
-        ends = itertools.accumulate(found.counts, initial=0)
-        parts = (layers[begin:end] for begin, end in itertools.pairwise(ends))
-        given_up = (options.excluded.gives_up(Workload(layers=part)) for part in parts)
-        return separate(layers) if any(given_up) else found
-
-    return cut
-
-
-def rejecter(arch: str, options: PipelineOptions) -> Rejects:
-    """What tells a frontend why no kernel computes a workload on `arch`: None where one does.
-
-    Raises:
-        UnknownArchError: `arch` is not in the table.
-    """
-    row = arch_named(arch)
-
-    def rejects(workload: Workload) -> str | None:
-        try:
-            spaces(workload, row)
-        except NoLegalConfigError as error:
-            return str(error)
-        return options.excluded.gives_up(workload)
-
-    return rejects
-
-
-class Survey:
-    """A cutter that cuts everything, and remembers the sequences that it was asked about."""
-
-    def __init__(self) -> None:
-        self.sequences: list[tuple[Layer, ...]] = []
-
-    def __call__(self, layers: tuple[Layer, ...]) -> Cut:
-        """A kernel for each layer."""
-        self.sequences.append(layers)
-        return separate(layers)
-
-    def tasks(self, arch: str) -> tuple[Task, ...]:
-        """A task for each part of a sequence that is worth timing as one kernel."""
-        row = arch_named(arch)
-        return tuple(
-            Task(workload=workload, is_alternative=True)
-            for layers in self.sequences
-            for workload in candidate_fusions(layers, row)
-        )
-
-
-def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
-    """The times by which a frontend pads tensors for `arch`; None where it is not to pad.
-
-    Measured ones, on `options.device` first, where there are some of all that is compared.
-
-    Raises:
-        UnknownArchError: `arch` is not in the table.
-    """
-    row = arch_named(arch)
-    if not options.pad:
-        return None
-    return PaddingTimes(row, _measurements(row, options))
-
-
-def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:
-    """Opens what was measured with the compilers that `options` mean."""
-    tools = options.toolchain or own_compilers(options.settings)
-    return partial(stored_measurements, arch, tools, options.settings, options.device)
 
 
 def build_regions(

@@ -29,7 +29,7 @@ MOST_LINES = 450
 _KERNELS = {"ir", "arch", "codegen", "families"}
 _CHOICE = _KERNELS | {"cost", "tuning"}
 _MAKING = _CHOICE | {"build", "settings", "paths"}
-_MODELS = _MAKING | {"stored", "options", "frontend", "pipeline", "runtime"}
+_MODELS = _MAKING | {"stored", "options", "frontend", "pipeline", "model_passes", "runtime"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "intake": set(),
@@ -46,7 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     "stored": _MAKING,
     "options": _MAKING,
     "frontend": {"ir", "arch"},
-    "pipeline": _MAKING | {"stored", "options", "frontend"},
+    "pipeline": _MAKING | {"stored", "options"},
+    "model_passes": _MAKING | {"stored", "options", "pipeline", "frontend"},
     "runtime": _MODELS - {"runtime"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},

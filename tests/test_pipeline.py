@@ -23,16 +23,8 @@ from boltgen.ir.move import NHWC_F16, Form, ImageLayout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import LayerRoles, Region, Stored
 from boltgen.ir.workload import Layer, Workload, separate
-from boltgen.pipeline import (
-    BuiltRegions,
-    Phases,
-    PipelineOptions,
-    Survey,
-    build_regions,
-    cutter,
-    plan_regions,
-    rejecter,
-)
+from boltgen.model_passes import Survey, cutter, rejecter
+from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions, plan_regions
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
 from boltgen.tuning.database import Database

@@ -25,8 +25,9 @@ from boltgen.frontend.relay.versions import installed_tvm, require_relax, requir
 from boltgen.intake.files import require_regular
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import separate
+from boltgen.model_passes import Survey, passes_for
 from boltgen.options import ModelOptions
-from boltgen.pipeline import BuiltRegions, PipelineOptions, Survey, passes_for, tasks_of
+from boltgen.pipeline import BuiltRegions, PipelineOptions, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.tuning.padding import PaddingSurvey
 from boltgen.tuning.select import Task

@@ -16,7 +16,8 @@ from boltgen.frontend import relax
 from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.ir.region import Convention
-from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions, passes_for
+from boltgen.model_passes import passes_for
+from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.runtime import link, model
 
 

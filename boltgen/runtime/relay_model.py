@@ -21,7 +21,8 @@ from boltgen.frontend.relay.bind import Parameters
 from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.region import Convention
-from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions, passes_for
+from boltgen.model_passes import passes_for
+from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.runtime import model, relay_link
 
 

@@ -13,7 +13,8 @@ from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload, separate
-from boltgen.pipeline import PipelineOptions, cutter, rejecter
+from boltgen.model_passes import cutter, rejecter
+from boltgen.pipeline import PipelineOptions
 from boltgen.tuning.excluded import Excluded
 from boltgen.tuning.fusion import cut_layers
 from boltgen.tuning.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select
