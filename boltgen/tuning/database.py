@@ -7,7 +7,7 @@ a kernel that was compiled to something else since has no outcomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,10 @@ from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
 from boltgen.ir.workload import Workload
 from boltgen.tuning.connection import database_errors, open_file
 from boltgen.tuning.query import EPOCH, MICROSECOND, VOID, Query
-from boltgen.tuning.records import Record, dumps, loads, spec_key, task_key, tells_no_content
+from boltgen.tuning.records import Record, dumps, loads, task_key, tells_no_content
+from boltgen.tuning.small_tables import SmallTables, bench_key
 
 FILE_NAME = "records.sqlite"
-# Rows of the small tables whose numbers a connection remembers.
-_MOST_REMEMBERED = 100_000
 _JOINED = (
     "JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
     "JOIN kernel ON kernel.id = record.kernel LEFT JOIN spec ON spec.id = record.spec"
@@ -106,7 +105,7 @@ class Database:
         opened = open_file(path, read_only=read_only, examine=examine, timeout_s=timeout_s)
         self.set_aside = opened.set_aside
         self._connection = opened.connection
-        self._numbers: dict[tuple[str, object], int] = {}
+        self._tables = SmallTables(self._connection)
         self._configs: dict[int, Config] = {}
 
     def close(self) -> None:
@@ -134,7 +133,7 @@ class Database:
         written: dict[int, int] = {}
         with self._transaction():
             for record in records:
-                bench = self._bench_number(record.device, record.toolchain)
+                bench = self._tables.bench(record.device, record.toolchain)
                 new = self._insert(record, bench)
                 written[bench] = written.get(bench, 0) + new
             self._count(written)
@@ -148,8 +147,8 @@ class Database:
         changed = False
         with self._transaction():
             for spec, content in kernels.items():
-                number = self._spec_number(spec, toolchain)
-                kernel = self._kernel_number(content)
+                number = self._tables.spec(spec, toolchain)
+                kernel = self._tables.kernel(content)
                 changed |= bool(
                     self._connection.execute(
                         "UPDATE spec SET content = ? WHERE id = ? AND content IS NOT ?",
@@ -316,23 +315,16 @@ class Database:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._numbers.clear()  # some may be of rows that now are not there
+                self._tables.forget()
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
     def _insert(self, record: Record, bench: int) -> int:
         trial = record.trial
-        task = self._number(
-            "task",
-            ("digest", "workload"),
-            trial.workload,
-            lambda: (task_key(trial.workload), dumps(Workload, trial.workload)),
-        )
-        config = self._number(
-            "config", ("json",), trial.config, lambda: (dumps(Config, trial.config),)
-        )
-        kernel = self._kernel_number(record.kernel)
+        task = self._tables.task(trial.workload)
+        config = self._tables.config(trial.config)
+        kernel = self._tables.kernel(record.kernel)
         median_us = record.outcome.median_us if isinstance(record.outcome, Timing) else None
         moment = (record.measured_at - EPOCH) // MICROSECOND
         outcome = dumps(Outcome, record.outcome)
@@ -354,55 +346,7 @@ class Database:
             return None
         if FAMILIES.of(trial.config).rejects(trial.workload, arch_named(arch)) is not None:
             return None
-        return self._spec_number(trial.spec(arch), record.toolchain)
-
-    def _kernel_number(self, content: str) -> int:
-        return self._number("kernel", ("digest",), content, lambda: (content,))
-
-    def _spec_number(self, spec: KernelSpec, toolchain: str) -> int:
-        return self._number(
-            "spec", ("digest",), (spec, toolchain), lambda: (spec_key(spec, toolchain),)
-        )
-
-    def _number(
-        self,
-        table: str,
-        columns: tuple[str, ...],
-        value: object,
-        row: Callable[[], tuple[str, ...]],
-    ) -> int:
-        """The number of `value`'s row in a small table, whose first column tells rows apart."""
-        known = self._numbers.get((table, value))
-        if known is not None:
-            return known
-        texts = row()
-        marks = ", ".join("?" for _ in texts)
-        self._connection.execute(
-            f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})", texts
-        )
-        (number,) = self._connection.execute(
-            f"SELECT id FROM {table} WHERE {columns[0]} = ?", texts[:1]
-        ).fetchone()
-        if len(self._numbers) >= _MOST_REMEMBERED:
-            self._numbers.clear()
-        self._numbers[table, value] = int(number)
-        return int(number)
-
-    def _bench_number(self, device: DeviceIdentity, toolchain: str) -> int:
-        columns = ("digest", "kind", "arch", "name", "device", "toolchain")
-        return self._number(
-            "bench",
-            columns,
-            (device, toolchain),
-            lambda: (
-                bench_key(device, toolchain),
-                device.kind.value,
-                device.arch,
-                device.name,
-                dumps(DeviceIdentity, device),
-                toolchain,
-            ),
-        )
+        return self._tables.spec(trial.spec(arch), record.toolchain)
 
     def _count(self, changes: dict[int, int]) -> None:
         """Keep the number of each bench's records, and mark it as changed."""
@@ -467,8 +411,3 @@ class Database:
             f"database {self.path}: a row holds what this version of boltgen does not know "
             f"({error}); a newer one wrote it: install that"
         )
-
-
-def bench_key(device: DeviceIdentity, toolchain: str) -> str:
-    """The identity of a device with the toolchain that its kernels were compiled with."""
-    return digest(device, toolchain)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from boltgen import cli
 from boltgen.cli import console
+from boltgen.cli import db as db_commands
 from boltgen.tuning import schema
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import read_records, write_records
@@ -41,12 +42,14 @@ def db(*arguments: object, status: int = 0) -> str:
     return result.output
 
 
-def test_stats() -> None:
+def test_stats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db_commands, "own_toolchain", lambda settings: TOOLS)
     text = db("stats")
     assert A100.name in text
     assert "measured" in text
     assert "CUTLASS 4.3.0" in text
-    assert text.count("no: another toolchain") == 2
+    assert text.count("no: another toolchain") == 1
+    assert re.search(r"CUTLASS 4\.2\.0 .* yes", text)
     assert re.search(r"records\.sqlite, 0\.\d MB", text)
 
 
