@@ -76,8 +76,6 @@ class KernelFamily(Protocol[C]):
 
     name: str
     config_type: type[C]
-    # All headers that its kernels may include.
-    headers: tuple[str, ...]
 
     def rejects(self, workload: Workload, arch: Arch) -> str | None:
         """Why it cannot compute a workload at all, whatever the configuration; None if it can."""

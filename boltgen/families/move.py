@@ -68,7 +68,6 @@ class MoveFamily:
 
     name = MoveConfig.family
     config_type = MoveConfig
-    headers = ("boltgen/move.h",)
 
     def rejects(self, workload: Workload, arch: Arch) -> str | None:
         """Whatever is no layout transform alone."""
@@ -185,7 +184,7 @@ class MoveFamily:
     def includes(self, spec: KernelSpec) -> tuple[str, ...]:
         """The one header."""
         del spec
-        return self.headers
+        return ("boltgen/move.h",)
 
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
         """The header's class and its element types."""

@@ -24,7 +24,7 @@ _NO_FAMILIES = frozenset(
     {"constants", "family", "json_form", "registry", "source", "space", "trial"}
 )
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
-_PARTS = ("name", "config_type", "headers", *_METHODS)
+_PARTS = ("name", "config_type", *_METHODS)
 
 
 class Registry:

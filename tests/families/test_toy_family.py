@@ -113,7 +113,6 @@ class Toy:
 
     name = "toy"
     config_type = ToyConfig
-    headers = ("cuda_fp16.h", "boltgen/abi.h", "boltgen/activations.h")
 
     def rejects(self, workload: Workload, arch: Arch) -> str | None:
         problem = workload.first.problem
@@ -191,7 +190,7 @@ class Toy:
         return {"Problem": "a plain product", "Epilogue": spec.traits.epilogue.describe()}
 
     def includes(self, spec: KernelSpec) -> tuple[str, ...]:
-        return self.headers
+        return ("cuda_fp16.h", "boltgen/abi.h", "boltgen/activations.h")
 
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> ToyView:
         return ToyView(

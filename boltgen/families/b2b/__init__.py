@@ -29,7 +29,6 @@ class B2b:
 
     name = B2bConfig.family
     config_type = B2bConfig
-    headers = code.HEADERS
 
     stem = staticmethod(code.stem)
     describe = staticmethod(code.describe)

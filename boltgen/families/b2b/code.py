@@ -16,7 +16,6 @@ from boltgen.ir.kernel import KernelSpec
 
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/b2b_gemm.h", "boltgen/b2b_conv2d.h"
-HEADERS = (_ACTIVATIONS_HEADER, _GEMM_HEADER, _CONV2D_HEADER)
 
 RESIDENCE = {
     Residence.REGISTERS: "boltgen::Residence::kRegisters",

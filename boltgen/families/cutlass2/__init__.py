@@ -30,7 +30,6 @@ class Cutlass2:
 
     name = Cutlass2Config.family
     config_type = Cutlass2Config
-    headers = code.HEADERS
 
     stem = staticmethod(code.stem)
     describe = staticmethod(code.describe)

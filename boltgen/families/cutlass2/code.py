@@ -15,7 +15,6 @@ from boltgen.ir.kernel import KernelSpec
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
-HEADERS = (_ACTIVATIONS_HEADER, _GEMM_HEADER, _CONV2D_HEADER, _FIXED_CHANNELS_HEADER)
 
 ITERATOR_ALGORITHM = {
     ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
