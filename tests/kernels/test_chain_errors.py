@@ -15,8 +15,8 @@ from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_
 _CASES = {case.name: case for case in all_chain_cases()}
 GEMM = _CASES["smem-row"].spec  # row-major B of 8, bias and ReLU; 64 and 128 columns
 CONV = _CASES["smem-conv"].spec
-WorkloadArgs: Any = structs()["boltgen_gemm_chain_args"]
-WorkloadArgs: Any = structs()["boltgen_conv2d_chain_args"]
+GemmArgs: Any = structs()["boltgen_gemm_chain_args"]
+ConvArgs: Any = structs()["boltgen_conv2d_chain_args"]
 
 
 def _layer(args: Args, n: int, ldb: int) -> None:
@@ -25,14 +25,14 @@ def _layer(args: Args, n: int, ldb: int) -> None:
 
 
 def gemm_args() -> Args:
-    args = WorkloadArgs(m=150, k=104, batch=1, a=ADDRESS, d=ADDRESS, lda=104, ldd=56)
+    args = GemmArgs(m=150, k=104, batch=1, a=ADDRESS, d=ADDRESS, lda=104, ldd=56)
     _layer(args.layers[0], 40, 40)
     _layer(args.layers[1], 56, 56)
     return args
 
 
 def conv_args() -> Args:
-    args = WorkloadArgs(n=1, h=9, w=8, c=40, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
+    args = ConvArgs(n=1, h=9, w=8, c=40, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
     args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = 1
     args.a = args.d = ADDRESS
     _layer(args.layers[0], 56, 360)
