@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-_GOLDEN = Path(__file__).parent / "golden"
+_TESTS = Path(__file__).parent
+_GOLDEN = _TESTS / "golden"
+# Folders whose files share a fixture that takes minutes.
+_OF_ONE_PROCESS = {"gpu_suite"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +30,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the files in tests/golden anew instead of comparing with them",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes run the tests, those of a file run in one, which has its fixtures."""
+    for item in items:
+        if item.get_closest_marker("xdist_group"):
+            continue
+        parts = item.path.relative_to(_TESTS).parts
+        group = parts[0] if parts[0] in _OF_ONE_PROCESS else "/".join(parts)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture
