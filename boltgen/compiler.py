@@ -112,7 +112,7 @@ def compile(
         key = None
         if given.reuse and given.tune is None and not samples:
             with stored_costs(row, tools, settings) as costs:
-                vgpu = checking_vgpu(given.check, settings, cache)
+                vgpu = checking_vgpu(given.check, settings)
                 key = model_key(source, row, given, tools, costs.stamp, vgpu=vgpu)
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:

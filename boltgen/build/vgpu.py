@@ -37,14 +37,24 @@ def vgpu_libraries(
         ToolchainError: make or the host compiler is missing, or the build fails.
         CacheError: the cache cannot be used.
     """
-    source = resource_dir("vgpu")
     compiler = find_host_compiler(settings)
-    key = _key(source, compiler)
     cache = cache or Cache(settings.cache_dir)
     told = reporter or Silent()
     return cache.get_or_build(
-        "vgpu", key, lambda folder: _make(source, folder, compiler, settings, told), LIBRARIES
+        "vgpu",
+        _key(compiler),
+        lambda folder: _make(resource_dir("vgpu"), folder, compiler, settings, told),
+        LIBRARIES,
     ).folder
+
+
+def vgpu_key(settings: Settings) -> str:
+    """What the virtual GPU of this machine is known by, built or not.
+
+    Raises:
+        ToolchainError: the host compiler is missing.
+    """
+    return _key(find_host_compiler(settings))
 
 
 def vgpu_environment(
@@ -60,7 +70,8 @@ def vgpu_environment(
     )
 
 
-def _key(source: Path, compiler: HostCompiler) -> str:
+def _key(compiler: HostCompiler) -> str:
+    source = resource_dir("vgpu")
     files = sorted(path for path in source.rglob("*") if path.name.endswith(_SOURCES))
     contents = tuple((str(path.relative_to(source)), path.read_text()) for path in files)
     return digest("vgpu", contents, device_table(), compiler.version)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from boltgen.build.cache import Cache
-from boltgen.build.vgpu import vgpu_libraries
+from boltgen.build.vgpu import vgpu_key
 from boltgen.check.library import check_kernels
 from boltgen.check.model import Reference, check_model
 from boltgen.errors import CheckError
@@ -30,13 +29,13 @@ _log = logging.getLogger(__name__)
 Build: TypeAlias = Callable[[], tuple[Artifact, Mapping[str, Path]]]
 
 
-def checking_vgpu(level: CheckLevel, settings: Settings, cache: Cache) -> str:
+def checking_vgpu(level: CheckLevel, settings: Settings) -> str:
     """The identity of the virtual GPU that a check is done on; empty where nothing is executed.
 
     Raises:
-        ToolchainError: the virtual GPU cannot be built.
+        ToolchainError: the host compiler that builds the virtual GPU is missing.
     """
-    return "" if level is CheckLevel.NONE else vgpu_libraries(settings, cache).name
+    return "" if level is CheckLevel.NONE else vgpu_key(settings)
 
 
 def checked(
