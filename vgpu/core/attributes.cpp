@@ -92,7 +92,7 @@ Code device_attribute(int attribute, int* value) {
       case 115:
         return 1;  // MemoryPoolsSupported
       case 120:
-        return 0;  // ClusterLaunch: not modelled
+        return d.capability >= 90;  // ClusterLaunch
       default:
         return 0;
     }

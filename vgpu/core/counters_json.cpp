@@ -37,6 +37,11 @@ void put(std::ostream& out, const LaunchRecord& r) {
   put_traffic(out, "global_atomic", c.atomics);
   out << ", \"shared\": {\"requests\": " << c.shared_requests << ", \"bytes\": " << c.shared_bytes
       << ", \"wavefronts\": " << c.shared_wavefronts << ", \"bank_conflicts\": " << c.bank_conflicts
+      << "}, \"tma\": {\"requests\": " << c.bulk_requests << ", \"bytes\": " << c.bulk_bytes
+      << ", \"multicast_bytes\": " << c.multicast_bytes
+      << "}, \"mbarrier_waits\": " << c.mbarrier_waits
+      << ", \"cluster_shared\": {\"requests\": " << c.remote_requests
+      << ", \"bytes\": " << c.remote_bytes
       << "}, \"barriers\": " << c.instructions[static_cast<int>(Category::kBarrier)]
       << ", \"registers\": " << r.registers << ", \"static_shared_bytes\": " << r.static_shared
       << ", \"dynamic_shared_bytes\": " << r.dynamic_shared

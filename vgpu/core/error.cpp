@@ -74,6 +74,7 @@ const std::map<int, Text> kTexts = {
      {"cudaErrorGraphExecUpdateFailure",
       "the graph update was not performed because it included changes which violated constraints "
       "specific to instantiated graph update"}},
+    {912, {"cudaErrorInvalidClusterSize", "cluster misconfiguration"}},
 };
 
 struct State {

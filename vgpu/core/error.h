@@ -49,6 +49,7 @@ enum class Code : int {
   kCapturedEvent = 907,
   kCaptureWrongThread = 908,
   kGraphUpdateFailure = 910,
+  kInvalidClusterSize = 912,
 };
 
 // Records the message for this code, and returns the code.

@@ -94,9 +94,7 @@ Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
     return refuse(Code::kInvalidConfiguration, kernel,
                   "grid " + grid + " is larger than (2147483647,65535,65535)");
   }
-  if (s.cluster[0] * s.cluster[1] * s.cluster[2] != 1) {
-    return refuse(Code::kNotSupported, kernel, "clusters are not modelled");
-  }
+  if (const Code code = check_cluster(kernel, s); code != Code::kSuccess) return code;
   if (const Code code = check_registers(kernel, p, threads); code != Code::kSuccess) return code;
   return check_shared(kernel, p.static_shared_bytes, s.dynamic_shared);
 }
@@ -179,6 +177,8 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.code = program.code.data();
   std::memcpy(state.grid, shape.grid, sizeof(state.grid));
   std::memcpy(state.block, shape.block, sizeof(state.block));
+  cluster_of(kernel, shape, state.cluster);
+  state.explicit_cluster = shape.cluster[0] != 0 || kernel.cluster().required;
   state.dynamic_shared = static_cast<u32>(shape.dynamic_shared);
   state.stack_bytes = stack_bytes();
   state.params = params;

@@ -14,8 +14,8 @@ struct LaunchShape {
   u32 grid[3] = {1, 1, 1};
   u32 block[3] = {1, 1, 1};
   u64 dynamic_shared = 0;
-  u32 cluster[3] = {1, 1, 1};
-  bool cooperative = false;  // all blocks run at once, and may wait for each other
+  u32 cluster[3] = {0, 0, 0};  // blocks of a cluster; 0: the launch does not say
+  bool cooperative = false;    // all blocks run at once, and may wait for each other
 };
 
 // Runs the kernel and returns when it is finished. The parameters are one buffer, laid out as the
@@ -37,6 +37,18 @@ Code enqueue_packed(void* stream, const void* function, Kernel& kernel, const La
 struct Work;
 Code kernel_work(const void* function, Kernel& kernel, const LaunchShape& shape, void** arguments,
                  Work* work);
+
+// Blocks of a cluster by dimension: as the launch, the kernel's attributes or its PTX say; else
+// ones.
+void cluster_of(const Kernel& kernel, const LaunchShape& shape, u32* cluster);
+// Whether a device can run clusters of that size; and how many of them at once.
+Code check_cluster(Kernel& kernel, const LaunchShape& shape);
+Code max_active_clusters(Kernel& kernel, const LaunchShape& shape, int* clusters);
+Code max_cluster_size(Kernel& kernel, const LaunchShape& shape, int* size);
+// Attributes of clusters (CUfunction_attribute, cudaFuncAttribute): 10 to 15. `known` tells whether
+// the number is one of them.
+Code set_cluster_attribute(Kernel& kernel, int attribute, int value, bool* known);
+bool cluster_attribute(const Kernel& kernel, int attribute, int* value);
 
 struct KernelResources {
   u32 static_shared = 0;

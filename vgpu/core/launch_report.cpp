@@ -125,6 +125,11 @@ void report_fault(Kernel& kernel, const Program& p, const LaunchShape& s, const 
       found.kind = "divergence";
       text << f.detail << where;
       break;
+    case FaultKind::kAsync:
+      found.check = "memcheck";
+      found.kind = "asynchronous operation";
+      text << f.detail << where;
+      break;
     case FaultKind::kDeadlock:
       found.check = "deadlock";
       found.kind = "deadlock";

@@ -107,6 +107,16 @@ u32 Kernel::max_threads() const {
   return d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1);
 }
 
+Kernel::ClusterLimits Kernel::cluster() const {
+  const u32* d = function_.required_cluster;
+  ClusterLimits limits = {
+      d[0] != 0 || function_.explicit_cluster, {d[0], d[1], d[2]}, function_.max_cluster};
+  if (d[0]) {
+    for (u32& extent : limits.shape) extent = std::max(extent, 1u);
+  }
+  return limits;
+}
+
 const Program* Kernel::program(Code* why) {
   const std::lock_guard lock(mutex_);
   const Isa* isa = options().isa;
@@ -199,7 +209,10 @@ Code Module::parse(std::string text, int capability) {
     if (std::isdigit(static_cast<unsigned char>(c))) digits += c;
   }
   capability_ = capability ? capability : std::atoi(digits.c_str());
-  if (capability_ > options().device->capability) {
+  // Of sm_90a and its like: no other device has them, not a later one either.
+  const bool specific = !ast_.target.empty() && ast_.target.back() == 'a';
+  const int device = options().device->capability;
+  if (capability_ > device || (specific && capability_ != device)) {
     return fail(Code::kNoBinaryForDevice,
                 "the PTX is for " + ast_.target + ", the device is " + options().device->name);
   }

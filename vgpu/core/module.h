@@ -31,9 +31,17 @@ class Kernel {
   bool bounded() const;          // the compiler knew how many threads there are at most
   u32 required_threads() const;  // .reqntid, or 0
   u32 register_limit(u32 registers_per_sm) const;  // of a thread, by the limits that the PTX sets
+  struct ClusterLimits {
+    bool required;  // the kernel names a size, or asks that the launch does (.explicitcluster)
+    u32 shape[3];   // .reqnctapercluster; zeros where the launch decides
+    u32 most;       // .maxclusterrank, or 0
+  };
+  ClusterLimits cluster() const;
 
   u32 max_dynamic_shared = 0;  // set when the program opts in; 0: the default of 48 KB in all
   int shared_carveout = -1;
+  bool non_portable_cluster = false;  // clusters of more than 8 blocks are allowed
+  u32 wanted_cluster[3] = {0, 0, 0};  // set as attributes of the function
 
  private:
   Module& module_;

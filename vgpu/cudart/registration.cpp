@@ -93,6 +93,18 @@ LaunchShape shape_of(vgpu_dim3 grid, vgpu_dim3 block, size_t shared) {
   return s;
 }
 
+LaunchShape shape_of(const cudaLaunchConfig_t& config) {
+  LaunchShape s = shape_of(config.grid, config.block, config.dynamic_shared);
+  for (unsigned k = 0; k < config.count; ++k) {
+    if (config.attributes[k].id == kClusterDimension) {
+      std::memcpy(s.cluster, config.attributes[k].value.cluster, sizeof(s.cluster));
+    } else if (config.attributes[k].id == kCooperative) {
+      s.cooperative = config.attributes[k].value.cooperative != 0;
+    }
+  }
+  return s;
+}
+
 Code launch_host(const void* function, const LaunchShape& shape, void** arguments, void* stream) {
   if (alive() != Code::kSuccess) return alive();
   Kernel* kernel = nullptr;
@@ -197,15 +209,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
                                 void** arguments) {
   if (!config)
     return done(fail(vgpu::Code::kInvalidValue, "cudaLaunchKernelExC: the configuration is null"));
-  vgpu::LaunchShape s = shape_of(config->grid, config->block, config->dynamic_shared);
-  for (unsigned k = 0; k < config->count; ++k) {
-    if (config->attributes[k].id == kClusterDimension) {
-      std::memcpy(s.cluster, config->attributes[k].value.cluster, sizeof(s.cluster));
-    } else if (config->attributes[k].id == kCooperative) {
-      s.cooperative = config->attributes[k].value.cooperative != 0;
-    }
-  }
-  return done(launch_host(kernel, s, arguments, config->stream));
+  return done(launch_host(kernel, shape_of(*config), arguments, config->stream));
 }
 cudaError_t __cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                   void** arguments) {
@@ -230,6 +234,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function)
   out->binaryVersion = vgpu::options().device->capability;
   out->maxDynamicSharedSizeBytes = static_cast<int>(r.max_dynamic_shared);
   out->preferredShmemCarveout = kernel->shared_carveout;
+  int* const of_clusters[] = {&out->clusterDimMustBeSet, &out->requiredClusterWidth,
+                              &out->requiredClusterHeight, &out->requiredClusterDepth,
+                              &out->nonPortableClusterSizeAllowed};
+  for (int k = 0; k < 5; ++k) vgpu::cluster_attribute(*kernel, 10 + k, of_clusters[k]);
   return 0;
 }
 
@@ -243,16 +251,14 @@ cudaError_t cudaFuncSetAttribute(const void* function, int attribute, int value)
     case 9:
       kernel->shared_carveout = value;
       return 0;
-    case 10:
-    case 11:
-    case 12:
-    case 13:
-    case 14:
-      return 0;  // clusters: judged at the launch
     default:
-      return done(fail(vgpu::Code::kInvalidValue,
-                       "cudaFuncSetAttribute: unknown attribute " + std::to_string(attribute)));
+      break;
   }
+  bool known = false;
+  const vgpu::Code set = vgpu::set_cluster_attribute(*kernel, attribute, value, &known);
+  if (known) return done(set);
+  return done(fail(vgpu::Code::kInvalidValue,
+                   "cudaFuncSetAttribute: unknown attribute " + std::to_string(attribute)));
 }
 cudaError_t cudaFuncSetCacheConfig(const void*, int) { return 0; }
 cudaError_t cudaFuncGetName(const char** name, const void* function) {
@@ -276,6 +282,23 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
                                                           int threads, size_t shared) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared,
                                                                 0);
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
+                                           const cudaLaunchConfig_t* config) {
+  if (!clusters || !config) return refuse_null("cudaOccupancyMaxActiveClusters");
+  vgpu::Kernel* kernel = nullptr;
+  const vgpu::Code code = find_kernel(function, &kernel);
+  if (code != vgpu::Code::kSuccess) return done(code);
+  return done(vgpu::max_active_clusters(*kernel, shape_of(*config), clusters));
+}
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* function,
+                                                 const cudaLaunchConfig_t* config) {
+  if (!size || !config) return refuse_null("cudaOccupancyMaxPotentialClusterSize");
+  vgpu::Kernel* kernel = nullptr;
+  const vgpu::Code code = find_kernel(function, &kernel);
+  if (code != vgpu::Code::kSuccess) return done(code);
+  return done(vgpu::max_cluster_size(*kernel, shape_of(*config), size));
 }
 
 // Dynamic shared memory that still lets so many blocks share a multiprocessor.

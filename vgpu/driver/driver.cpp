@@ -113,11 +113,4 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int version,
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
 
-// Descriptors of the tensor memory accelerator belong to sm_90.
-CUresult cuTensorMapEncodeTiled(void*, int, unsigned, void*, const unsigned long long*,
-                                const unsigned long long*, const unsigned*, const unsigned*, int,
-                                int, int, int) {
-  return result(fail(Code::kNotSupported, "tensor maps (TMA, sm_90) are not modelled"));
-}
-
 }  // extern "C"

@@ -43,6 +43,21 @@ Code find_module(void* module, const char* call, Module** out) {
   return Code::kSuccess;
 }
 
+LaunchShape shape_of(const CUlaunchConfig& c) {
+  LaunchShape s;
+  const unsigned values[2][3] = {{c.gridDimX, c.gridDimY, c.gridDimZ},
+                                 {c.blockDimX, c.blockDimY, c.blockDimZ}};
+  std::memcpy(s.grid, values[0], sizeof(s.grid));
+  std::memcpy(s.block, values[1], sizeof(s.block));
+  s.dynamic_shared = c.sharedMemBytes;
+  for (unsigned k = 0; k < c.numAttrs; ++k) {
+    if (c.attrs[k].id == driver::kClusterDimension)
+      std::memcpy(s.cluster, c.attrs[k].value.cluster, sizeof(s.cluster));
+    if (c.attrs[k].id == driver::kCooperative) s.cooperative = c.attrs[k].value.cooperative != 0;
+  }
+  return s;
+}
+
 CUresult launch_function(void* function, const LaunchShape& shape, void* stream, void** arguments,
                          void** extra) {
   if (sticky_error() != Code::kSuccess) return result(sticky_error());
@@ -167,18 +182,21 @@ CUresult cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, uns
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* c, void* function, void** arguments, void** extra) {
   if (!c) return result(fail(Code::kInvalidValue, "cuLaunchKernelEx: the configuration is null"));
-  LaunchShape s;
-  const unsigned values[2][3] = {{c->gridDimX, c->gridDimY, c->gridDimZ},
-                                 {c->blockDimX, c->blockDimY, c->blockDimZ}};
-  std::memcpy(s.grid, values[0], sizeof(s.grid));
-  std::memcpy(s.block, values[1], sizeof(s.block));
-  s.dynamic_shared = c->sharedMemBytes;
-  for (unsigned k = 0; k < c->numAttrs; ++k) {
-    if (c->attrs[k].id == driver::kClusterDimension)
-      std::memcpy(s.cluster, c->attrs[k].value.cluster, sizeof(s.cluster));
-    if (c->attrs[k].id == driver::kCooperative) s.cooperative = c->attrs[k].value.cooperative != 0;
-  }
-  return launch_function(function, s, c->hStream, arguments, extra);
+  return launch_function(function, shape_of(*c), c->hStream, arguments, extra);
+}
+CUresult cuOccupancyMaxActiveClusters(int* clusters, void* function, const CUlaunchConfig* c) {
+  if (!clusters || !c) return driver::refuse_null("cuOccupancyMaxActiveClusters");
+  Kernel* kernel = nullptr;
+  const Code code = find_function(function, "cuOccupancyMaxActiveClusters", &kernel);
+  if (code != Code::kSuccess) return result(code);
+  return result(max_active_clusters(*kernel, shape_of(*c), clusters));
+}
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, void* function, const CUlaunchConfig* c) {
+  if (!size || !c) return driver::refuse_null("cuOccupancyMaxPotentialClusterSize");
+  Kernel* kernel = nullptr;
+  const Code code = find_function(function, "cuOccupancyMaxPotentialClusterSize", &kernel);
+  if (code != Code::kSuccess) return result(code);
+  return result(max_cluster_size(*kernel, shape_of(*c), size));
 }
 
 CUresult cuFuncSetAttribute(void* function, int attribute, int value) {
@@ -192,17 +210,14 @@ CUresult cuFuncSetAttribute(void* function, int attribute, int value) {
     case 9:
       kernel->shared_carveout = value;
       return 0;
-    case 10:
-    case 11:
-    case 12:
-    case 13:
-    case 14:
-    case 15:
-      return 0;  // clusters: judged at the launch
     default:
-      return result(fail(Code::kInvalidValue, "cuFuncSetAttribute: attribute " +
-                                                  std::to_string(attribute) + " cannot be set"));
+      break;
   }
+  bool known = false;
+  const Code set = set_cluster_attribute(*kernel, attribute, value, &known);
+  if (known) return result(set);
+  return result(fail(Code::kInvalidValue, "cuFuncSetAttribute: attribute " +
+                                              std::to_string(attribute) + " cannot be set"));
 }
 CUresult cuFuncGetAttribute(int* value, int attribute, void* function) {
   Kernel* kernel = nullptr;
@@ -238,7 +253,7 @@ CUresult cuFuncGetAttribute(int* value, int attribute, void* function) {
       *value = static_cast<int>(r.max_dynamic_shared);
       return 0;
     default:
-      *value = 0;
+      if (!cluster_attribute(*kernel, attribute, value)) *value = 0;
       return 0;
   }
 }

@@ -66,6 +66,14 @@ inline u8* resolve(Warp& w, Where where, u64 address, u32 bytes, bool store, int
             : window == kLocalWindow                    ? Where::kLocal
                                                         : Where::kGlobal;
     if (where == Where::kShared || where == Where::kLocal) address &= ~kWindowMask;
+    if (where == Where::kShared) {
+      if ((address ^ w.shared_base) >= kSharedSpan) {
+        if (u8* at = find_cluster_shared(w, address, bytes)) return at;
+        raise(w, FaultKind::kIllegalAddress, where, store, address, bytes, lane);
+        return nullptr;
+      }
+      address -= w.shared_base;
+    }
   }
   switch (where) {
     case Where::kShared:

@@ -23,6 +23,8 @@
 
 namespace vgpu {
 
+struct BulkCopy;
+
 enum Check : u32 { kMemcheck = 1, kInitcheck = 2, kRacecheck = 4, kSynccheck = 8, kDeadlock = 16 };
 inline constexpr u32 kAllChecks = 31;
 // These need wrappers; the others look at what is there anyway.
@@ -153,6 +155,11 @@ Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
 Status lanes(Warp&, const Ins&, u32);  // __syncwarp
 Status fence(Warp&, const Ins&, u32);
+
+// What the asynchronous operations tell the checks themselves (async.cpp).
+void finish_copy(Warp& w, const AsyncCopy& copy);  // when it has been waited for
+void bulk_issued(Warp& w, const BulkCopy& copy);
+void bulk_landed(Warp& w, const BulkCopy& copy);
 }  // namespace watch
 
 // At the start and the end of a CTA.

@@ -152,7 +152,7 @@ const char* name_of(Category category) {
   static const char* const kNames[] = {"none",    "integer",    "half",        "float", "double",
                                        "convert", "compare",    "move",        "load",  "store",
                                        "atomic",  "async_copy", "matrix_load", "mma",   "warp",
-                                       "barrier", "control",    "other"};
+                                       "barrier", "mbarrier",   "control",     "other"};
   static_assert(sizeof(kNames) / sizeof(*kNames) == static_cast<size_t>(Category::kCount));
   return kNames[static_cast<int>(category)];
 }
@@ -216,7 +216,9 @@ void with_each(Counters& to, const Counters& from, Do change) {
   for (u64 Counters::* count :
        {&Counters::predicated_off, &Counters::thread_instructions, &Counters::mma_operations,
         &Counters::mma_cost, &Counters::shared_requests, &Counters::shared_bytes,
-        &Counters::shared_wavefronts, &Counters::bank_conflicts})
+        &Counters::shared_wavefronts, &Counters::bank_conflicts, &Counters::bulk_requests,
+        &Counters::bulk_bytes, &Counters::multicast_bytes, &Counters::mbarrier_waits,
+        &Counters::remote_requests, &Counters::remote_bytes})
     change(to.*count, from.*count);
 }
 
@@ -232,7 +234,8 @@ void Counters::scale(u64 by, u64 of) {
 }
 
 void count(Warp& w, const Ins& i, u32 mask) {
-  if (w.waiting) return;  // the second look of a warp at a barrier
+  // The second look of a warp at a barrier.
+  if (w.waiting || w.parked || w.in_cluster_wait) return;
   const CountInfo& info = info_of(w, i);
   Counters& c = w.sample && info.waits ? w.sample->waiting : *w.counters;
   if (info.category != Category::kNone && !info.is_step) {

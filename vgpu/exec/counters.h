@@ -29,6 +29,7 @@ enum class Category : u8 {
   kMma,
   kWarp,
   kBarrier,
+  kMbarrier,
   kControl,
   kOther,
   kCount
@@ -73,6 +74,12 @@ struct Counters {
   u64 shared_bytes = 0;
   u64 shared_wavefronts = 0;
   u64 bank_conflicts = 0;  // wavefronts beyond those that the width of the access needs
+  u64 bulk_requests = 0;   // of the tensor memory accelerator: copies, by threads
+  u64 bulk_bytes = 0;
+  u64 multicast_bytes = 0;  // that they delivered, where there was more than one receiver
+  u64 mbarrier_waits = 0;   // that ended
+  u64 remote_requests = 0;  // of another CTA's shared memory
+  u64 remote_bytes = 0;
   void add(const Counters& other);
   // Every count becomes by / of times what it is.
   void scale(u64 by, u64 of);

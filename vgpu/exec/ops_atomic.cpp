@@ -19,8 +19,9 @@ Status atomic(Warp& w, const Ins& i, u32 mask) {
   const auto* b = has(i, 3) ? slot<LaneOf<T>>(w, i, 3) : a;
   for (u32 left = mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
-    const u64 address = kWhere == Where::kShared ? words(w, i, 1)[l] + static_cast<u32>(i.imm)
-                                                 : doubles(w, i, 1)[l] + static_cast<u64>(i.imm);
+    const u64 address = kWhere == Where::kShared
+                            ? words(w, i, 1)[l] + static_cast<u32>(i.imm) - w.shared_base
+                            : doubles(w, i, 1)[l] + static_cast<u64>(i.imm);
     u8* at = resolve(w, kWhere, address, sizeof(T), true, l);
     if (!at) return Status::kFault;
     T* cell = reinterpret_cast<T*>(at);

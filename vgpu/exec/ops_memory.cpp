@@ -61,7 +61,7 @@ Status access(Warp& w, const Ins& i, u32 mask) {
   };
   if constexpr (kWhere == Where::kShared) {
     const u32* address = words(w, i, kAddress);
-    const u32 offset = static_cast<u32>(i.imm);
+    const u32 offset = static_cast<u32>(i.imm) - w.shared_base;
     if (shared_ok(w, address, offset, kBytes, mask)) {
       u8* const base = w.shared;
       if (mask == kFullMask) {
@@ -189,7 +189,7 @@ VGPU_INLINE void gather_matrix(const u8* const row[8], u32* to) {
 template <int N, bool kTranspose>
 Status load_matrix(Warp& w, const Ins& i, u32 mask) {
   const u32* address = words(w, i, N);
-  const u32 offset = static_cast<u32>(i.imm);
+  const u32 offset = static_cast<u32>(i.imm) - w.shared_base;
   constexpr u32 kRows = N == 4 ? kFullMask : (1u << (8 * N & 31)) - 1;
   if (!shared_ok(w, address, offset, 16, kRows)) {
     for (int l = 0; l < 8 * N; ++l) {
@@ -259,7 +259,7 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
   const u32* destination = words(w, i, 0);
   const u64* source = doubles(w, i, 1);
   const u32 bytes = i.extra;
-  const u32 to_offset = static_cast<u32>(i.imm) & 0xfffffu;
+  const u32 to_offset = (static_cast<u32>(i.imm) & 0xfffffu) - w.shared_base;
   const u64 from_offset = static_cast<u64>(i.imm >> 20);
   if (w.copy_count == w.copy_capacity) grow_copies(w);
   AsyncCopy& copy = w.copies[(w.copy_head + w.copy_count) & (w.copy_capacity - 1)];
@@ -304,6 +304,7 @@ Status async_copy(Warp& w, const Ins& i, u32 mask) {
   }
   if (w.launch->late_copies) {
     ++w.copy_count;
+    ++w.copies_issued;
     // Rows of a tile lie far apart, where the hardware does not look ahead.
     for_lanes(reading, [&](int l) { __builtin_prefetch(reinterpret_cast<void*>(copy.source[l])); });
   } else {

@@ -53,6 +53,7 @@ struct Constant {
   u32 offset;
   Width width;
   u64 value;
+  bool shared = false;  // an address: that of the CTA's shared memory is added
 };
 
 // Slots at the start of every register file, in this order, one word per lane.
@@ -83,10 +84,25 @@ enum class Special : u32 {
   kDynamicSmem,
   kTotalSmem,
   kZero,
+  kClusterCtaidX,
+  kClusterCtaidY,
+  kClusterCtaidZ,
+  kClusterNctaidX,
+  kClusterNctaidY,
+  kClusterNctaidZ,
+  kClusterIdX,
+  kClusterIdY,
+  kClusterIdZ,
+  kNclusterIdX,
+  kNclusterIdY,
+  kNclusterIdZ,
+  kClusterRank,
+  kClusterSize,
   kWorkspaceHigh,  // address of the grid barrier's words
   kWorkspaceLow,
   kParamBase,  // 64 bits a lane: two words
-  kCount = kParamBase + 2,
+  kExplicitCluster = kParamBase + 2,
+  kCount,
 };
 inline constexpr u32 special_offset(Special s) { return static_cast<u32>(s) * 128; }
 inline constexpr u32 kSpecialBytes = static_cast<u32>(Special::kCount) * 128;

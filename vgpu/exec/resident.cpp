@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "exec/call_stack.h"
+#include "exec/mbarrier.h"
 
 namespace vgpu {
 namespace {
@@ -36,29 +37,40 @@ Resident::Buffer Resident::make_buffer(size_t bytes) {
 
 Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) : launch_(launch) {
   const Program& p = *launch.program;
+  const u32* shape = launch.cluster;
   threads_ = launch.block[0] * launch.block[1] * launch.block[2];
-  warps_.resize((threads_ + kWarpSize - 1) / kWarpSize);
+  cta_warps_ = (threads_ + kWarpSize - 1) / kWarpSize;
+  ctas_.resize(shape[0] * shape[1] * shape[2]);
+  warps_.resize(cta_warps_ * ctas_.size());
   shared_bytes_ = p.static_shared_bytes + launch.dynamic_shared;
+  shared_stride_ = (shared_bytes_ + 64 + 1023) / 1024 * 1024;
   const bool shadows = launch.checks && launch.checks->has(kInitcheck);
   warp_bytes_ = static_cast<size_t>(p.register_bytes) * (shadows ? 2 : 1);
   registers_ = make_buffer(warp_bytes_ * warps_.size());
-  shared_ = make_buffer(shared_bytes_ + 64);
+  shared_ = make_buffer(shared_stride_ * ctas_.size());
   const size_t warp_local = static_cast<size_t>(launch.local_bytes) * kWarpSize;
   local_ = make_buffer(warp_local * warps_.size());
   const u32 paths = kDivergenceDepth + most_calls(launch);
   paths_.resize(paths * warps_.size());
+  cluster_.size = static_cast<u32>(ctas_.size());
+  cluster_.ctas = ctas_.data();
+  cluster_.warps = warps_.data();
+  cluster_.warp_count = static_cast<u32>(warps_.size());
   for (size_t k = 0; k < warps_.size(); ++k) {
     Warp& w = warps_[k];
+    const size_t rank = k / cta_warps_;
     w.registers = registers_.get() + k * warp_bytes_;
-    w.shared = shared_.get();
+    w.shared = shared_.get() + rank * shared_stride_;
     w.shared_bytes = shared_bytes_;
+    w.shared_base = static_cast<u32>(rank) << kSharedSpanBits;
     w.local_bytes = launch.local_bytes;
     w.local = local_.get() + k * warp_local;
     w.stack = paths_.data() + k * paths;
     w.stack_room = paths;
-    w.index = static_cast<u32>(k);
-    w.cta = &cta_;
+    w.index = static_cast<u32>(k % cta_warps_);
+    w.cta = &ctas_[rank];
     w.launch = const_cast<LaunchState*>(&launch_);
+    w.cta->rank = static_cast<u32>(rank);
     set_constants(w, multiprocessors, grid_id);
   }
   if (launch.checks) make_checks();
@@ -74,12 +86,17 @@ void Resident::make_checks() {
   slots_.resize(warps_.size() * p.watched_slots);
   const size_t warp_local = static_cast<size_t>(launch_.local_bytes) * kWarpSize;
   local_written_ = make_buffer(warp_local * warps_.size());
-  shared_written_ = make_buffer(shared_bytes_ + 64);
-  cta_check_.shared_written = shared_written_.get();
+  shared_written_ = make_buffer(shared_stride_ * ctas_.size());
+  cta_checks_.resize(ctas_.size());
+  const size_t cells = shared_bytes_ * sizeof(SharedCell) * ctas_.size();
   if (launch_.checks->has(kRacecheck)) {
-    cells_ = make_buffer(shared_bytes_ * sizeof(SharedCell));
-    std::memset(cells_.get(), 0, shared_bytes_ * sizeof(SharedCell));
-    cta_check_.cells = reinterpret_cast<SharedCell*>(cells_.get());
+    cells_ = make_buffer(cells);
+    std::memset(cells_.get(), 0, cells);
+  }
+  for (size_t k = 0; k < ctas_.size(); ++k) {
+    cta_checks_[k].shared_written = shared_written_.get() + k * shared_stride_;
+    if (cells_)
+      cta_checks_[k].cells = reinterpret_cast<SharedCell*>(cells_.get()) + k * shared_bytes_;
   }
   for (size_t k = 0; k < warps_.size(); ++k) {
     WarpCheck& check = warp_checks_[k];
@@ -91,14 +108,29 @@ void Resident::make_checks() {
 }
 
 void Resident::start(u64 linear) {
-  cta_ = Cta();
-  cta_.warps = static_cast<u32>(warps_.size());
-  cta_.id[0] = static_cast<u32>(linear % launch_.grid[0]);
-  cta_.id[1] = static_cast<u32>(linear / launch_.grid[0] % launch_.grid[1]);
-  cta_.id[2] = static_cast<u32>(linear / launch_.grid[0] / launch_.grid[1]);
-  still = 0;
-  // Shared memory holds whatever was there: make a read before a write visible.
-  std::memset(shared_.get(), 0xff, shared_bytes_);
+  const u32* shape = launch_.cluster;
+  const u32 clusters[2] = {launch_.grid[0] / shape[0], launch_.grid[1] / shape[1]};
+  cluster_.id[0] = static_cast<u32>(linear % clusters[0]);
+  cluster_.id[1] = static_cast<u32>(linear / clusters[0] % clusters[1]);
+  cluster_.id[2] = static_cast<u32>(linear / clusters[0] / clusters[1]);
+  cluster_.generation = 0;
+  cluster_.loads.clear();
+  cluster_.stores.clear();
+  cluster_.arrivals.clear();
+  for (u32 rank = 0; rank < cluster_.size; ++rank) {
+    Cta& cta = ctas_[rank];
+    cta = Cta();
+    cta.cluster = &cluster_;
+    cta.rank = rank;
+    cta.shared = shared_.get() + rank * shared_stride_;
+    cta.shared_bytes = shared_bytes_;
+    cta.warps = cta_warps_;
+    const u32 place[3] = {rank % shape[0], rank / shape[0] % shape[1], rank / shape[0] / shape[1]};
+    for (u32 d = 0; d < 3; ++d) cta.id[d] = cluster_.id[d] * shape[d] + place[d];
+    // Shared memory holds whatever was there: make a read before a write visible.
+    std::memset(cta.shared, 0xff, shared_bytes_);
+  }
+  still = idle = 0;
   for (Warp& w : warps_) {
     const u32 first = w.index * kWarpSize;
     const u32 count = threads_ - first;
@@ -106,22 +138,35 @@ void Resident::start(u64 linear) {
     w.pc = 0;
     w.reconverge = -1;
     w.depth = 0;
-    w.waiting = w.done = false;
-    w.copy_head = w.copy_count = w.group = 0;
-    fill(w.registers, Special::kCtaidX, cta_.id[0]);
-    fill(w.registers, Special::kCtaidY, cta_.id[1]);
-    fill(w.registers, Special::kCtaidZ, cta_.id[2]);
+    w.waiting = w.done = w.gave_up = w.woken = w.looked = w.in_cluster_wait = false;
+    w.parked = nullptr;
+    w.cluster_arrived = 0;
+    w.copy_head = w.copy_count = w.group = w.copies_issued = 0;
+    std::memset(w.bulk_group, 0, sizeof(w.bulk_group));
+    set_cluster_registers(w);
   }
   if (!launch_.checks) return;
-  cta_.check = &cta_check_;
-  start_checks(cta_, warps_.data(), shared_bytes_);
+  for (u32 rank = 0; rank < cluster_.size; ++rank) {
+    ctas_[rank].check = &cta_checks_[rank];
+    start_checks(ctas_[rank], warps_.data() + rank * cta_warps_, shared_bytes_);
+  }
 }
 
-void Resident::count_into(Counters& counters, std::unique_ptr<BlockSample> sample) {
-  sample_ = std::move(sample);
+void Resident::set_cluster_registers(Warp& w) {
+  for (u32 d = 0; d < 3; ++d) {
+    const auto number = [d](Special first) {
+      return static_cast<Special>(static_cast<u32>(first) + d);
+    };
+    fill(w.registers, number(Special::kCtaidX), w.cta->id[d]);
+    fill(w.registers, number(Special::kClusterIdX), cluster_.id[d]);
+  }
+}
+
+void Resident::count_into(Counters& counters, std::vector<std::unique_ptr<BlockSample>> samples) {
+  samples_ = std::move(samples);
   for (Warp& w : warps_) {
-    w.sample = sample_.get();
-    w.counters = sample_ ? &sample_->counters : &counters;
+    w.sample = samples_.empty() ? nullptr : samples_[w.cta->rank].get();
+    w.counters = w.sample ? &w.sample->counters : &counters;
   }
 }
 
@@ -146,9 +191,19 @@ void Resident::set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {
   for (u32 d = 0; d < 3; ++d) {
     uniform(static_cast<Special>(static_cast<u32>(Special::kNtidX) + d), launch_.block[d]);
     uniform(static_cast<Special>(static_cast<u32>(Special::kNctaidX) + d), launch_.grid[d]);
+    const u32 shape[3] = {launch_.cluster[0], launch_.cluster[1], launch_.cluster[2]};
+    const u32 row = d == 1 ? shape[0] : d == 2 ? shape[0] * shape[1] : 1;
+    uniform(static_cast<Special>(static_cast<u32>(Special::kClusterCtaidX) + d),
+            w.cta->rank / row % shape[d]);
+    uniform(static_cast<Special>(static_cast<u32>(Special::kClusterNctaidX) + d), shape[d]);
+    uniform(static_cast<Special>(static_cast<u32>(Special::kNclusterIdX) + d),
+            launch_.grid[d] / shape[d]);
   }
   uniform(Special::kWarpId, w.index);
-  uniform(Special::kNwarpId, static_cast<u32>(warps_.size()));
+  uniform(Special::kNwarpId, cta_warps_);
+  uniform(Special::kClusterRank, w.cta->rank);
+  uniform(Special::kClusterSize, static_cast<u32>(ctas_.size()));
+  uniform(Special::kExplicitCluster, launch_.explicit_cluster);
   uniform(Special::kSmId, 0);
   uniform(Special::kNsmId, multiprocessors);
   uniform(Special::kGridId, grid_id);
@@ -163,11 +218,12 @@ void Resident::set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {
       *reinterpret_cast<u32*>(at) = static_cast<u32>(c.value);
       continue;
     }
+    const u64 value = c.value + (c.shared ? w.shared_base : 0);
     for (int l = 0; l < kWarpSize; ++l) {
       if (c.width == Constant::Width::kWord) {
-        reinterpret_cast<u32*>(at)[l] = static_cast<u32>(c.value);
+        reinterpret_cast<u32*>(at)[l] = static_cast<u32>(value);
       } else {
-        reinterpret_cast<u64*>(at)[l] = c.value;
+        reinterpret_cast<u64*>(at)[l] = value;
       }
     }
   }
@@ -179,22 +235,28 @@ std::string Resident::where() const {
     const Warp& w = warps_[k];
     size_t end = k + 1;
     const auto same = [&](const Warp& o) {
-      return o.done == w.done && o.waiting == w.waiting && o.pc == w.pc &&
-             (!w.waiting || o.barrier_id == w.barrier_id);
+      return o.cta == w.cta && o.done == w.done && o.waiting == w.waiting && o.pc == w.pc &&
+             (!w.waiting || o.barrier_id == w.barrier_id) && o.parked == w.parked;
     };
     while (end < warps_.size() && same(warps_[end])) ++end;
     text += text.empty() ? "" : "; ";
-    text += end == k + 1 ? "warp " + std::to_string(k)
-                         : "warps " + std::to_string(k) + " to " + std::to_string(end - 1);
+    if (w.index == 0 && cluster_.size > 1) text += "CTA " + std::to_string(w.cta->rank) + ": ";
+    const u32 last = warps_[end - 1].index;
+    text += end == k + 1 ? "warp " + std::to_string(w.index)
+                         : "warps " + std::to_string(w.index) + " to " + std::to_string(last);
     const std::string line = std::to_string(launch_.code[w.pc].line);
     if (w.done) {
       text += end == k + 1 ? " has ended" : " have ended";
     } else if (w.waiting) {
-      const Barrier& b = cta_.barriers[w.barrier_id];
-      const u32 expected = b.all ? (cta_.warps - cta_.warps_done) * kWarpSize : b.expected;
+      const Barrier& b = w.cta->barriers[w.barrier_id];
+      const u32 expected = b.all ? (w.cta->warps - w.cta->warps_done) * kWarpSize : b.expected;
       text += " at barrier " + std::to_string(w.barrier_id) + ", where " +
               std::to_string(b.arrived) + " of " + std::to_string(expected) +
               " threads have come, PTX line " + line;
+    } else if (w.parked || w.looked) {
+      text += (end == k + 1 ? " waits " : " wait ") + describe_wait(w) + ", PTX line " + line;
+    } else if (w.in_cluster_wait) {
+      text += " at barrier.cluster.wait, PTX line " + line;
     } else {
       text += " in a loop at PTX line " + line;
     }
@@ -210,8 +272,11 @@ bool Resident::stands_still() {
     hash = mix(hash, place, sizeof(place));
     hash = mix(hash, w.registers, launch_.program->register_bytes);
   }
-  hash = mix(hash, shared_.get(), shared_bytes_);
-  hash = mix(hash, local_.get(), static_cast<size_t>(launch_.local_bytes) * threads_);
+  for (const Cta& cta : ctas_) hash = mix(hash, cta.shared, shared_bytes_);
+  const u64 under_way[] = {cluster_.generation, cluster_.loads.size(), cluster_.stores.size()};
+  hash = mix(hash, under_way, sizeof(under_way));
+  hash =
+      mix(hash, local_.get(), static_cast<size_t>(launch_.local_bytes) * kWarpSize * warps_.size());
   still = hash == signature_ ? still + 1 : 0;
   signature_ = hash;
   return still > 0;

@@ -1,4 +1,5 @@
-// A CTA's memory and warps; used again for one CTA after the other.
+// A cluster's memory and warps, nearly always those of one CTA; used again for one cluster after
+// the other.
 #pragma once
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "exec/check.h"
+#include "exec/cluster.h"
 #include "exec/sample.h"
 #include "exec/warp.h"
 
@@ -18,18 +20,20 @@ class Resident {
   ~Resident();
   Resident(const Resident&) = delete;
 
+  // `linear` counts clusters.
   void start(u64 linear);
   std::vector<Warp>& warps() { return warps_; }
-  Cta& cta() { return cta_; }
+  Cluster& cluster() { return cluster_; }
   // From now on until the next start: what counters are added to, and the sample, or null.
-  void count_into(Counters& counters, std::unique_ptr<BlockSample> sample);
-  std::unique_ptr<BlockSample>& sample() { return sample_; }
+  void count_into(Counters& counters, std::vector<std::unique_ptr<BlockSample>> samples);
+  std::vector<std::unique_ptr<BlockSample>>& samples() { return samples_; }
 
   // Where every warp stands, for people.
   std::string where() const;
   // True when nothing that the CTA can see of itself has changed since the last call.
   bool stands_still();
   int still = 0;  // how often that was so in a row
+  int idle = 0;   // rounds in a row in which warps only looked at mbarriers
 
  private:
   struct FreeDeleter {
@@ -39,20 +43,24 @@ class Resident {
   static Buffer make_buffer(size_t bytes);
 
   void set_constants(Warp& w, u32 multiprocessors, u32 grid_id);
+  void set_cluster_registers(Warp& w);
   void make_checks();
 
   const LaunchState& launch_;
-  u32 threads_ = 0;
+  u32 threads_ = 0;    // of a CTA
+  u32 cta_warps_ = 0;  // of a CTA
   u32 shared_bytes_ = 0;
+  size_t shared_stride_ = 0;
   size_t warp_bytes_ = 0;  // registers, and their shadows
   u64 signature_ = 0;
-  Cta cta_ = {};
-  std::unique_ptr<BlockSample> sample_;
+  Cluster cluster_ = {};
+  std::vector<Cta> ctas_;
+  std::vector<std::unique_ptr<BlockSample>> samples_;  // of each CTA, or none
   std::vector<Warp> warps_;
   Buffer registers_, shared_, local_;
   std::vector<DivergenceEntry> paths_;
   // Only where something is watched:
-  CtaCheck cta_check_ = {};
+  std::vector<CtaCheck> cta_checks_;
   std::vector<WarpCheck> warp_checks_;
   std::vector<SlotShadow> slots_;
   Buffer shared_written_, local_written_, cells_;

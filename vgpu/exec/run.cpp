@@ -3,6 +3,13 @@
 
 #include <xmmintrin.h>
 
+namespace vgpu {
+
+void register_cluster(OpTable&);
+void register_bulk(OpTable&);
+
+}  // namespace vgpu
+
 namespace vgpu::VGPU_ISA {
 
 void register_call(OpTable&);
@@ -152,6 +159,8 @@ void register_ops(OpTable& t) {
   register_matrix(t);
   register_matrix_integer(t);
   register_matrix_volta(t);
+  vgpu::register_cluster(t);
+  vgpu::register_bulk(t);
 }
 
 #define VGPU_TEXT(name) #name

@@ -1,7 +1,7 @@
-// Every host thread takes CTAs in order. It runs one CTA at a time, its warps in turn, until each
-// blocks or ends. A CTA that spins (on a semaphore of another CTA, say) is set aside and the next
-// one started beside it, so a kernel makes progress whenever it would with its CTAs resident on a
-// GPU.
+// Every host thread takes CTAs in order (clusters of them, where a launch asks for such). It runs
+// one CTA at a time, its warps in turn, until each blocks or ends. A CTA that spins (on a semaphore
+// of another CTA, say) is set aside and the next one started beside it, so a kernel makes progress
+// whenever it would with its CTAs resident on a GPU.
 #include "exec/scheduler.h"
 
 #include <time.h>
@@ -29,6 +29,8 @@ constexpr u64 kSlice = 1 << 18;         // instructions of a warp before others 
 constexpr int kLongSlices = 64;         // turns that a CTA may have before others get one
 constexpr u64 kPollCost = kSlice / 64;  // of a look at memory around a barrier
 constexpr int kStill = 3;               // turns without any change, then a CTA is stuck
+constexpr u64 kVainLook = 256;          // instructions at most between two looks at an mbarrier
+constexpr int kIdleRounds = 1000;       // of nothing but such looks, then no phase will ever end
 
 // Time that the calling thread has had a core, in nanoseconds.
 u64 thread_cpu_ns() {
@@ -44,7 +46,9 @@ class Grid {
         isa_(isa),
         multiprocessors_(multiprocessors),
         grid_id_(grid_id),
-        total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2]),
+        cluster_(launch.cluster[0] * launch.cluster[1] * launch.cluster[2]),
+        total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2] / cluster_),
+        most_running_(std::max(launch.resident / cluster_, 1u)),
         random_(launch.seed) {
     if (launch.timeout_s) deadline_ = Clock::now() + std::chrono::seconds(launch.timeout_s);
     // A random order of blocks is a walk around the grid with a stride of no common divisor.
@@ -99,14 +103,14 @@ class Grid {
     bool stuck = false;
     ++working_;
     while (!stop_) {
-      if (want_another && running.size() < launch_.resident) {
+      if (want_another && running.size() < most_running_) {
         if (const std::optional<u64> block = next_block()) {
           if (idle.empty())
             idle.push_back(std::make_unique<Resident>(launch_, multiprocessors_, grid_id_));
           running.push_back(std::move(idle.back()));
           idle.pop_back();
           running.back()->start(*block);
-          running.back()->count_into(counters, new_sample(*block));
+          running.back()->count_into(counters, new_samples(*block, running.back()->cluster()));
           current = running.size() - 1;
         }
       }
@@ -114,7 +118,7 @@ class Grid {
       const Turn turn = take_turns(*running[current]);
       if (turn == Turn::kFault) break;
       if (turn == Turn::kDone) {
-        keep(std::move(running[current]->sample()), counters);
+        for (auto& sample : running[current]->samples()) keep(std::move(sample), counters);
         idle.push_back(std::move(running[current]));
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(current));
         current = 0;
@@ -145,11 +149,17 @@ class Grid {
     }
   }
 
-  std::unique_ptr<BlockSample> new_sample(u64 block) const {
-    if (!std::binary_search(sampled_.begin(), sampled_.end(), block)) return nullptr;
-    auto sample = std::make_unique<BlockSample>();
-    sample->block = block;
-    return sample;
+  // One for each CTA of a cluster that is looked at.
+  std::vector<std::unique_ptr<BlockSample>> new_samples(u64 number, const Cluster& cluster) const {
+    std::vector<std::unique_ptr<BlockSample>> samples;
+    if (!std::binary_search(sampled_.begin(), sampled_.end(), number)) return samples;
+    for (u32 k = 0; k < cluster.size; ++k) {
+      const u32* id = cluster.ctas[k].id;
+      samples.push_back(std::make_unique<BlockSample>());
+      samples.back()->block =
+          (static_cast<u64>(id[2]) * launch_.grid[1] + id[1]) * launch_.grid[0] + id[0];
+    }
+    return samples;
   }
 
   void keep(std::unique_ptr<BlockSample> sample, Counters& counters) {
@@ -181,7 +191,7 @@ class Grid {
 
   // True when no CTA on any host thread can change anything any more, and none can be started.
   bool all_stuck(const std::vector<std::unique_ptr<Resident>>& running, bool& stuck) {
-    const bool no_more = next_ >= total_ || running.size() >= launch_.resident;
+    const bool no_more = next_ >= total_ || running.size() >= most_running_;
     const bool now = no_more && std::all_of(running.begin(), running.end(),
                                             [](const auto& r) { return r->still >= kStill; });
     if (now != stuck) stuck_ += now ? 1 : -1;
@@ -197,14 +207,14 @@ class Grid {
                            ? "the time limit of " + std::to_string(launch_.timeout_s) + " s is over"
                            : "deadlock: no block can go on";
     for (size_t k = 0; k < running.size() && k < kShown; ++k) {
-      const u32* id = running[k]->cta().id;
+      const u32* id = running[k]->cluster().ctas[0].id;
       text += (k ? "; block (" : ": block (") + std::to_string(id[0]) + "," +
               std::to_string(id[1]) + "," + std::to_string(id[2]) + "): " + running[k]->where();
     }
     if (running.size() > kShown)
       text += "; and " + std::to_string(running.size() - kShown) + " blocks more";
     if (next_ < total_)
-      text += "; " + std::to_string(total_ - next_) + " blocks have not been started";
+      text += "; " + std::to_string((total_ - next_) * cluster_) + " blocks have not been started";
     Resident& r = *running.front();
     Warp* first = &r.warps().front();
     for (Warp& w : r.warps()) {
@@ -213,66 +223,87 @@ class Grid {
     Fault fault;
     fault.kind = FaultKind::kDeadlock;
     fault.lane = __builtin_ctz(first->mask | 1u << 31);
-    stop(fault, r, *first, std::move(text));
+    stop(fault, *first, std::move(text));
   }
 
-  // Runs the warps of a CTA in turn until all are done, or one has used up its slice.
+  // Runs the warps of a cluster in turn until all are done, or one has used up its slice.
   Turn take_turns(Resident& r) {
-    Cta& cta = r.cta();
     bool spinning = false;
     int slices = 0;
     std::vector<u32> order(r.warps().size());
     std::iota(order.begin(), order.end(), 0u);
     // Warps that spin around a barrier together never use up a slice each.
     u64 left = launch_.find_deadlock ? kSlice / 16 : kSlice;
-    while (cta.warps_done < cta.warps) {
+    while (!r.cluster().done()) {
       bool progress = false;
+      bool useful = false;
       if (launch_.seed) std::shuffle(order.begin(), order.end(), random_);
       for (const u32 index : order) {
         Warp& w = r.warps()[index];
-        if (w.done) continue;
+        if (w.done || parked(w)) continue;
         const u64 before = w.instructions;
+        w.looked = false;
         const u32 polls = w.polls;
         w.budget = before + (launch_.seed ? random_() % 1024 : kSlice);
         const Status status = w.sample || launch_.counting ? isa_.run_counting(w) : isa_.run(w);
-        progress |= w.instructions != before || w.done;
+        const bool moved = w.instructions != before || w.done;
+        progress |= moved;
+        useful |= moved && !((w.looked || w.parked) && w.instructions - before < kVainLook &&
+                             w.polls == polls);
         left -= std::min(left, launch_.find_deadlock ? w.instructions - before
                                : w.polls != polls    ? kPollCost
                                                      : 0);
         if (w.done) {
-          ++cta.warps_done;
+          ++w.cta->warps_done;
+          if (!r.cluster().stores.empty()) finish_stores(w);
           if (launch_.checks) end_checks(w);
         }
         // Nobody waits without looking at memory in order; but what is long lets others run, too.
-        if (status == Status::kYield)
+        if (status == Status::kYield && !w.looked)
           spinning |= launch_.seed || w.polls != polls || ++slices >= kLongSlices;
         if (status == Status::kFault) {
-          stop(w.fault, r, w, "");
+          stop(w.fault, w, "");
           return Turn::kFault;
         }
         if (stop_) return Turn::kFault;
       }
-      if (!progress) {
-        for (Warp& w : r.warps()) {
-          if (w.done) continue;
-          Fault fault;
-          fault.kind = FaultKind::kDeadlock;
-          stop(fault, r, w,
-               "deadlock: every remaining warp of the block waits at a barrier that cannot open: " +
-                   r.where());
-          return Turn::kFault;
-        }
-      }
+      r.idle = useful ? 0 : r.idle + 1;
+      if (!progress && wait_in_vain(r)) progress = true;
+      if (!progress || r.idle > kIdleRounds) return stop_at_barriers(r);
       if (spinning || left == 0) return Turn::kSpinning;
     }
     return Turn::kDone;
   }
 
-  void stop(const Fault& fault, Resident& r, const Warp& w, std::string waits) {
+  // Nobody can go on: waits for an mbarrier end as if their time were over. False when there are
+  // none.
+  static bool wait_in_vain(Resident& r) {
+    bool any = false;
+    for (Warp& w : r.warps()) {
+      if (w.done || !w.parked) continue;
+      w.gave_up = true;
+      any = true;
+    }
+    return any;
+  }
+
+  Turn stop_at_barriers(Resident& r) {
+    for (const Warp& w : r.warps()) {
+      if (w.done) continue;
+      Fault fault;
+      fault.kind = FaultKind::kDeadlock;
+      stop(fault, w,
+           "deadlock: every remaining warp of the block waits at a barrier that cannot open: " +
+               r.where());
+      break;
+    }
+    return Turn::kFault;
+  }
+
+  void stop(const Fault& fault, const Warp& w, std::string waits) {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    report_ = {
-        fault, {r.cta().id[0], r.cta().id[1], r.cta().id[2]}, w.index, w.pc, std::move(waits)};
+    report_ = {fault, {w.cta->id[0], w.cta->id[1], w.cta->id[2]}, w.index, w.pc, std::move(waits)};
     stop_ = true;
   }
 
@@ -280,7 +311,9 @@ class Grid {
   const Isa& isa_;
   u32 multiprocessors_;
   u32 grid_id_;
-  u64 total_;
+  u32 cluster_;  // blocks of one
+  u64 total_;    // clusters
+  u32 most_running_;
   std::atomic<u64> next_{0};
   std::atomic<u64> limit_{0};  // of those that are started, as far as is known
   std::atomic<u64> instructions_{0};

@@ -26,6 +26,9 @@ inline constexpr u32 kFullMask = 0xffffffffu;
 // AArch64 Linux stay below 2^56, so the windows cannot collide with device memory.
 inline constexpr u64 kSharedWindow = 1ull << 56;
 inline constexpr u64 kLocalWindow = 1ull << 57;
+// A CTA's shared memory lies so far from that of the one before it in its cluster, as on a GPU.
+inline constexpr u32 kSharedSpanBits = 24;
+inline constexpr u32 kSharedSpan = 1u << kSharedSpanBits;
 inline constexpr u64 kWindowMask = ~((1ull << 56) - 1);
 
 }  // namespace vgpu

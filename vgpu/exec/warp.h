@@ -30,6 +30,7 @@ enum class FaultKind : u8 {
   kStack,
   kAssert,
   kBarrier,
+  kAsync,  // of mbarriers, clusters and bulk copies: detail says all
   kDeadlock
 };
 
@@ -74,6 +75,7 @@ struct AsyncCopy {
 };
 
 struct Cta;
+struct Cluster;
 struct LaunchState;
 struct WarpCheck;
 struct CtaCheck;
@@ -87,8 +89,9 @@ struct Warp {
   u8* registers;
   u8* shared;  // of the CTA
   u32 shared_bytes;
-  u32 mask;  // active lanes
-  u32 live;  // lanes that have not exited
+  u32 shared_base;  // address of the CTA's shared memory in its cluster's window
+  u32 mask;         // active lanes
+  u32 live;         // lanes that have not exited
   s32 pc;
   s32 reconverge;
   u32 depth;
@@ -104,6 +107,17 @@ struct Warp {
   bool done;
   u32 barrier_generation;
   u32 barrier_id;
+  // Waiting for an mbarrier's phase: the scheduler looks at its word before it gives a turn.
+  const u64* parked;  // or null
+  u32 parked_parity;  // of the phase that is waited for
+  u32 parked_at;      // shared address of the mbarrier
+  bool gave_up;       // the wait returns false now, as one with a time limit may
+  bool woken;         // a copy that completes at the mbarrier was issued since
+  bool looked;        // the last operation of its turn looked at an mbarrier in vain
+  // barrier.cluster: lanes that have arrived and not waited yet.
+  u32 cluster_arrived;
+  u32 cluster_generation;
+  bool in_cluster_wait;
   u32 next_cached;  // round robin over the cache
   Allocation cached[kAllocationCache];
   // cp.async: a ring of copies, oldest first
@@ -111,16 +125,22 @@ struct Warp {
   u32 copy_capacity;
   u32 copy_head;
   u32 copy_count;
-  u32 group;            // copies issued now belong to this group
-  Counters* counters;   // null when they are off
-  BlockSample* sample;  // of the block, where its time is taken from it; or null
-  WarpCheck* check;     // null when nothing is watched
+  u32 group;  // copies issued now belong to this group
+  u32 copies_issued;
+  u32 bulk_group[kWarpSize];  // the same of each thread's bulk stores
+  Counters* counters;         // null when they are off
+  BlockSample* sample;        // of the block, where its time is taken from it; or null
+  WarpCheck* check;           // null when nothing is watched
   Fault fault;
   DivergenceEntry* stack;
   u32 stack_room;  // entries
 };
 
 struct Cta {
+  Cluster* cluster;
+  u32 rank;  // in the cluster
+  u8* shared;
+  u32 shared_bytes;
   u32 id[3];
   u32 warps;
   u32 warps_done;
@@ -135,6 +155,8 @@ struct LaunchState {
   const Ins* code;
   u32 grid[3];
   u32 block[3];
+  u32 cluster[3];
+  bool explicit_cluster;  // the launch or the kernel asked for clusters, of one CTA or more
   u32 dynamic_shared;
   u32 stack_bytes;  // that frames of calls may take of a thread
   u32 local_bytes;  // of a thread, with room for calls
@@ -155,6 +177,9 @@ struct LaunchState {
 
 // Finds the allocation that holds [address, address + bytes), or null. Out of the ISA variants.
 const Allocation* find_allocation(const AllocationIndex& index, u64 address, u64 bytes);
+
+// The host address behind [address, address + bytes) of the cluster's shared window, or null.
+u8* find_cluster_shared(const Warp& w, u64 address, u32 bytes);
 
 // Makes room for one more pending copy (rare: the ring grows by doubling).
 void grow_copies(Warp& warp);

@@ -15,6 +15,8 @@ struct SyntaxError : std::runtime_error {
       : std::runtime_error("PTX line " + std::to_string(line) + ": " + what) {}
 };
 
+using Parts = std::vector<std::string>;  // of an opcode
+
 struct Operand {
   enum class Kind {
     kRegister,  // index
@@ -92,6 +94,9 @@ struct Function {
   u32 max_registers = 0;           // .maxnreg
   u32 min_blocks = 0;              // .minnctapersm
   u32 required_threads[3] = {0, 0, 0};
+  u32 required_cluster[3] = {0, 0, 0};  // .reqnctapercluster; 0 where not given
+  u32 max_cluster = 0;                  // .maxclusterrank
+  bool explicit_cluster = false;        // .explicitcluster
 };
 
 // `.loc`: the source line of the instructions from a line of the PTX text on.

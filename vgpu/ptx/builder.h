@@ -6,18 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "exec/bulk.h"
 #include "ptx/lower.h"
 
 namespace vgpu::ptx {
 
 using Width = Constant::Width;
 
+// What is added to a constant: an address of shared memory is known when a CTA starts.
+enum class Base : u8 { kNone, kShared, kDynamicShared };
+
 struct Slot {
   enum class Kind : u8 { kVirtual, kConstant, kSpecial };
   Width width;
   Kind kind;
-  u64 value;          // of a constant, or the Special
-  bool dynamic_base;  // a constant to which the start of dynamic shared memory is added
+  u64 value;  // of a constant, or the Special
+  Base base;  // of a constant
   u32 offset = kNoSlot;
   bool unset = false;  // may be read before anything wrote it
 };
@@ -148,7 +152,7 @@ class Builder {
 
   // lower_operands.cpp
   int new_slot(Width width);
-  int constant(Width width, u64 value, bool dynamic_base = false);
+  int constant(Width width, u64 value, Base base = Base::kNone);
   int special(Special which);
   int special_register(const std::string& name, bool wide);
   int register_slot(int index);
@@ -168,6 +172,22 @@ class Builder {
     counted_ = false;
   }
   [[noreturn]] void unknown() const;
+
+  // lower_bulk.cpp
+  bool lower_cluster(const Instruction& ins);
+  void lower_mbarrier(const Instruction& ins);
+  void lower_proxy_fence(const Instruction& ins);
+  void lower_async_store(const Instruction& ins);
+  void lower_bulk(const Instruction& ins);
+  void lower_bulk_tensor(const Instruction& ins);
+  void lower_tensor_map(const Instruction& ins);
+  void tensor_operand(const Operand& operand, u32 rank, int* map, std::vector<int>* to);
+  int cluster_address(const Operand& operand, const Parts& parts);
+  int moved(const Address& a);
+  int whole_address(const Operand& operand, char code);
+  Address cluster_generic(const Operand& operand);
+  Reduce reduction_of(const Parts& parts) const;
+  u32 reduction_code(const Parts& parts) const;
 
   // lower_ops.cpp, lower_memory.cpp, lower_matrix.cpp, lower_wmma.cpp, lower_values.cpp: one method
   // per kind of instruction
@@ -220,7 +240,7 @@ class Builder {
   std::unique_ptr<Program> program_;
   std::vector<Draft> code_;
   std::vector<Slot> slots_;
-  std::map<std::tuple<Width, u64, bool>, int> constants_;
+  std::map<std::tuple<Width, u64, Base>, int> constants_;
   std::map<Special, int> specials_;
   std::vector<int> label_position_;
   std::map<std::string, u32> shared_offsets_;  // module-scope shared variables

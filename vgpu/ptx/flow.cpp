@@ -259,7 +259,7 @@ void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Pr
       if (s.kind != Slot::Kind::kConstant || s.width != width) continue;
       s.offset = end;
       end += bytes_of(width);
-      program.constants.push_back({s.offset, width, s.value});
+      program.constants.push_back({s.offset, width, s.value, s.base != Base::kNone});
     }
   }
   end = (end + 127) / 128 * 128;

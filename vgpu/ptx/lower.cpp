@@ -46,7 +46,7 @@ std::unique_ptr<Program> Builder::run() {
 
   const u32 dynamic_base = align_up(shared_bytes_, dynamic_align_);
   for (Slot& s : slots_) {
-    if (s.dynamic_base) s.value += dynamic_base;
+    if (s.base == Base::kDynamicShared) s.value += dynamic_base;
   }
   program_->static_shared_bytes = dynamic_base;
   if (!program_->unsupported.empty()) return std::move(program_);

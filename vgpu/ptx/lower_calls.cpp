@@ -264,7 +264,7 @@ void Builder::lower_outlined() {
 // Slots that calls change and that are saved by none: constants, each of its own.
 int Builder::call_slot(int& slot, Width width) {
   if (slot < 0) {
-    slots_.push_back({width, Slot::Kind::kConstant, 0, false});
+    slots_.push_back({width, Slot::Kind::kConstant, 0, Base::kNone});
     slot = static_cast<int>(slots_.size()) - 1;
   }
   return slot;

@@ -30,12 +30,14 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
   const int count = vector_size(parts);
   const std::string& type = parts.back();
   const u32 bytes = type_bytes(type);
-  if (has(parts, "shared::cluster") || bytes == 0 || bytes > 8) unknown();
+  if (bytes == 0 || bytes > 8) unknown();
   const bool sign = !store && type[0] == 's' && bytes <= 2;
   const std::string access = (sign ? "s" : "u") + std::to_string(8 * bytes);
 
   const Operand& value = ins.operands.at(store ? 1 : 0);
-  const Address at = address(ins.operands.at(store ? 0 : 1), space == "shared" ? 'w' : 'd');
+  const Operand& where = ins.operands.at(store ? 0 : 1);
+  const Address at = has(parts, "shared::cluster") ? cluster_generic(where)
+                                                   : address(where, space == "shared" ? 'w' : 'd');
   std::vector<int> values;
   const char code = bytes == 8 ? 'd' : 'w';
   const auto one = [&](const Operand& o) {
@@ -79,7 +81,7 @@ void Builder::lower_atomic(const Instruction& ins) {
   }
   std::string type = untyped_to_unsigned(parts.back());
   if (type[0] == 's' && op != "min" && op != "max") type = unsigned_of(type);
-  if (op.empty() || has(parts, "shared::cluster")) unknown();
+  if (op.empty()) unknown();
   const bool reduction = parts[0] == "red";
   const std::string space = find_space(parts);
   const char code = code_of(type);
@@ -105,7 +107,9 @@ void Builder::lower_atomic(const Instruction& ins) {
   if (is_half(type) && op != "add" && op != "cas" && op != "exch") unknown();
   size_t next = 0;
   const int old = reduction ? -1 : result(ins.operands.at(next++), code, parts.back()[0] == 's');
-  const Address at = address(ins.operands.at(next++), space == "shared" ? 'w' : 'd');
+  const Operand& where = ins.operands.at(next++);
+  const Address at = has(parts, "shared::cluster") ? cluster_generic(where)
+                                                   : address(where, space == "shared" ? 'w' : 'd');
   const int a = source(ins.operands.at(next++), code, type);
   const int b = op == "cas" ? source(ins.operands.at(next++), code, type) : -1;
   Draft& d = emit("atom." + space + "." + op + "." + type, {old, at.slot, a, b});
@@ -115,7 +119,7 @@ void Builder::lower_atomic(const Instruction& ins) {
 
 void Builder::lower_async_copy(const Instruction& ins) {
   const Parts& parts = ins.parts;
-  if (!has(parts, "async") || has(parts, "bulk") || has(parts, "mbarrier")) unknown();
+  if (!has(parts, "async")) unknown();
   if (parts.back() == "commit_group" || parts.back() == "wait_all") {
     emit("cp.async." + parts.back(), {});
     return;
@@ -170,7 +174,7 @@ void Builder::lower_cvta(const Instruction& ins) {
   if (parts[0] == "isspacep") {
     const std::string space = find_space(parts);
     const u64 window = space == "shared" ? kSharedWindow : space == "local" ? kLocalWindow : 0;
-    if (has(parts, "shared::cluster") || space == "param" || space == "generic") unknown();
+    if (space == "param" || space == "generic") unknown();
     if (has(parts, "const")) {
       lower_is_constant(ins);
       return;
@@ -179,7 +183,7 @@ void Builder::lower_cvta(const Instruction& ins) {
     emit("isspacep", {to, source(ins.operands.at(1), 'd', "u64")}).imm = static_cast<s64>(window);
     return;
   }
-  const std::string space = find_space(parts);
+  const std::string space = has(parts, "shared::cluster") ? "shared" : find_space(parts);
   const u64 window = space == "shared" ? kSharedWindow : space == "local" ? kLocalWindow : 0;
   if (space == "generic") unknown();
   const int from = source(ins.operands.at(1), 'd', "u64");

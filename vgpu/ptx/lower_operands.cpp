@@ -39,6 +39,20 @@ const std::map<std::string, Special> kSpecialRegisters = {
     {"lanemask_le", Special::kLaneMaskLe},
     {"lanemask_gt", Special::kLaneMaskGt},
     {"lanemask_ge", Special::kLaneMaskGe},
+    {"cluster_ctaid.x", Special::kClusterCtaidX},
+    {"cluster_ctaid.y", Special::kClusterCtaidY},
+    {"cluster_ctaid.z", Special::kClusterCtaidZ},
+    {"cluster_nctaid.x", Special::kClusterNctaidX},
+    {"cluster_nctaid.y", Special::kClusterNctaidY},
+    {"cluster_nctaid.z", Special::kClusterNctaidZ},
+    {"clusterid.x", Special::kClusterIdX},
+    {"clusterid.y", Special::kClusterIdY},
+    {"clusterid.z", Special::kClusterIdZ},
+    {"nclusterid.x", Special::kNclusterIdX},
+    {"nclusterid.y", Special::kNclusterIdY},
+    {"nclusterid.z", Special::kNclusterIdZ},
+    {"cluster_ctarank", Special::kClusterRank},
+    {"cluster_nctarank", Special::kClusterSize},
     {"dynamic_smem_size", Special::kDynamicSmem},
     {"total_smem_size", Special::kTotalSmem},
     {"envreg1", Special::kWorkspaceHigh},
@@ -50,15 +64,14 @@ u32 align_up(u32 value, u32 align) { return (value + align - 1) / align * align;
 }  // namespace
 
 int Builder::new_slot(Width width) {
-  slots_.push_back({width, Slot::Kind::kVirtual, 0, false});
+  slots_.push_back({width, Slot::Kind::kVirtual, 0, Base::kNone});
   return static_cast<int>(slots_.size()) - 1;
 }
 
-int Builder::constant(Width width, u64 value, bool dynamic_base) {
+int Builder::constant(Width width, u64 value, Base base) {
   if (width == Width::kWord) value &= 0xffffffffu;
-  auto [it, is_new] =
-      constants_.try_emplace({width, value, dynamic_base}, static_cast<int>(slots_.size()));
-  if (is_new) slots_.push_back({width, Slot::Kind::kConstant, value, dynamic_base});
+  auto [it, is_new] = constants_.try_emplace({width, value, base}, static_cast<int>(slots_.size()));
+  if (is_new) slots_.push_back({width, Slot::Kind::kConstant, value, base});
   return it->second;
 }
 
@@ -66,7 +79,7 @@ int Builder::special(Special which) {
   auto [it, is_new] = specials_.try_emplace(which, static_cast<int>(slots_.size()));
   if (is_new) {
     slots_.push_back({which == Special::kParamBase ? Width::kDouble : Width::kWord,
-                      Slot::Kind::kSpecial, static_cast<u64>(which), false});
+                      Slot::Kind::kSpecial, static_cast<u64>(which), Base::kNone});
   }
   return it->second;
 }
@@ -128,7 +141,8 @@ int Builder::symbol_slot(const Operand& o, Width width) {
     }
     const s64 place = storage_of(o.index) + o.offset;
     const bool in_frame = !entry_parameter && v.space != Space::kShared && frame_->space->relative;
-    if (!entry_parameter && !in_frame) return constant(width, static_cast<u64>(place));
+    const Base shared = v.space == Space::kShared ? Base::kShared : Base::kNone;
+    if (!entry_parameter && !in_frame) return constant(width, static_cast<u64>(place), shared);
     const int base = in_frame ? frame_slot() : special(Special::kParamBase);
     const int to = new_slot(Width::kDouble);
     emit("add.u64", {to, base, constant(Width::kDouble, static_cast<u64>(place))});
@@ -138,7 +152,7 @@ int Builder::symbol_slot(const Operand& o, Width width) {
     if (v.name != o.name || v.space != Space::kShared) continue;
     if (v.is_extern && v.bytes == 0) {
       dynamic_align_ = std::max(dynamic_align_, v.align);
-      return constant(width, static_cast<u64>(o.offset), true);
+      return constant(width, static_cast<u64>(o.offset), Base::kDynamicShared);
     }
     auto it = shared_offsets_.find(v.name);
     if (it == shared_offsets_.end()) {
@@ -146,7 +160,7 @@ int Builder::symbol_slot(const Operand& o, Width width) {
       it = shared_offsets_.emplace(v.name, shared_bytes_).first;
       shared_bytes_ += static_cast<u32>(v.bytes);
     }
-    return constant(width, it->second + static_cast<u64>(o.offset));
+    return constant(width, it->second + static_cast<u64>(o.offset), Base::kShared);
   }
   if (const auto found = symbols_(o.name)) {
     return constant(Width::kDouble, *found + static_cast<u64>(o.offset));
@@ -159,6 +173,11 @@ int Builder::source(const Operand& o, char code, const std::string& type) {
   const Width width = width_of(code);
   const bool sign = type[0] == 's';
   const bool truth = o.kind == Operand::Kind::kRegister || o.kind == Operand::Kind::kInteger;
+  if (code == 'p' && o.kind == Operand::Kind::kSpecial && o.name == "is_explicit_cluster") {
+    const int to = new_slot(Width::kPredicate);
+    emit("setp.ne.u32", {to, special(Special::kExplicitCluster), constant(Width::kWord, 0)});
+    return to;
+  }
   if (code == 'p' && !truth) throw Unsupported("a predicate is expected");
   switch (o.kind) {
     case Operand::Kind::kRegister: {

@@ -12,24 +12,26 @@ namespace vgpu::ptx {
 
 Category category_of(const Parts& parts) {
   static const std::map<std::string, Category> kByName = {
-      {"mma", Category::kMma},         {"ldmatrix", Category::kMatrixLoad},
-      {"wmma", Category::kMma},        {"stmatrix", Category::kStore},
-      {"cp", Category::kAsyncCopy},    {"ld", Category::kLoad},
-      {"ldu", Category::kLoad},        {"st", Category::kStore},
-      {"atom", Category::kAtomic},     {"red", Category::kAtomic},
-      {"bar", Category::kBarrier},     {"barrier", Category::kBarrier},
-      {"bra", Category::kControl},     {"brx", Category::kControl},
-      {"ret", Category::kControl},     {"exit", Category::kControl},
-      {"call", Category::kControl},    {"trap", Category::kControl},
-      {"shfl", Category::kWarp},       {"vote", Category::kWarp},
-      {"match", Category::kWarp},      {"redux", Category::kWarp},
-      {"elect", Category::kWarp},      {"movmatrix", Category::kWarp},
-      {"activemask", Category::kWarp}, {"cvt", Category::kConvert},
-      {"cvta", Category::kConvert},    {"mov", Category::kMove},
-      {"setp", Category::kCompare},    {"set", Category::kCompare},
-      {"selp", Category::kCompare},    {"slct", Category::kCompare},
-      {"membar", Category::kOther},    {"fence", Category::kOther},
-      {"nanosleep", Category::kOther}, {"createpolicy", Category::kOther},
+      {"mma", Category::kMma},           {"ldmatrix", Category::kMatrixLoad},
+      {"wmma", Category::kMma},          {"stmatrix", Category::kStore},
+      {"cp", Category::kAsyncCopy},      {"ld", Category::kLoad},
+      {"ldu", Category::kLoad},          {"st", Category::kStore},
+      {"atom", Category::kAtomic},       {"red", Category::kAtomic},
+      {"bar", Category::kBarrier},       {"barrier", Category::kBarrier},
+      {"mbarrier", Category::kMbarrier}, {"tensormap", Category::kOther},
+      {"mapa", Category::kConvert},      {"getctarank", Category::kConvert},
+      {"bra", Category::kControl},       {"brx", Category::kControl},
+      {"ret", Category::kControl},       {"exit", Category::kControl},
+      {"call", Category::kControl},      {"trap", Category::kControl},
+      {"shfl", Category::kWarp},         {"vote", Category::kWarp},
+      {"match", Category::kWarp},        {"redux", Category::kWarp},
+      {"elect", Category::kWarp},        {"movmatrix", Category::kWarp},
+      {"activemask", Category::kWarp},   {"cvt", Category::kConvert},
+      {"cvta", Category::kConvert},      {"mov", Category::kMove},
+      {"setp", Category::kCompare},      {"set", Category::kCompare},
+      {"selp", Category::kCompare},      {"slct", Category::kCompare},
+      {"membar", Category::kOther},      {"fence", Category::kOther},
+      {"nanosleep", Category::kOther},   {"createpolicy", Category::kOther},
       {"isspacep", Category::kOther}};
   if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
   const std::string& type = parts.back();
@@ -40,6 +42,7 @@ Category category_of(const Parts& parts) {
 }
 
 void Builder::lower_instruction(const Instruction& ins) {
+  if (lower_cluster(ins)) return;
   if (lower_control(ins) || lower_memory(ins) || lower_matrix(ins) || lower_warp(ins)) return;
   const std::string& base = ins.parts[0];
   if (base == "mov") {
@@ -189,7 +192,6 @@ void Builder::lower_barrier(const Instruction& ins) {
     if (checks_ & kRacecheck) emit("check.lanes", {source(o.at(0), 'w', "b32")});
     return;
   }
-  if (has(parts, "cluster")) unknown();
   const auto number = [&](size_t k) { return source(o.at(k), 'w', "u32"); };
   if (has(parts, "sync")) {
     emit("bar.sync", {number(0), o.size() > 1 ? number(1) : -1});

@@ -10,8 +10,6 @@
 
 namespace vgpu::ptx {
 
-using Parts = std::vector<std::string>;
-
 inline bool has(const Parts& parts, const std::string& what) {
   return std::find(parts.begin() + 1, parts.end(), what) != parts.end();
 }
@@ -63,6 +61,9 @@ inline u32 control_of(const Parts& parts) {
 Category category_of(const Parts& parts);
 
 inline const std::set<std::string> kSpaces = {"global", "shared", "local", "const", "param"};
+
+// "shared" of "shared::cluster".
+inline std::string space_base(const std::string& part) { return part.substr(0, part.find("::")); }
 
 // "shared::cta" is the shared memory of this CTA.
 inline std::string space_name(const std::string& part) {

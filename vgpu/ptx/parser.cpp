@@ -198,12 +198,16 @@ void Parser::function(bool is_entry) {
 
 void Parser::attribute() {
   const std::string word = lex_.word();
-  u32* triple = word == ".maxntid"        ? fn_.max_threads
-                : word == ".reqntid"      ? fn_.required_threads
-                : word == ".maxnreg"      ? &fn_.max_registers
-                : word == ".minnctapersm" ? &fn_.min_blocks
-                                          : nullptr;
-  const int most = word == ".maxnreg" || word == ".minnctapersm" ? 1 : 3;
+  u32* triple = word == ".maxntid"             ? fn_.max_threads
+                : word == ".reqntid"           ? fn_.required_threads
+                : word == ".reqnctapercluster" ? fn_.required_cluster
+                : word == ".maxclusterrank"    ? &fn_.max_cluster
+                : word == ".maxnreg"           ? &fn_.max_registers
+                : word == ".minnctapersm"      ? &fn_.min_blocks
+                                               : nullptr;
+  if (word == ".explicitcluster") fn_.explicit_cluster = true;
+  const int most =
+      word == ".maxnreg" || word == ".minnctapersm" || word == ".maxclusterrank" ? 1 : 3;
   u32 ignored[3];
   if (!triple) triple = ignored;
   for (int i = 0; i < most && lex_.at_number(); ++i) {
