@@ -65,7 +65,10 @@ Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) 
 }
 
 Resident::~Resident() {
-  for (Warp& w : warps_) std::free(w.copies);
+  for (Warp& w : warps_) {
+    std::free(w.copies);
+    std::free(w.wgmma.ring);
+  }
 }
 
 void Resident::make_checks() {
@@ -108,6 +111,8 @@ void Resident::start(u64 linear) {
     w.depth = 0;
     w.waiting = w.done = false;
     w.copy_head = w.copy_count = w.group = 0;
+    w.wgmma = {w.wgmma.ring, w.wgmma.capacity, 0, 0, 0, 0};
+    w.register_limit = launch_.register_limit;
     fill(w.registers, Special::kCtaidX, cta_.id[0]);
     fill(w.registers, Special::kCtaidY, cta_.id[1]);
     fill(w.registers, Special::kCtaidZ, cta_.id[2]);
@@ -189,6 +194,13 @@ std::string Resident::where() const {
     const std::string line = std::to_string(launch_.code[w.pc].line);
     if (w.done) {
       text += end == k + 1 ? " has ended" : " have ended";
+    } else if (w.waiting && w.barrier_id == kWaitsForWarpgroup) {
+      text += " at a wgmma wait for other warps of the warpgroup, PTX line " + line;
+    } else if (w.waiting && w.barrier_id == kWaitsForRegisters) {
+      text += " at setmaxnreg.inc for " +
+              std::to_string(launch_.code[w.pc].extra - w.register_limit) +
+              " registers a thread more, where " + std::to_string(cta_.free_registers) +
+              " are free, PTX line " + line;
     } else if (w.waiting) {
       const Barrier& b = cta_.barriers[w.barrier_id];
       const u32 expected = b.all ? (cta_.warps - cta_.warps_done) * kWarpSize : b.expected;

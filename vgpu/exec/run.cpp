@@ -152,6 +152,8 @@ void register_ops(OpTable& t) {
   register_matrix(t);
   register_matrix_integer(t);
   register_matrix_volta(t);
+  register_warpgroup(t);
+  register_registers(t);
 }
 
 #define VGPU_TEXT(name) #name
