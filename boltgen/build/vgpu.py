@@ -90,7 +90,7 @@ def device_table() -> str:
 
 def _device_model(arch: Arch) -> str:
     major, minor = arch.compute_capability
-    tensor_flop = arch.tensor_f32_acc_tflops * arch.mma_sync_fraction * 1e6
+    tensor_flop = arch.tensor_f32_acc_tflops * 1e6 / arch.max_mhz / arch.sm_count
     # Two transfers a clock.
     dram_khz = arch.dram_gb_per_s * 1e6 * 8 / 2 / arch.dram_bus_bits
     rates = {
@@ -98,7 +98,8 @@ def _device_model(arch: Arch) -> str:
         "half_results": arch.half_per_clock,
         "fp64_results": arch.fp64_per_clock,
         "conversions": arch.conversions_per_clock,
-        "mma_flop": round(tensor_flop / arch.max_mhz / arch.sm_count),
+        "mma_flop": round(tensor_flop * arch.mma_sync_fraction),
+        "wgmma_flop": round(tensor_flop),
         "l2_bytes": arch.l2_bytes_per_clock,
         "memory_clocks": arch.memory_latency_clocks,
         "host_mb_per_s": round(arch.pcie_gb_per_s * 1000),

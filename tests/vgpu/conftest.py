@@ -42,8 +42,20 @@ def driver(vgpu: Vgpu, library_folder: Path) -> Iterator[Driver]:
 
 
 @pytest.fixture
+def hopper(driver: Driver, vgpu: Vgpu) -> Driver:
+    """A device that executes sm_90a."""
+    vgpu.set_option("device", "sm_90")
+    return driver
+
+
+@pytest.fixture
 def checked(driver: Driver, vgpu: Vgpu) -> Iterator[Driver]:
     vgpu.set_option("check", "all")
     vgpu.clear_findings()
     yield driver
     vgpu.clear_findings()
+
+
+@pytest.fixture
+def checked_hopper(hopper: Driver, checked: Driver) -> Driver:
+    return checked

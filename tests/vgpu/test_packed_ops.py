@@ -107,8 +107,9 @@ for _n, _bits in ((4, 8), (2, 16)):
 for _type in ("u16x2", "s16x2"):
     for _name, _choose in (("add", _add), ("min", min), ("max", max)):
         CASES[f"{_name}.{_type} %d, %a, %b;"] = (2, _pairwise(_choose, _type == "s16x2"))
-CASES["min.relu.s16x2 %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(min(a, b), 0), True))
-CASES["max.relu.s16x2 %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(a, b, 0), True))
+for _spelling in ("relu.s16x2", "s16x2.relu"):
+    CASES[f"min.{_spelling} %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(min(a, b), 0), True))
+    CASES[f"max.{_spelling} %d, %a, %b;"] = (2, _pairwise(lambda a, b: max(a, b, 0), True))
 for _name, _choose in (("min", min), ("max", max)):
     for _spelling in (f"{_name}.relu.s32", f"{_name}.s32.relu"):
         CASES[f"{_spelling} %d, %a, %b;"] = (2, _positive(_choose))

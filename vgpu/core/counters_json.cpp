@@ -1,4 +1,5 @@
 // The counters of launches as text.
+#include <map>
 #include <sstream>
 
 #include "core/launch.h"
@@ -19,6 +20,25 @@ void put_classes(std::ostream& out, const char* name, const u64* count) {
   out << "}";
 }
 
+// Of wgmma, by shape and types: instructions that its warps executed, and their operations.
+void put_forms(std::ostream& out, const LaunchRecord& r) {
+  std::map<std::string, std::pair<u64, u64>> by_name;
+  for (size_t k = 0; k < r.forms.size() && k < kCountedForms; ++k) {
+    const bool rest = k + 1 == kCountedForms && r.forms.size() > kCountedForms;
+    auto& [warps, operations] = by_name[rest ? "others" : r.forms[k].name];
+    warps += r.counters.wgmma[k];
+    operations += rest ? 0 : r.counters.wgmma[k] * r.forms[k].operations;
+  }
+  out << ", \"wgmma\": {";
+  const char* separator = "";
+  for (const auto& [name, count] : by_name) {
+    out << separator << "\"" << name << "\": {\"instructions\": " << count.first
+        << ", \"operations\": " << count.second << "}";
+    separator = ", ";
+  }
+  out << "}";
+}
+
 void put(std::ostream& out, const LaunchRecord& r) {
   const Counters& c = r.counters;
   const auto triple = [&](const char* name, const u32* v) {
@@ -32,6 +52,7 @@ void put(std::ostream& out, const LaunchRecord& r) {
   out << ", \"predicated_off\": " << c.predicated_off
       << ", \"thread_instructions\": " << c.thread_instructions
       << ", \"mma_operations\": " << c.mma_operations;
+  put_forms(out, r);
   put_traffic(out, "global_load", c.loads);
   put_traffic(out, "global_store", c.stores);
   put_traffic(out, "global_atomic", c.atomics);

@@ -15,6 +15,7 @@ struct Rates {
   int fp64_results;   //
   int conversions;    //
   int mma_flop;       // FP16 tensor cores, of mma.sync
+  int wgmma_flop;     // and of wgmma, where there is one
   int l2_bytes;       // from L2 to all multiprocessors together
   int memory_clocks;  // round trip to DRAM
   int host_mb_per_s;  // PCIe, one way

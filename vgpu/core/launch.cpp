@@ -116,8 +116,8 @@ Code resident_blocks(Kernel& kernel, const LaunchShape& s, u64* blocks) {
 }
 
 // What a profiler would say of the launch.
-void describe(Kernel& kernel, const LaunchShape& shape, const Counters& counters,
-              LaunchRecord* out) {
+void describe(Kernel& kernel, const Program& program, const LaunchShape& shape,
+              const Counters& counters, LaunchRecord* out) {
   KernelResources r;
   resources(kernel, &r);
   const u32 threads = shape.block[0] * shape.block[1] * shape.block[2];
@@ -125,6 +125,7 @@ void describe(Kernel& kernel, const LaunchShape& shape, const Counters& counters
   occupancy(kernel, static_cast<int>(threads), shape.dynamic_shared, &blocks);
   out->counted = true;
   out->counters = counters;
+  out->forms = program.form_names;
   out->registers = r.registers;
   out->static_shared = r.static_shared;
   out->resident_blocks = blocks;
@@ -180,6 +181,10 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   cluster_of(kernel, shape, state.cluster);
   state.explicit_cluster = shape.cluster[0] != 0 || kernel.cluster().required;
   state.dynamic_shared = static_cast<u32>(shape.dynamic_shared);
+  if (kernel.limits_registers()) {
+    state.register_limit =
+        kernel.register_limit(static_cast<u32>(options().device->registers_per_sm));
+  }
   state.stack_bytes = stack_bytes();
   state.params = params;
   state.param_bytes = param_bytes;
@@ -231,7 +236,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     r.seconds = seconds.count();
     r.time = time;
     r.cpu_seconds = result.cpu_seconds;
-    if (state.counting) describe(kernel, shape, result.counters, &r);
+    if (state.counting) describe(kernel, program, shape, result.counters, &r);
     std::memcpy(r.grid, shape.grid, sizeof(r.grid));
     std::memcpy(r.block, shape.block, sizeof(r.block));
     records.push_back(std::move(r));

@@ -78,7 +78,8 @@ struct LaunchRecord {
   ModelledTime time;   // where options say so
   bool counted;        // only then there is more:
   Counters counters;
-  u32 registers;  // a thread
+  std::vector<WgmmaName> forms;  // that Counters::wgmma counts
+  u32 registers;                 // a thread
   u64 static_shared;
   int resident_blocks;  // on a multiprocessor
   int resident_warps;

@@ -85,6 +85,8 @@ bool Kernel::bounded() const {
   return function_.required_threads[0] != 0 || function_.max_threads[0] != 0;
 }
 
+bool Kernel::limits_registers() const { return bounded() || function_.max_registers != 0; }
+
 u32 Kernel::required_threads() const {
   const u32* d = function_.required_threads;
   return d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1);

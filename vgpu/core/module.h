@@ -27,9 +27,11 @@ class Kernel {
   u32 param_bytes() const { return param_bytes_; }
   // The lowered code for the instruction set in use, or null: then last_message() says why.
   const Program* program(Code* why);
-  u32 max_threads() const;       // .maxntid, or 1024
-  bool bounded() const;          // the compiler knew how many threads there are at most
-  u32 required_threads() const;  // .reqntid, or 0
+  u32 max_threads() const;  // .maxntid, or 1024
+  bool bounded() const;
+  bool limits_registers() const;  // what setmaxnreg wants          // the compiler knew how many
+                                  // threads there are at most
+  u32 required_threads() const;   // .reqntid, or 0
   u32 register_limit(u32 registers_per_sm) const;  // of a thread, by the limits that the PTX sets
   struct ClusterLimits {
     bool required;  // the kernel names a size, or asks that the launch does (.explicitcluster)

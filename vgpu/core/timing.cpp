@@ -25,6 +25,7 @@ class Average {
   double warps(Category k) const { return of(c_.instructions[static_cast<int>(k)]); }
   double lanes(Category k) const { return kWarpSize * warps(k); }
   double mma() const { return of(c_.mma_cost) / 16; }
+  double wgmma() const { return of(c_.wgmma_cost) / 16; }
   double issued() const {
     double n = of(c_.predicated_off);
     for (int k = 1; k < static_cast<int>(Category::kCount); ++k)
@@ -42,7 +43,7 @@ class Average {
 // Clocks that a block keeps each unit of a multiprocessor busy, all partitions working.
 std::vector<Bound> units(const Rates& rates, const Average& block) {
   const double integer = block.lanes(Category::kInteger) + block.lanes(Category::kCompare);
-  return {{"tensor", block.mma() / rates.mma_flop},
+  return {{"tensor", block.mma() / rates.mma_flop + block.wgmma() / rates.wgmma_flop},
           {"issue", block.issued() / kPartitions},
           {"fp32", block.lanes(Category::kFloat) / rates.fp32_results},
           {"fp16", 2 * block.lanes(Category::kHalf) / rates.half_results},

@@ -64,6 +64,8 @@ struct SharedCell {  // one byte of shared memory: epochs, as clock * 32 + warp
   u32 write;
   u32 read[2];
   LaneAccess last_write, last_read;
+  u16 reading;  // wgmmas under way, one for each warp
+  bool stored;  // the last write was a store: of the generic proxy
 };
 inline constexpr u32 kPendingCopy = 1u << 31;  // in SharedCell::write
 
@@ -76,6 +78,10 @@ struct WarpCheck {
   // the second one is later.
   u32 lane_epoch[kWarpSize];
   u32 serial;
+  // Of wgmma: whether the first one was fenced, and the registers, by their offset over 128, that
+  // something else has written since the last wgmma.fence.
+  bool fenced;
+  std::vector<bool> written;
 };
 
 struct CtaCheck {
@@ -86,6 +92,7 @@ struct CtaCheck {
     u32 opened[2][kWarpSize];  // by generation parity
   } barriers[16];
   u32 strong[kWarpSize];  // what strong accesses to shared memory have ordered
+  u32 proxy[kWarpSize];   // up to when stores of a warp are visible to the async proxy
   // Between blocks: the times of this block, and up to when it has seen others.
   u32 block;
   u32 clock;
@@ -155,6 +162,11 @@ Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
 Status lanes(Warp&, const Ins&, u32);  // __syncwarp
 Status fence(Warp&, const Ins&, u32);
+Status proxy_fence(Warp&, const Ins&, u32);
+Status wgmma(Warp&, const Ins&, u32);
+Status wgmma_fence(Warp&, const Ins&, u32);
+Status wgmma_wait(Warp&, const Ins&, u32);
+Status registers(Warp&, const Ins&, u32);  // before those of a wgmma are read or written
 
 // What the asynchronous operations tell the checks themselves (async.cpp).
 void finish_copy(Warp& w, const AsyncCopy& copy);  // when it has been waited for

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exec/check.h"
+#include "exec/watch.h"
 
 namespace vgpu {
 
@@ -82,6 +82,8 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
     check.clock[k] = latest + 1;
     for (u32& epoch : check.lane_epoch) epoch = latest + 1;
     check.serial = 0;
+    check.fenced = false;
+    check.written.assign(p.register_bytes / 128 + 1, false);
     if (!launch.checks->has(kInitcheck)) continue;
     std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);
     std::memset(warps[k].registers + check.shadow, 0, p.register_bytes);
@@ -93,6 +95,7 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
   }
   std::memset(c.barriers, 0, sizeof(c.barriers));
   std::memset(c.strong, 0, sizeof(c.strong));
+  std::fill_n(c.proxy, kWarpSize, latest);
   c.block = (cta.id[2] * launch.grid[1] + cta.id[1]) * launch.grid[0] + cta.id[0];
   c.clock = 1;
   c.fenced = 0;
@@ -101,6 +104,7 @@ void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
 
 void end_checks(Warp& w) {
   CheckRun& run = *w.launch->checks;
+  watch::end_wgmmas(w);
   if (!w.copy_count || !run.has(kSynccheck)) return;
   const AsyncCopy& copy = w.copies[w.copy_head];
   const int lane = __builtin_ctz(copy.mask);

@@ -122,19 +122,6 @@ void count_matrix_load(Counters& c, const Warp& w, const Ins& i, const CountInfo
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
-// Tensor cores multiply as many bits each clock whatever the type; of doubles a sixteenth as many
-// values as of halves. Source: NVIDIA's A100 white paper, peak rates.
-u32 sixteenths(const std::string& mma) {
-  const auto multiplies = [&](const char* type) { return mma.find(type) != mma.npos; };
-  if (multiplies("f64")) return 16 * 16;
-  if (multiplies("tf32")) return 2 * 16;
-  for (const char* byte : {"s8", "u8", "e4m3", "e5m2"}) {
-    if (multiplies(byte)) return 16 / 2;
-  }
-  if (multiplies("s4") || multiplies("u4")) return 16 / 4;
-  return multiplies("b1") ? 1 : 16;
-}
-
 u32 number_after(const std::string& text, size_t at) {
   return static_cast<u32>(std::strtoul(text.c_str() + at, nullptr, 10));
 }
@@ -155,6 +142,19 @@ const char* name_of(Category category) {
                                        "barrier", "mbarrier",   "control",     "other"};
   static_assert(sizeof(kNames) / sizeof(*kNames) == static_cast<size_t>(Category::kCount));
   return kNames[static_cast<int>(category)];
+}
+
+// Tensor cores multiply as many bits each clock whatever the type; of doubles a sixteenth as many
+// values as of halves. Source: NVIDIA's A100 white paper, peak rates.
+u32 sixteenths(const std::string& mma) {
+  const auto multiplies = [&](const char* type) { return mma.find(type) != mma.npos; };
+  if (multiplies("f64")) return 16 * 16;
+  if (multiplies("tf32")) return 2 * 16;
+  for (const char* byte : {"s8", "u8", "e4m3", "e5m2"}) {
+    if (multiplies(byte)) return 16 / 2;
+  }
+  if (multiplies("s4") || multiplies("u4")) return 16 / 4;
+  return multiplies("b1") ? 1 : 16;
 }
 
 CountInfo count_info(const std::string& name) {
@@ -209,16 +209,17 @@ void with_each(Counters& to, const Counters& from, Do change) {
     change(to.instructions[k], from.instructions[k]);
     change(to.host_cycles[k], from.host_cycles[k]);
   }
+  for (int k = 0; k < kCountedForms; ++k) change(to.wgmma[k], from.wgmma[k]);
   for (Traffic Counters::* traffic : {&Counters::loads, &Counters::stores, &Counters::atomics}) {
     for (u64 Traffic::* count : {&Traffic::requests, &Traffic::bytes, &Traffic::sectors})
       change((to.*traffic).*count, (from.*traffic).*count);
   }
   for (u64 Counters::* count :
        {&Counters::predicated_off, &Counters::thread_instructions, &Counters::mma_operations,
-        &Counters::mma_cost, &Counters::shared_requests, &Counters::shared_bytes,
-        &Counters::shared_wavefronts, &Counters::bank_conflicts, &Counters::bulk_requests,
-        &Counters::bulk_bytes, &Counters::multicast_bytes, &Counters::mbarrier_waits,
-        &Counters::remote_requests, &Counters::remote_bytes})
+        &Counters::mma_cost, &Counters::wgmma_cost, &Counters::shared_requests,
+        &Counters::shared_bytes, &Counters::shared_wavefronts, &Counters::bank_conflicts,
+        &Counters::bulk_requests, &Counters::bulk_bytes, &Counters::multicast_bytes,
+        &Counters::mbarrier_waits, &Counters::remote_requests, &Counters::remote_bytes})
     change(to.*count, from.*count);
 }
 
@@ -249,6 +250,8 @@ void count(Warp& w, const Ins& i, u32 mask) {
   if (!mask) return;
   c.mma_operations += info.mma_operations;
   c.mma_cost += info.mma_cost;
+  c.wgmma_cost += info.wgmma_cost;
+  if (info.form >= 0) ++c.wgmma[std::min(info.form, kCountedForms - 1)];
   u32 offset[kWarpSize];
   switch (info.touches) {
     case Touches::kNothing:

@@ -49,9 +49,13 @@ struct CountInfo {
   u8 rows = 0;                        // of ldmatrix
   u32 mma_operations = 0;
   u32 mma_cost = 0;
+  u32 wgmma_cost = 0;
+  int form = -1;       // of wgmma: in Program::forms
   bool polls = false;  // follows a load that another block may be waited for with
   bool waits = false;  // in a loop that does nothing but wait: how often it runs means nothing
 };
+// Sixteenths of the time of FP16 operations that those of other types take on tensor cores.
+u32 sixteenths(const std::string& mma);
 // From the name of an operation; its category is that of the PTX instruction.
 CountInfo count_info(const std::string& operation);
 
@@ -61,14 +65,18 @@ struct Traffic {
   u64 sectors = 0;   // 32-byte pieces, each once a request
 };
 
+inline constexpr int kCountedForms = 16;
+
 struct Counters {
   u64 instructions[static_cast<int>(Category::kCount)] = {};  // of warps
   // Ticks of the host's time-stamp counter inside operations.
   u64 host_cycles[static_cast<int>(Category::kCount)] = {};
   u64 predicated_off = 0;  // for all lanes
   u64 thread_instructions = 0;
-  u64 mma_operations = 0;  // multiplications and additions
-  u64 mma_cost = 0;        // those, in sixteenths of what FP16 operations take
+  u64 mma_operations = 0;         // multiplications and additions
+  u64 mma_cost = 0;               // those, in sixteenths of what FP16 operations take
+  u64 wgmma_cost = 0;             // the same of wgmma, whose rate is another
+  u64 wgmma[kCountedForms] = {};  // instructions of warps, by form; the last has all others
   Traffic loads, stores, atomics;
   u64 shared_requests = 0;
   u64 shared_bytes = 0;

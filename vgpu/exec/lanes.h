@@ -307,5 +307,7 @@ void register_warp(OpTable&);
 void register_matrix(OpTable&);
 void register_matrix_integer(OpTable&);
 void register_matrix_volta(OpTable&);
+void register_warpgroup(OpTable&);
+void register_registers(OpTable&);
 
 }  // namespace vgpu::VGPU_ISA

@@ -1,7 +1,6 @@
 // Loads, stores, matrix loads and asynchronous copies.
-#include <emmintrin.h>
-
 #include "exec/access.h"
+#include "exec/core_matrix.h"
 
 namespace vgpu::VGPU_ISA {
 namespace {
@@ -166,25 +165,6 @@ void add_widths(OpTable& t, const char* type) {
 }
 
 // --- ldmatrix -----------------------------------------------------------------------------------
-
-// `to`[4g + t] gets columns 2t and 2t + 1 of row g; or of the transposed matrix.
-template <bool kTranspose>
-VGPU_INLINE void gather_matrix(const u8* const row[8], u32* to) {
-  __m128i r[8];
-  for (int k = 0; k < 8; ++k) r[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row[k]));
-  if constexpr (kTranspose) {
-    // Each round interleaves the first half of the list with the second.
-    for (int round = 0; round < 3; ++round) {
-      __m128i next[8];
-      for (int k = 0; k < 4; ++k) {
-        next[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
-        next[2 * k + 1] = _mm_unpackhi_epi16(r[k], r[k + 4]);
-      }
-      for (int k = 0; k < 8; ++k) r[k] = next[k];
-    }
-  }
-  for (int k = 0; k < 8; ++k) _mm_store_si128(reinterpret_cast<__m128i*>(to) + k, r[k]);
-}
 
 template <int N, bool kTranspose>
 Status load_matrix(Warp& w, const Ins& i, u32 mask) {

@@ -188,12 +188,16 @@ void register_packed(OpTable& t) {
   add<S32, S32, S32>(t, "min.s32.relu", [](s32 a, s32 b) { return positive(a < b ? a : b); });
   add<S32, S32, S32>(t, "max.relu.s32", [](s32 a, s32 b) { return positive(a > b ? a : b); });
   add<S32, S32, S32>(t, "max.s32.relu", [](s32 a, s32 b) { return positive(a > b ? a : b); });
-  add<U32, U32, U32>(t, "min.relu.s16x2", [](u32 a, u32 b) {
-    return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x < y ? x : y); });
-  });
-  add<U32, U32, U32>(t, "max.relu.s16x2", [](u32 a, u32 b) {
-    return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x > y ? x : y); });
-  });
+  for (const char* name : {"min.relu.s16x2", "min.s16x2.relu"}) {
+    add<U32, U32, U32>(t, name, [](u32 a, u32 b) {
+      return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x < y ? x : y); });
+    });
+  }
+  for (const char* name : {"max.relu.s16x2", "max.s16x2.relu"}) {
+    add<U32, U32, U32>(t, name, [](u32 a, u32 b) {
+      return halves<s16>(a, b, [](s16 x, s16 y) { return positive(x > y ? x : y); });
+    });
+  }
 }
 
 }  // namespace vgpu::VGPU_ISA

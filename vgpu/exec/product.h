@@ -29,6 +29,37 @@ inline constexpr int kLanes = 4 * kVectorRows;     // of a vector
 // Vectors of rows that are done at once: as many sums as there are registers for.
 inline constexpr int kAtOnce = kVectorRows == 4 ? 4 : 2;
 
+// f(i, j, k) for all of them, unrolled.
+template <int kI, int kJ, int kK, class F>
+VGPU_INLINE void each(F f) {
+#pragma GCC unroll 2
+  for (int i = 0; i < kI; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kJ; ++j) {
+#pragma GCC unroll 4
+      for (int k = 0; k < kK; ++k) f(i, j, k);
+    }
+  }
+}
+
+// Four steps of k of 8 columns, which are the rows of `tile`: even columns before odd ones.
+VGPU_INLINE void transpose_right(const float* tile, int stride, float* to) {
+  __m256 pair[4];  // columns 2t and 2t + 1
+  for (int t = 0; t < 4; ++t) {
+    const float* even = tile + 2 * t * stride;
+    pair[t] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(even)),
+                                   _mm_load_ps(even + stride), 1);
+  }
+  const __m256 low01 = _mm256_unpacklo_ps(pair[0], pair[1]);
+  const __m256 low23 = _mm256_unpacklo_ps(pair[2], pair[3]);
+  const __m256 high01 = _mm256_unpackhi_ps(pair[0], pair[1]);
+  const __m256 high23 = _mm256_unpackhi_ps(pair[2], pair[3]);
+  _mm256_store_ps(to, _mm256_shuffle_ps(low01, low23, 0x44));
+  _mm256_store_ps(to + 8, _mm256_shuffle_ps(low01, low23, 0xee));
+  _mm256_store_ps(to + 16, _mm256_shuffle_ps(high01, high23, 0x44));
+  _mm256_store_ps(to + 24, _mm256_shuffle_ps(high01, high23, 0xee));
+}
+
 // Fragments that were unpacked, found again by the registers that hold them.
 template <class Unpacked, int kRegisters, int kCapacity>
 class Unpackings {
@@ -107,23 +138,8 @@ class Multiplier {
     alignas(64) float tile[8 * kStepDepth];
     for (int h = 0; h < kSteps; ++h) {
       widen_all(E(), words_at(registers, b[h]), tile);
-      for (int k = 0; k < kStepDepth; k += 4) {
-        __m256 pair[4];  // columns 2t and 2t + 1
-        for (int t = 0; t < 4; ++t) {
-          const float* even = tile + 2 * t * kStepDepth + k;
-          pair[t] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(even)),
-                                         _mm_load_ps(even + kStepDepth), 1);
-        }
-        const __m256 low01 = _mm256_unpacklo_ps(pair[0], pair[1]);
-        const __m256 low23 = _mm256_unpacklo_ps(pair[2], pair[3]);
-        const __m256 high01 = _mm256_unpackhi_ps(pair[0], pair[1]);
-        const __m256 high23 = _mm256_unpackhi_ps(pair[2], pair[3]);
-        float* to = right.at[h * kStepDepth + k][0];
-        _mm256_store_ps(to, _mm256_shuffle_ps(low01, low23, 0x44));
-        _mm256_store_ps(to + 8, _mm256_shuffle_ps(low01, low23, 0xee));
-        _mm256_store_ps(to + 16, _mm256_shuffle_ps(high01, high23, 0x44));
-        _mm256_store_ps(to + 24, _mm256_shuffle_ps(high01, high23, 0xee));
-      }
+      for (int k = 0; k < kStepDepth; k += 4)
+        transpose_right(tile + k, kStepDepth, right.at[h * kStepDepth + k][0]);
     }
   }
 
@@ -194,19 +210,6 @@ class Multiplier {
       }
       each<kCount, 2, kAtOnce>(
           [&](int n, int c, int v) { store(one[n]->d[which(v, c)] + place(v), sum[n][c][v]); });
-    }
-  }
-
-  // f(i, j, k) for all of them, unrolled.
-  template <int kI, int kJ, int kK, class F>
-  VGPU_INLINE static void each(F f) {
-#pragma GCC unroll 2
-    for (int i = 0; i < kI; ++i) {
-#pragma GCC unroll 2
-      for (int j = 0; j < kJ; ++j) {
-#pragma GCC unroll 4
-        for (int k = 0; k < kK; ++k) f(i, j, k);
-      }
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "exec/counters.h"
 #include "exec/types.h"
+#include "exec/warpgroup.h"
 
 namespace vgpu {
 
@@ -124,10 +125,10 @@ struct Watch {
   const u32* shadows;  // Ins::ops with data operands moved to the shadow registers, or null
   u32 guard;           // slot number
   u8 results;
-  u8 operands;
-  u8 address;  // operand with the address
-  u8 bytes;    // of one element in memory
-  u8 count;    // elements a lane
+  u16 operands;  // results among them
+  u8 address;    // operand with the address
+  u8 bytes;      // of one element in memory
+  u8 count;      // elements a lane
   Place place;
   bool wide;      // results, other than predicates, are 64 bits wide
   u8 predicates;  // bit r: result r is a predicate
@@ -149,14 +150,21 @@ struct Param {
   u32 bytes = 0;
 };
 
+struct WgmmaName {
+  std::string name;    // "m64n128k16.f32.f16.f16"
+  u32 operations = 0;  // multiplications and additions of one warp
+};
+
 struct Program {
   std::string name;  // mangled
   std::vector<Ins> code;
   std::vector<CountInfo> counted;  // one for each of code
   std::vector<u32> operands;       // Ins::ops points in here
   std::vector<Constant> constants;
-  u32 register_bytes = 0;  // of one warp, specials and constants included
-  u32 constant_end = 0;    // specials and constants lie below this offset
+  std::vector<WgmmaForm> forms;
+  std::vector<WgmmaName> form_names;  // for people
+  u32 register_bytes = 0;             // of one warp, specials and constants included
+  u32 constant_end = 0;               // specials and constants lie below this offset
   u32 static_shared_bytes = 0;
   u32 local_bytes = 0;     // per thread, without what calls need
   u32 live_registers = 0;  // 32-bit registers that a thread needs at once: for occupancy

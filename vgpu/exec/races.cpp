@@ -86,6 +86,11 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
                       warp_name(writer % kWarpSize) + " wrote, with no barrier between the two");
       return;
     }
+    if (write && cell.reading) {
+      report_race(w, t, bytes, lane, "write into what wgmma reads",
+                  "writes shared memory that a wgmma under way reads: a wait is missing");
+      return;
+    }
     if (write) {
       for (u32& reader : cell.read) {
         if (!strong && unordered(reader)) {
@@ -97,6 +102,7 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
         reader = 0;
       }
       cell.write = epoch;
+      cell.stored = true;
     } else if (!strong) {
       // Two readers are kept; one that is ordered before this one need not be.
       const bool second = cell.read[0] % kWarpSize != me && unordered(cell.read[0]);
@@ -207,11 +213,57 @@ void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane) {
   for (u32 k = 0; k < copy.bytes; ++k) {
     SharedCell& cell = w.cta->check->cells[to.address + k];
     cell.write = kPendingCopy | (w.check->clock[w.index] * kWarpSize + w.index);
+    cell.stored = false;
   }
   if (copy.source_bytes[lane]) {
     race_global(w, i, {Place::kGlobal, copy.source[lane]}, copy.source_bytes[lane], false, false,
                 lane);
   }
+}
+
+// wgmma reads through the async proxy, to which stores are visible after fence.proxy.async only.
+void race_wgmma(Warp& w, u32 address, u32 bytes) {
+  const Target t = {Place::kShared, address};
+  const u32* clock = w.check->clock;
+  for (u32 k = 0; k < bytes; ++k) {
+    SharedCell& cell = w.cta->check->cells[address + k];
+    ++cell.reading;
+    const u32 writer = cell.write % kWarpSize;
+    const u32 time = (cell.write & ~kPendingCopy) / kWarpSize;
+    if (cell.write & kPendingCopy) {
+      report_race(w, t, bytes, 0, "access to a copy under way",
+                  "wgmma reads shared memory that a cp.async of " + warp_name(writer) +
+                      " is still filling: a wait is missing");
+    } else if (cell.write && writer != w.index && time > clock[writer]) {
+      report_race(
+          w, t, bytes, 0, "read after write",
+          "wgmma reads what " + warp_name(writer) + " wrote, with no barrier between the two");
+    } else if (cell.write && cell.stored && time > w.cta->check->proxy[writer]) {
+      report_race(w, t, bytes, 0, "missing proxy fence",
+                  "wgmma reads what " + warp_name(writer) +
+                      " stored, with no fence.proxy.async between the two");
+    }
+  }
+}
+
+void finish_wgmma(Warp& w, u32 address, u32 bytes) {
+  const u32 me = w.index;
+  const u32* clock = w.check->clock;
+  for (u32 k = 0; k < bytes; ++k) {
+    SharedCell& cell = w.cta->check->cells[address + k];
+    if (cell.reading) --cell.reading;
+    const u32 reader = cell.read[0];
+    const bool second =
+        reader && reader % kWarpSize != me && reader / kWarpSize > clock[reader % kWarpSize];
+    cell.read[second] = clock[me] * kWarpSize + me;
+  }
+}
+
+Status proxy_fence(Warp& w, const Ins& i, u32 mask) {
+  u32* const proxy = w.cta->check->proxy;
+  for (int k = 0; k < kWarpSize; ++k) proxy[k] = std::max(proxy[k], w.check->clock[k]);
+  ++w.check->clock[w.index];  // later stores are told apart
+  return fence(w, i, mask);
 }
 
 void acquire(Warp& w, Target t) {

@@ -77,7 +77,10 @@ Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) 
 }
 
 Resident::~Resident() {
-  for (Warp& w : warps_) std::free(w.copies);
+  for (Warp& w : warps_) {
+    std::free(w.copies);
+    std::free(w.wgmma.ring);
+  }
 }
 
 void Resident::make_checks() {
@@ -144,6 +147,8 @@ void Resident::start(u64 linear) {
     w.copy_head = w.copy_count = w.group = w.copies_issued = 0;
     std::memset(w.bulk_group, 0, sizeof(w.bulk_group));
     set_cluster_registers(w);
+    w.wgmma = {w.wgmma.ring, w.wgmma.capacity, 0, 0, 0, 0};
+    w.register_limit = launch_.register_limit;
   }
   if (!launch_.checks) return;
   for (u32 rank = 0; rank < cluster_.size; ++rank) {
@@ -247,6 +252,13 @@ std::string Resident::where() const {
     const std::string line = std::to_string(launch_.code[w.pc].line);
     if (w.done) {
       text += end == k + 1 ? " has ended" : " have ended";
+    } else if (w.waiting && w.barrier_id == kWaitsForWarpgroup) {
+      text += " at a wgmma wait for other warps of the warpgroup, PTX line " + line;
+    } else if (w.waiting && w.barrier_id == kWaitsForRegisters) {
+      text += " at setmaxnreg.inc for " +
+              std::to_string(launch_.code[w.pc].extra - w.register_limit) +
+              " registers a thread more, where " + std::to_string(w.cta->free_registers) +
+              " are free, PTX line " + line;
     } else if (w.waiting) {
       const Barrier& b = w.cta->barriers[w.barrier_id];
       const u32 expected = b.all ? (w.cta->warps - w.cta->warps_done) * kWarpSize : b.expected;

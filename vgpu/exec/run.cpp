@@ -161,6 +161,8 @@ void register_ops(OpTable& t) {
   register_matrix_volta(t);
   vgpu::register_cluster(t);
   vgpu::register_bulk(t);
+  register_warpgroup(t);
+  register_registers(t);
 }
 
 #define VGPU_TEXT(name) #name

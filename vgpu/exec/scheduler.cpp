@@ -391,6 +391,16 @@ void grow_copies(Warp& w) {
   w.copy_head = 0;
 }
 
+void grow_wgmmas(WgmmaQueue& q) {
+  const u32 capacity = q.capacity ? 2 * q.capacity : 16;
+  auto* ring = static_cast<WgmmaIssue*>(std::malloc(capacity * sizeof(WgmmaIssue)));
+  if (!ring) std::abort();
+  for (u64 n = q.waited; n < q.issued; ++n) ring[n & (capacity - 1)] = q.at(n);
+  std::free(q.ring);
+  q.ring = ring;
+  q.capacity = capacity;
+}
+
 GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,
                     u32 grid_id) {
   static Pool* const pool = new Pool;

@@ -3,6 +3,7 @@
 
 #include "exec/program.h"
 #include "exec/types.h"
+#include "exec/warpgroup.h"
 
 namespace vgpu {
 
@@ -85,6 +86,10 @@ class CheckRun;
 inline constexpr u32 kDivergenceDepth = 256;
 inline constexpr int kAllocationCache = 4;
 
+// What a warp waits for, beside barriers 0 to 15.
+inline constexpr u32 kWaitsForWarpgroup = 16;
+inline constexpr u32 kWaitsForRegisters = 17;
+
 struct Warp {
   u8* registers;
   u8* shared;  // of the CTA
@@ -128,9 +133,11 @@ struct Warp {
   u32 group;  // copies issued now belong to this group
   u32 copies_issued;
   u32 bulk_group[kWarpSize];  // the same of each thread's bulk stores
-  Counters* counters;         // null when they are off
-  BlockSample* sample;        // of the block, where its time is taken from it; or null
-  WarpCheck* check;           // null when nothing is watched
+  WgmmaQueue wgmma;
+  u32 register_limit;   // of a thread, as setmaxnreg left it
+  Counters* counters;   // null when they are off
+  BlockSample* sample;  // of the block, where its time is taken from it; or null
+  WarpCheck* check;     // null when nothing is watched
   Fault fault;
   DivergenceEntry* stack;
   u32 stack_room;  // entries
@@ -144,6 +151,7 @@ struct Cta {
   u32 id[3];
   u32 warps;
   u32 warps_done;
+  u32 free_registers;  // of a thread of each warp, that setmaxnreg has given up
   Barrier barriers[16];
   CtaCheck* check;
 };
@@ -158,8 +166,9 @@ struct LaunchState {
   u32 cluster[3];
   bool explicit_cluster;  // the launch or the kernel asked for clusters, of one CTA or more
   u32 dynamic_shared;
-  u32 stack_bytes;  // that frames of calls may take of a thread
-  u32 local_bytes;  // of a thread, with room for calls
+  u32 register_limit;  // of a thread, as the kernel was compiled; 0: not told
+  u32 stack_bytes;     // that frames of calls may take of a thread
+  u32 local_bytes;     // of a thread, with room for calls
   const u8* params;
   u32 param_bytes;
   const AllocationIndex* allocations;

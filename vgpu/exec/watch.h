@@ -97,9 +97,15 @@ inline u8* written_at(const Warp& w, Target t, int lane) {
   }
 }
 
+// The warp ends, though some may be under way (watch_warpgroup.cpp).
+void end_wgmmas(Warp& w);
+
 // --- racecheck (races.cpp)
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);
 void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane);  // when it is issued
+// What wgmma reads of shared memory: from its issue until the warp has waited for it.
+void race_wgmma(Warp& w, u32 address, u32 bytes);
+void finish_wgmma(Warp& w, u32 address, u32 bytes);
 void acquire(Warp& w, Target t);
 // What this lane does from now on comes after all that the warp's lanes have done.
 void order_lane(Warp& w, int lane);

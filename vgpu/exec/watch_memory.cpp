@@ -326,6 +326,7 @@ void finish_copy(Warp& w, const AsyncCopy& copy) {
       for (u32 k = 0; k < copy.bytes; ++k) {
         SharedCell& cell = w.cta->check->cells[copy.destination[l] + k];
         cell.write = epoch;
+        cell.stored = false;
         cell.last_write = {w.check->lane_epoch[l], w.check->serial, static_cast<u16>(l),
                            static_cast<u16>(w.index)};
       }

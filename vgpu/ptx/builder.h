@@ -1,6 +1,7 @@
 // What lowering works on: instructions over virtual slots, before slots get their offsets.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -46,7 +47,15 @@ struct Draft {  // an Ins in the making
   CountInfo count;
 };
 
-// Fills in targets, reconvergence points and `joins`.
+// An operation whose number of operands is not the table's to know.
+struct OpVariant {
+  OpInfo info;
+  std::string results, sources;
+};
+
+// Fills in the targets of branches.
+void resolve_targets(std::vector<Draft>& code, const std::vector<int>& label_position);
+// The same, and reconvergence points and `joins`.
 void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_position);
 
 // Gives every slot its offset, sharing one between values that are never alive together.
@@ -56,6 +65,9 @@ void allocate_slots(const std::vector<Draft>& code, std::vector<Slot>& slots, Pr
 // their offsets, the wrappers.
 void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
                     const OpInfo& guard);
+// Calls check_before for every instruction, and puts what it returns before that.
+void insert_checks(std::vector<Draft>& code, std::vector<int>& label_position,
+                   const std::function<std::optional<Draft>(size_t)>& check_before);
 void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slots, u32 checks,
                     Program& program);
 
@@ -206,6 +218,11 @@ class Builder {
   void multiply_eight_bits(const Instruction& ins, const std::vector<std::string>& types);
   void lower_wmma_memory(const Instruction& ins, bool store);
   void lower_wmma_product(const Instruction& ins);
+  void lower_warpgroup(const Instruction& ins);
+  void lower_wgmma(const Instruction& ins);
+  void lower_register_limit(const Instruction& ins);
+  const OpInfo* variant(const std::string& name, std::string results, std::string sources);
+  void watch_registers();
   int byte_offset(const Strided& memory, int strided, int straight);
   Address strided_address(const Strided& memory, int strided, int straight);
   int load_strided(const Strided& memory, int strided, int straight);
@@ -239,6 +256,7 @@ class Builder {
   const u32 checks_;
   std::unique_ptr<Program> program_;
   std::vector<Draft> code_;
+  std::deque<OpVariant> variants_;  // what drafts point to
   std::vector<Slot> slots_;
   std::map<std::tuple<Width, u64, Base>, int> constants_;
   std::map<Special, int> specials_;

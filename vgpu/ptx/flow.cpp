@@ -8,21 +8,9 @@
 #include <cstdint>
 
 #include "ptx/builder.h"
+#include "ptx/graph.h"
 
 namespace vgpu::ptx {
-namespace {
-
-struct Block {
-  int first = 0;
-  int last = 0;  // inclusive
-  std::vector<int> next;
-  std::vector<int> previous;
-};
-
-struct Graph {
-  std::vector<Block> blocks;
-  std::vector<int> block_of;  // by instruction
-};
 
 Graph build_graph(const std::vector<Draft>& code) {
   const int n = static_cast<int>(code.size());
@@ -55,6 +43,8 @@ Graph build_graph(const std::vector<Draft>& code) {
   }
   return g;
 }
+
+namespace {
 
 // Immediate post-dominators by the iterative algorithm of Cooper, Harvey and Kennedy ("A simple,
 // fast dominance algorithm") on the reversed graph. The virtual exit is the number of blocks.
@@ -225,6 +215,11 @@ std::vector<Range> live_ranges(const std::vector<Draft>& code, std::vector<Slot>
           [&](int s) { touch(s, k); });
     }
   }
+  // What a wgmma under way reads and writes keeps its place until it has been waited for.
+  for (const InFlight::Span& span : find_in_flight(code).spans) {
+    touch(span.slot, span.first);
+    touch(span.slot, span.last);
+  }
   return ranges;
 }
 
@@ -234,10 +229,14 @@ u32 bytes_of(Width width) {
 
 }  // namespace
 
-void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_position) {
+void resolve_targets(std::vector<Draft>& code, const std::vector<int>& label_position) {
   for (Draft& d : code) {
     if (d.label >= 0) d.target = label_position[d.label];
   }
+}
+
+void analyse_flow(std::vector<Draft>& code, const std::vector<int>& label_position) {
+  resolve_targets(code, label_position);
   const Graph g = build_graph(code);
   const std::vector<int> dominator = post_dominators(code, g);
   for (size_t b = 0; b < g.blocks.size(); ++b) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/check.h"
 #include "exec/sample.h"
 #include "ptx/builder.h"
 #include "ptx/opcode.h"
@@ -51,6 +52,7 @@ std::unique_ptr<Program> Builder::run() {
   program_->static_shared_bytes = dynamic_base;
   if (!program_->unsupported.empty()) return std::move(program_);
 
+  if (checks_ & kRacecheck) watch_registers();
   if (checks_) watch_branches(code_, label_position_, op("check.guard"));
   analyse_flow(code_, label_position_);
   allocate_slots(code_, slots_, *program_);

@@ -58,6 +58,11 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (name == "check.guard") return init ? &watch::guard : nullptr;
   if (name == "check.lanes") return &watch::lanes;
   if (name == "fence") return race ? &watch::fence : nullptr;
+  if (name == "fence.proxy.async") return race ? &watch::proxy_fence : nullptr;
+  if (name == "check.registers") return &watch::registers;
+  if (name == "wgmma") return init || race ? &watch::wgmma : nullptr;
+  if (name == "wgmma.fence") return race ? &watch::wgmma_fence : nullptr;
+  if (name == "wgmma.wait_group") return race ? &watch::wgmma_wait : nullptr;
   if (starts(name, "ld.parameter")) return init ? &watch::values : nullptr;
   if (starts(name, "ld.") || starts(name, "st.") || starts(name, "atom.")) {
     w.atomic = name[0] == 'a';
@@ -116,26 +121,34 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
 
 }  // namespace
 
-void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
-                    const OpInfo& guard) {
+void insert_checks(std::vector<Draft>& code, std::vector<int>& label_position,
+                   const std::function<std::optional<Draft>(size_t)>& check_before) {
   std::vector<Draft> longer;
   std::vector<int> moved_to;
-  for (Draft& d : code) {
+  for (size_t k = 0; k < code.size(); ++k) {
     moved_to.push_back(static_cast<int>(longer.size()));
-    if (d.kind != Kind::kPlain && d.guard >= 0) {
-      Draft check;
-      check.info = &guard;
-      check.slots = {d.guard};
-      check.line = d.line;
-      longer.push_back(check);
+    if (std::optional<Draft> check = check_before(k)) {
+      check->line = code[k].line;
+      longer.push_back(std::move(*check));
     }
-    longer.push_back(std::move(d));
+    longer.push_back(code[k]);
   }
   moved_to.push_back(static_cast<int>(longer.size()));
   for (int& at : label_position) {
     if (at >= 0) at = moved_to[static_cast<size_t>(at)];
   }
   code = std::move(longer);
+}
+
+void watch_branches(std::vector<Draft>& code, std::vector<int>& label_position,
+                    const OpInfo& guard) {
+  insert_checks(code, label_position, [&](size_t k) -> std::optional<Draft> {
+    if (code[k].kind == Kind::kPlain || code[k].guard < 0) return std::nullopt;
+    Draft check;
+    check.info = &guard;
+    check.slots = {code[k].guard};
+    return check;
+  });
 }
 
 void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slots, u32 checks,
@@ -154,7 +167,7 @@ void attach_watches(const std::vector<Draft>& code, const std::vector<Slot>& slo
     Ins& ins = program.code[k];
     Watch& w = program.watches[k];
     w.results = static_cast<u8>(std::strlen(d.info->results));
-    w.operands = static_cast<u8>(d.slots.size());
+    w.operands = static_cast<u16>(d.slots.size());
     for (u32 r = 0; r < w.results; ++r) {
       if (d.info->results[r] == 'p') w.predicates |= static_cast<u8>(1u << r);
       w.wide |= d.info->results[r] == 'd';

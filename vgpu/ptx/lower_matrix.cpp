@@ -19,6 +19,8 @@ bool Builder::lower_matrix(const Instruction& ins) {
     emit("movmatrix", {result(ins.operands.at(0), 'w', false), from});
   } else if (base == "mma") {
     lower_mma(ins);
+  } else if (base == "wgmma" || base == "setmaxnreg") {
+    lower_warpgroup(ins);
   } else if (base == "wmma") {
     const std::string kind = ins.parts.size() > 1 ? ins.parts.at(1) : "";
     if (kind == "load" || kind == "store") {

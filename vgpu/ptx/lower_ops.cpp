@@ -11,28 +11,49 @@
 namespace vgpu::ptx {
 
 Category category_of(const Parts& parts) {
-  static const std::map<std::string, Category> kByName = {
-      {"mma", Category::kMma},           {"ldmatrix", Category::kMatrixLoad},
-      {"wmma", Category::kMma},          {"stmatrix", Category::kStore},
-      {"cp", Category::kAsyncCopy},      {"ld", Category::kLoad},
-      {"ldu", Category::kLoad},          {"st", Category::kStore},
-      {"atom", Category::kAtomic},       {"red", Category::kAtomic},
-      {"bar", Category::kBarrier},       {"barrier", Category::kBarrier},
-      {"mbarrier", Category::kMbarrier}, {"tensormap", Category::kOther},
-      {"mapa", Category::kConvert},      {"getctarank", Category::kConvert},
-      {"bra", Category::kControl},       {"brx", Category::kControl},
-      {"ret", Category::kControl},       {"exit", Category::kControl},
-      {"call", Category::kControl},      {"trap", Category::kControl},
-      {"shfl", Category::kWarp},         {"vote", Category::kWarp},
-      {"match", Category::kWarp},        {"redux", Category::kWarp},
-      {"elect", Category::kWarp},        {"movmatrix", Category::kWarp},
-      {"activemask", Category::kWarp},   {"cvt", Category::kConvert},
-      {"cvta", Category::kConvert},      {"mov", Category::kMove},
-      {"setp", Category::kCompare},      {"set", Category::kCompare},
-      {"selp", Category::kCompare},      {"slct", Category::kCompare},
-      {"membar", Category::kOther},      {"fence", Category::kOther},
-      {"nanosleep", Category::kOther},   {"createpolicy", Category::kOther},
-      {"isspacep", Category::kOther}};
+  static const std::map<std::string, Category> kByName = {{"mma", Category::kMma},
+                                                          {"ldmatrix", Category::kMatrixLoad},
+                                                          {"wmma", Category::kMma},
+                                                          {"wgmma", Category::kMma},
+                                                          {"stmatrix", Category::kStore},
+                                                          {"cp", Category::kAsyncCopy},
+                                                          {"ld", Category::kLoad},
+                                                          {"ldu", Category::kLoad},
+                                                          {"st", Category::kStore},
+                                                          {"atom", Category::kAtomic},
+                                                          {"red", Category::kAtomic},
+                                                          {"bar", Category::kBarrier},
+                                                          {"barrier", Category::kBarrier},
+                                                          {"mbarrier", Category::kMbarrier},
+                                                          {"tensormap", Category::kOther},
+                                                          {"mapa", Category::kConvert},
+                                                          {"getctarank", Category::kConvert},
+                                                          {"bra", Category::kControl},
+                                                          {"brx", Category::kControl},
+                                                          {"ret", Category::kControl},
+                                                          {"exit", Category::kControl},
+                                                          {"call", Category::kControl},
+                                                          {"trap", Category::kControl},
+                                                          {"shfl", Category::kWarp},
+                                                          {"vote", Category::kWarp},
+                                                          {"match", Category::kWarp},
+                                                          {"redux", Category::kWarp},
+                                                          {"elect", Category::kWarp},
+                                                          {"movmatrix", Category::kWarp},
+                                                          {"activemask", Category::kWarp},
+                                                          {"cvt", Category::kConvert},
+                                                          {"cvta", Category::kConvert},
+                                                          {"mov", Category::kMove},
+                                                          {"setp", Category::kCompare},
+                                                          {"set", Category::kCompare},
+                                                          {"selp", Category::kCompare},
+                                                          {"slct", Category::kCompare},
+                                                          {"membar", Category::kOther},
+                                                          {"fence", Category::kOther},
+                                                          {"nanosleep", Category::kOther},
+                                                          {"createpolicy", Category::kOther},
+                                                          {"isspacep", Category::kOther}};
+  if (parts[0] == "wgmma" && !has(parts, "mma_async")) return Category::kOther;
   if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
   const std::string& type = parts.back();
   return !is_float(type) ? Category::kInteger
@@ -114,7 +135,8 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "nanosleep") {
     emit("nanosleep", {});
   } else if (base == "membar" || base == "fence") {
-    emit("fence", {});
+    const bool async = has(ins.parts, "proxy") && ins.parts.at(2).rfind("async", 0) == 0;
+    emit(async ? "fence.proxy.async" : "fence", {});
   } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
              base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.
