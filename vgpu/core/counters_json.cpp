@@ -20,7 +20,7 @@ void put_classes(std::ostream& out, const char* name, const u64* count) {
 }
 
 void put(std::ostream& out, const LaunchRecord& r) {
-  const Counters& c = r.counters;
+  const Counters& c = *r.counters;
   const auto triple = [&](const char* name, const u32* v) {
     out << ", \"" << name << "\": [" << v[0] << ", " << v[1] << ", " << v[2] << "]";
   };
@@ -53,7 +53,7 @@ std::string counters_json() {
   std::ostringstream out;
   const char* separator = "[";
   for (const LaunchRecord& r : launch_records()) {
-    if (!r.counted) continue;
+    if (!r.counters) continue;
     out << separator;
     put(out, r);
     separator = ",\n";

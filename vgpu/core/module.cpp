@@ -199,7 +199,9 @@ Code Module::parse(std::string text, int capability) {
     if (std::isdigit(static_cast<unsigned char>(c))) digits += c;
   }
   capability_ = capability ? capability : std::atoi(digits.c_str());
-  if (capability_ > options().device->capability) {
+  const std::string target = ast_.target.substr(0, ast_.target.find(','));
+  if (capability_ > options().device->capability ||
+      (target.rfind("sm_", 0) == 0 && !runs_on(target, options().device->capability))) {
     return fail(Code::kNoBinaryForDevice,
                 "the PTX is for " + ast_.target + ", the device is " + options().device->name);
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/blocks.h"
 #include "exec/check.h"
 #include "exec/sample.h"
 #include "exec/warp.h"
@@ -33,7 +34,7 @@ class Resident {
 
  private:
   struct FreeDeleter {
-    void operator()(void* p) const { std::free(p); }
+    void operator()(void* p) const { give_block(p); }
   };
   using Buffer = std::unique_ptr<u8, FreeDeleter>;
   static Buffer make_buffer(size_t bytes);
@@ -50,7 +51,7 @@ class Resident {
   std::unique_ptr<BlockSample> sample_;
   std::vector<Warp> warps_;
   Buffer registers_, shared_, local_;
-  std::vector<DivergenceEntry> paths_;
+  Buffer paths_;
   // Only where something is watched:
   CtaCheck cta_check_ = {};
   std::vector<WarpCheck> warp_checks_;
