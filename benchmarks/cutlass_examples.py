@@ -60,19 +60,26 @@ _INTERLEAVED_BIAS = Allowance(
 class Example:
     """A program of CUTLASS's `examples`, the GPU it asks for, and arguments for a small problem.
 
-    `verdicts` is how many lines it prints that say that a verification passed.
+    `verdicts` is how many lines it prints that say that a verification passed; `verdict` is what
+    such a line has.
     """
 
     source: str
     arch: str
     arguments: tuple[str, ...] = ()
     verdicts: int = 1
+    verdict: str = "pass"
     allowance: Allowance = field(default=_NOTHING)
 
     @property
     def name(self) -> str:
         """The program's name."""
         return Path(self.source).stem
+
+    @property
+    def device(self) -> str:
+        """The device that it runs on: code for sm_90a runs on an sm_90."""
+        return self.arch.removesuffix("a")
 
 
 def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
@@ -88,6 +95,10 @@ def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
 
 
 _CONVOLUTION = ("--n=2", "--h=14", "--w=14", "--c=64", "--k=64", "--r=3", "--s=3", "--ref-check")
+_HOPPER = ("--m=512", "--n=512", "--k=256", "--iterations=1")
+_GROUPS = ("--m=256", "--n=384", "--k=256", "--groups=3", "--iterations=0")
+# They verify nothing: they print a speed at the end, and no finding may stand before it.
+_TUTORIAL = ("512", "256", "128")
 _STREAM_K = ("--m=256", "--n=256", "--k=512", "--iterations=1")
 
 EXAMPLES = (
@@ -129,6 +140,109 @@ EXAMPLES = (
         arch="sm_80",
         arguments=("--problems=3", "--m=256", "--k=128"),
         allowance=_UNWRITTEN_Z,
+    ),
+    Example(
+        source="48_hopper_warp_specialized_gemm/48_hopper_warp_specialized_gemm.cu",
+        arch="sm_90a",
+        arguments=_HOPPER,
+    ),
+    Example(
+        source="49_hopper_gemm_with_collective_builder/49_collective_builder.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=512", "--k=256", "--l=2"),
+        verdicts=8,
+    ),
+    Example(
+        source="50_hopper_gemm_with_epilogue_swizzle/50_hopper_gemm_with_epilogue_swizzle.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=512", "--k=256"),
+    ),
+    Example(source="51_hopper_gett/51_hopper_gett.cu", arch="sm_90a"),
+    Example(
+        source="52_hopper_gather_scatter_fusion/52_hopper_gather_scatter_fusion.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=512", "--k=256", "--index_size=256", "--iterations=1"),
+    ),
+    Example(
+        source="53_hopper_gemm_permute/53_hopper_gemm_permute.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=512", "--k=256", "--batch_size=2", "--iterations=1"),
+    ),
+    Example(
+        source="54_hopper_fp8_warp_specialized_gemm/54_hopper_fp8_warp_specialized_gemm.cu",
+        arch="sm_90a",
+        arguments=_HOPPER,
+    ),
+    *(
+        Example(
+            source=f"55_hopper_mixed_dtype_gemm/55_hopper_{kind}_gemm.cu",
+            arch="sm_90a",
+            arguments=("--m=512", "--n=512", "--k=256", "--iterations=1", "--warmup=0"),
+        )
+        for kind in ("int4_bf16", "int4_fp8", "mixed_dtype")
+    ),
+    Example(
+        source="56_hopper_ptr_array_batched_gemm/56_hopper_ptr_array_batched_gemm.cu",
+        arch="sm_90a",
+        arguments=("--m=256", "--n=384", "--k=256", "--l=3", "--iterations=0"),
+        verdicts=2,
+    ),
+    Example(
+        source="57_hopper_grouped_gemm/57_hopper_grouped_gemm.cu",
+        arch="sm_90a",
+        arguments=_GROUPS,
+        verdicts=4,
+    ),
+    Example(
+        source="61_hopper_gemm_with_topk_and_softmax/61_hopper_gemm_with_topk_and_softmax.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=8", "--k=256", "--l=1", "--iterations=0"),
+    ),
+    Example(
+        source="62_hopper_sparse_gemm/62_hopper_sparse_gemm.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=512", "--k=256", "--l=1", "--iterations=0"),
+        verdicts=1,
+    ),
+    Example(
+        source="63_hopper_gemm_with_weight_prefetch/63_hopper_gemm_with_weight_prefetch.cu",
+        arch="sm_90a",
+        arguments=("--m=512", "--n=128", "--k=256", "--l=1", "--iterations=0"),
+    ),
+    *(
+        Example(
+            source="67_hopper_fp8_warp_specialized_gemm_with_blockwise_scaling/67_hopper_fp8_"
+            f"warp_specialized_gemm_with_{kind}_scaling.cu",
+            arch="sm_90a",
+            arguments=_HOPPER,
+        )
+        for kind in ("blockwise", "groupwise")
+    ),
+    *(
+        Example(
+            source="68_hopper_fp8_warp_specialized_grouped_gemm_with_blockwise_scaling/68_hopper_"
+            f"fp8_warp_specialized_grouped_gemm_with_blockwise_scaling{kind}.cu",
+            arch="sm_90a",
+            arguments=_GROUPS,
+        )
+        for kind in ("", "_with_sparse_groups")
+    ),
+    *(
+        Example(
+            source=f"69_hopper_mixed_dtype_grouped_gemm/69_hopper_{kind}_grouped_gemm.cu",
+            arch="sm_90a",
+            arguments=(*_GROUPS, "--warmup=0"),
+        )
+        for kind in ("int4_bf16", "int4_fp8", "mixed_dtype")
+    ),
+    *(
+        Example(
+            source=f"cute/tutorial/hopper/{name}_sm90.cu",
+            arch="sm_90a",
+            arguments=_TUTORIAL,
+            verdict="cute_gemm",
+        )
+        for name in ("wgmma", "wgmma_tma")
     ),
     # From here on problems are of the sizes that the sources fix, and example 13 repeats each
     # kernel 101 times: hundreds of GFLOP.
@@ -214,7 +328,7 @@ def verify(
         done = run_program(
             [str(program), *example.arguments],
             libraries=libraries,
-            options={"device": example.arch, **example.allowance.options, **(options or {})},
+            options={"device": example.device, **example.allowance.options, **(options or {})},
             settings=settings_from(),
             folder=folder,
             timeout_s=timeout_s,
@@ -230,7 +344,7 @@ def verify(
 
 def fault_of(example: Example, done: subprocess.CompletedProcess[str]) -> str:
     """What is wrong with how the example ended; empty where it passed."""
-    said = sum("Pass" in line for line in done.stdout.splitlines())
+    said = sum(example.verdict in line.lower() for line in done.stdout.splitlines())
     if done.returncode:
         return f"ends with status {done.returncode}"
     if not said:
@@ -249,7 +363,7 @@ def figures_of(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": f"FAILED: {verdict.fault}" if verdict.fault else "passed",
         "seconds": round(verdict.seconds, 1),
-        "device": example.arch,
+        "device": example.device,
         "arguments": " ".join(example.arguments),
         "options": dict(allowance.options),
         "because": allowance.because,

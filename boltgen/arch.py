@@ -16,6 +16,9 @@ Sources:
         conversions the slowest.
     LUO: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024
         (arXiv 2402.13499): latencies in Table IV, L2 throughput in Table V.
+    BW: NVIDIA's data sheets of HGX B200 and B300, and the Blackwell architecture's technical brief.
+    RTX: NVIDIA's white paper of the RTX Blackwell architecture, Appendix A.
+    DGX: NVIDIA's data sheet of DGX Spark.
     EST: nobody has published the figure; an estimate after the neighbouring rows.
     CUTLASS: `cutlass/arch/mma_sm75.h` and `mma_sm80.h` (instruction shapes), and
         `cutlass/gemm/device/default_gemm_configuration.h` (stages).
@@ -92,8 +95,8 @@ class Arch:
         if not re.fullmatch(r"sm_\d+a?", self.name):
             raise ValueError(f"Arch: name {self.name!r} is not like 'sm_80'")
         carve_out = self.shared_memory_per_cta_bytes + self.reserved_shared_memory_bytes
-        # What an SM's tensor cores retire each clock: 512 FLOP on a GeForce that sums in FP32, 4096
-        # on a Hopper. Data sheets round their figures.
+        # What an SM's tensor cores retire each clock: 512 FLOP on a GeForce that sums in FP32, 8192
+        # on a B200. Data sheets round their figures.
         slowest, fastest = (
             tflops * 1e6 / self.boost_mhz / self.sm_count
             for tflops in (self.tensor_f32_acc_tflops, self.tensor_f16_acc_tflops)
@@ -112,7 +115,7 @@ class Arch:
             f"{slowest:.0f} FLOP per clock and SM, summed in FP32, are implausible": slowest
             >= 512 * (1 - _ROUNDED),
             f"{fastest:.0f} FLOP per clock and SM, summed in FP16, are implausible": fastest
-            <= 4096 * (1 + _ROUNDED),
+            <= 8192 * (1 + _ROUNDED),
             "tensor cores sum faster in FP32 than in FP16": slowest <= fastest,
             "max_mhz is below boost_mhz": self.boost_mhz <= self.max_mhz,
             "mma_sync_fraction is not in (0, 1]": 0.0 < self.mma_sync_fraction <= 1.0,
@@ -294,6 +297,75 @@ ARCHES: dict[str, Arch] = {
         replace(_SM90, name="sm_90a", cutlass_api=3),
     )
 }
+
+
+# Devices that the virtual GPU imitates and boltgen has no kernels for, so they are no targets.
+_SM100 = replace(
+    _SM90,
+    name="sm_100",
+    device="B200",
+    sm_count=148,  # BW
+    l2_bytes=126 * _MIB,  # BW
+    l2_bytes_per_clock=40 * 148,  # EST: per SM
+    dram_gb_per_s=8000,  # BW
+    memory_latency_clocks=600,  # EST
+    tensor_f32_acc_tflops=2250,  # BW: dense
+    tensor_f16_acc_tflops=2250,
+    fp32_tflops=74.4,  # BW: 75, rounded
+    boost_mhz=1850,  # EST: what the tensor cores' figure gives
+    max_mhz=1965,  # EST: what the driver of such devices tells
+    dram_bytes=180 * _GIB,  # BW
+    dram_bus_bits=8192,  # BW: eight stacks of 1024
+    mma_sync_fraction=0.25,  # EST: of the peak that tcgen05.mma reaches
+)
+
+_SM103 = replace(
+    _SM100,
+    name="sm_103",
+    device="B300",
+    dram_bytes=270 * _GIB,  # BW
+    fp64_per_clock=2,  # BW: 1.2 TFLOP/s
+    pcie_gb_per_s=128,  # BW: 6.0, 16 lanes
+)
+
+_SM120 = replace(
+    _SM89,
+    name="sm_120",
+    device="RTX 5090",
+    sm_count=170,  # RTX
+    l2_bytes=96 * _MIB,  # RTX
+    l2_bytes_per_clock=20 * 170,  # EST: per SM
+    dram_gb_per_s=1792,  # RTX
+    memory_latency_clocks=600,  # EST
+    tensor_f32_acc_tflops=209.5,  # RTX: dense
+    tensor_f16_acc_tflops=419,  # RTX: dense
+    fp32_tflops=104.8,  # RTX
+    boost_mhz=2407,  # RTX
+    max_mhz=2407,
+    dram_bytes=32 * _GIB,  # RTX
+    dram_bus_bits=512,  # RTX
+    half_per_clock=128,  # EST
+    pcie_gb_per_s=64,  # RTX: 5.0, 16 lanes
+)
+
+_SM121 = replace(
+    _SM120,
+    name="sm_121",
+    device="GB10",
+    sm_count=48,  # DGX
+    l2_bytes=24 * _MIB,  # DGX
+    l2_bytes_per_clock=20 * 48,  # EST: per SM
+    dram_gb_per_s=273,  # DGX: LPDDR5X, shared with the CPU
+    tensor_f32_acc_tflops=59.4,  # EST: an SM like sm_120's
+    tensor_f16_acc_tflops=118.8,  # EST
+    fp32_tflops=29.7,  # EST
+    boost_mhz=2418,  # EST: what the driver of such devices tells
+    max_mhz=2418,
+    dram_bytes=119 * _GIB,  # DGX: 128 GB
+    dram_bus_bits=256,  # DGX
+)
+
+IMITATED: dict[str, Arch] = {arch.name: arch for arch in (_SM100, _SM103, _SM120, _SM121)}
 
 
 def arch_named(name: str) -> Arch:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/graph_handles.h"
+
 namespace vgpu {
 namespace {
 
@@ -68,14 +70,68 @@ Code begin_capture(void* stream, int mode) {
   return sticky_error();
 }
 
+namespace {
+
+// Numbers of nodes in the graph of a capture.
+Code numbers_in(const std::shared_ptr<Graph>& graph, const std::vector<Handle>& nodes,
+                std::set<size_t>* numbers) {
+  for (const Handle node : nodes) {
+    NodePlace place;
+    if (const Code code = find_node(node, &place); code != Code::kSuccess) return code;
+    if (place.graph != graph) return fail(Code::kInvalidValue, "the node belongs to another graph");
+    numbers->insert(place.index);
+  }
+  return Code::kSuccess;
+}
+
+}  // namespace
+
+Code begin_capture_to(void* stream, Handle graph, const std::vector<Handle>& after, int mode) {
+  const std::lock_guard lock(capture_mutex());
+  std::shared_ptr<Graph> g;
+  std::set<size_t> frontier;
+  Code code = find_graph(graph, &g);
+  if (code == Code::kSuccess) code = numbers_in(g, after, &frontier);
+  if (code == Code::kSuccess) code = begin_capture(stream, mode);
+  Stream* s = nullptr;
+  if (code == Code::kSuccess) code = find_stream(stream, &s);
+  if (code != Code::kSuccess) return code;
+  s->capture->graph = std::move(g);
+  s->capture->handle = graph;
+  s->capture->borrowed = true;
+  s->frontier = std::move(frontier);
+  return Code::kSuccess;
+}
+
+Code capture_dependencies(void* stream, std::vector<Handle>* nodes) {
+  Stream* s = nullptr;
+  if (const Code code = find_stream(stream, &s); code != Code::kSuccess) return code;
+  const std::lock_guard lock(capture_mutex());
+  for (const size_t k : s->frontier) nodes->push_back(&s->capture->graph->nodes[k]);
+  return Code::kSuccess;
+}
+
+Code set_capture_dependencies(void* stream, const std::vector<Handle>& nodes, bool further) {
+  Stream* s = nullptr;
+  if (const Code code = find_stream(stream, &s); code != Code::kSuccess) return code;
+  const std::lock_guard lock(capture_mutex());
+  if (!s->capture) return fail(Code::kIllegalState, "the stream is not capturing");
+  std::set<size_t> numbers = further ? s->frontier : std::set<size_t>();
+  const Code code = numbers_in(s->capture->graph, nodes, &numbers);
+  if (code == Code::kSuccess) s->frontier = std::move(numbers);
+  return code;
+}
+
 Code end_capture(void* stream, Handle* graph) {
   Stream* s = nullptr;
   if (const Code code = find_stream(stream, &s); code != Code::kSuccess) return code;
-  if (!graph) return fail(Code::kInvalidValue, "a captured graph has nowhere to go");
-  *graph = nullptr;
+  if (graph) *graph = nullptr;
   const std::lock_guard lock(capture_mutex());
   const std::shared_ptr<Capture> capture = s->capture;
   if (!capture) return fail(Code::kIllegalState, "the stream is not capturing");
+  // A graph that was there before need not be told.
+  if (!graph && !capture->borrowed)
+    return fail(Code::kInvalidValue, "a captured graph has nowhere to go");
   if (capture->origin != s && capture->origin) {
     return spoil(*capture, Code::kCaptureUnmatched,
                  "a capture ends on another stream than it began on");
@@ -86,6 +142,7 @@ Code end_capture(void* stream, Handle* graph) {
   }
   const bool whole = capture->broken.empty() && joined(*capture);
   leave(capture);
+  if (capture->handle && !capture->borrowed && !whole) destroy_graph(capture->handle, false);
   if (!capture->broken.empty()) {
     return fail(Code::kCaptureInvalidated, "the capture was lost earlier: " + capture->broken);
   }
@@ -94,7 +151,7 @@ Code end_capture(void* stream, Handle* graph) {
                 "a stream that joined the capture did work that the capturing stream never waits "
                 "for (cudaStreamWaitEvent)");
   }
-  *graph = new_graph(capture->graph);
+  if (graph) *graph = capture->handle ? capture->handle : new_graph(capture->graph);
   return sticky_error();
 }
 
@@ -104,7 +161,10 @@ Code capture_status(void* stream, int* status, unsigned long long* id, void** gr
   const std::lock_guard lock(capture_mutex());
   *status = !s->capture ? 0 : s->capture->broken.empty() ? 1 : 2;
   if (id) *id = s->capture ? s->capture->id : 0;
-  if (graph) *graph = nullptr;  // a graph cannot be changed while it is captured
+  if (graph) {
+    if (s->capture && !s->capture->handle) s->capture->handle = new_graph(s->capture->graph);
+    *graph = s->capture ? s->capture->handle : nullptr;
+  }
   return sticky_error();
 }
 

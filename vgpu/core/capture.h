@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/graph.h"
 #include "core/stream.h"
@@ -19,13 +20,21 @@ struct Capture {
   int mode = 0;  // 0 global, 1 thread-local, 2 relaxed
   std::thread::id thread;
   unsigned long long id = 0;
-  std::string broken;  // why it came to nothing; empty while it is well
+  Handle handle = nullptr;  // of the graph, where the program knows it already
+  bool borrowed = false;    // the graph was there before
+  std::string broken;       // why it came to nothing; empty while it is well
 };
 
 Code begin_capture(void* stream, int mode);
+// Adds to a graph that is there, behind these of its nodes.
+Code begin_capture_to(void* stream, Handle graph, const std::vector<Handle>& after, int mode);
 Code end_capture(void* stream, Handle* graph);
 // 0 none, 1 active, 2 invalidated; the id tells captures apart.
 Code capture_status(void* stream, int* status, unsigned long long* id, void** graph);
+// The nodes that the stream's next one depends on; none where it is not capturing.
+Code capture_dependencies(void* stream, std::vector<Handle>* nodes);
+// Others in their place, or further ones.
+Code set_capture_dependencies(void* stream, const std::vector<Handle>& nodes, bool further);
 int exchange_capture_mode(int mode);
 
 // Refuses a call that may wait for, or disturb, a stream that is capturing (cudaMalloc, say), and

@@ -26,8 +26,8 @@ void put_forms(std::ostream& out, const LaunchRecord& r) {
   for (size_t k = 0; k < r.forms.size() && k < kCountedForms; ++k) {
     const bool rest = k + 1 == kCountedForms && r.forms.size() > kCountedForms;
     auto& [warps, operations] = by_name[rest ? "others" : r.forms[k].name];
-    warps += r.counters.wgmma[k];
-    operations += rest ? 0 : r.counters.wgmma[k] * r.forms[k].operations;
+    warps += r.counters->wgmma[k];
+    operations += rest ? 0 : r.counters->wgmma[k] * r.forms[k].operations;
   }
   out << ", \"wgmma\": {";
   const char* separator = "";
@@ -40,7 +40,7 @@ void put_forms(std::ostream& out, const LaunchRecord& r) {
 }
 
 void put(std::ostream& out, const LaunchRecord& r) {
-  const Counters& c = r.counters;
+  const Counters& c = *r.counters;
   const auto triple = [&](const char* name, const u32* v) {
     out << ", \"" << name << "\": [" << v[0] << ", " << v[1] << ", " << v[2] << "]";
   };
@@ -79,7 +79,7 @@ std::string counters_json() {
   std::ostringstream out;
   const char* separator = "[";
   for (const LaunchRecord& r : launch_records()) {
-    if (!r.counted) continue;
+    if (!r.counters) continue;
     out << separator;
     put(out, r);
     separator = ",\n";

@@ -50,6 +50,10 @@ const DeviceModel* find_device(int capability);
 // "sm_75, sm_80 and sm_86".
 std::string known_devices();
 
+// Whether PTX for such a target ("sm_80", "sm_90a", "sm_100f") runs on the device: plain targets on
+// it and all later ones, those with an a on it alone, those with an f on later ones of its family.
+bool runs_on(const std::string& target, int capability);
+
 // Parses "sm_80" or "80". 0 when it is neither.
 int parse_capability(const std::string& text);
 

@@ -1,5 +1,6 @@
 // The container that nvcc embeds: a header, then entries, each with a header of its own.
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "core/module.h"
@@ -37,6 +38,15 @@ static_assert(sizeof(FatbinHeader) == 16 && sizeof(EntryHeader) == 64);
 
 Code corrupt(const std::string& what) {
   return fail(Code::kInvalidImage, "the fatbin is corrupt: " + what);
+}
+
+// "sm_80" of ".target sm_80, ...".
+std::string target_of(std::string_view ptx) {
+  const size_t at = ptx.find(".target sm_");
+  if (at == ptx.npos) return "sm_0";
+  const size_t begin = at + 8;
+  const size_t end = ptx.find_first_not_of("sm_0123456789af", begin);
+  return std::string(ptx.substr(begin, end == ptx.npos ? end : end - begin));
 }
 
 }  // namespace
@@ -80,7 +90,10 @@ Code ptx_from_fatbin(const std::string& image, int capability, std::string* text
       present += (present.empty() ? "" : ", ") + std::string(is_ptx ? "compute_" : "sm_") +
                  std::to_string(arch);
     }
-    if (is_ptx && arch <= capability && arch > best) {
+    const std::string_view text_of_entry(image.data() + at + entry.header_bytes,
+                                         entry.payload_bytes);
+    if (is_ptx && arch <= capability && arch > best &&
+        (entry.flags & kCompressedFlags || runs_on(target_of(text_of_entry), capability))) {
       compressed = (entry.flags & kCompressedFlags) != 0;
       best = arch;
       const char* payload = image.data() + at + entry.header_bytes;

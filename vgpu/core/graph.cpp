@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/capture.h"
+#include "core/graph_conditional.h"
 #include "core/graph_handles.h"
 
 namespace vgpu {
@@ -91,6 +92,7 @@ std::shared_ptr<Graph> copy_of(const Graph& from, CopyFor purpose) {
       node.id = ++state().last_node;
     }
     if (const Graph* child = node.work.child()) node.work.made_of = copy_of(*child, purpose);
+    if (const Conditional* c = node.work.conditional()) node.work.made_of = copy_of(*c, purpose);
   }
   return to;
 }
@@ -129,6 +131,8 @@ Code clone_graph(Handle graph, Handle* clone) {
   if (!clone) return fail(Code::kInvalidValue, "a graph's clone has nowhere to go");
   if (!from->memory.empty())
     return fail(Code::kNotSupported, "a graph that allocates memory cannot be cloned");
+  if (!from->conditions.empty())
+    return fail(Code::kNotSupported, "a graph with conditions cannot be cloned");
   *clone = new_graph(copy_of(*from, CopyFor::kClone));
   return Code::kSuccess;
 }
@@ -190,8 +194,7 @@ Code wait_event_with(unsigned flags, void* stream, void* event) {
 Code refuse_node(int kind) {
   static const std::map<int, const char*> kNames = {{8, "signals of external semaphores"},
                                                     {9, "waits for external semaphores"},
-                                                    {12, "batches of memory operations"},
-                                                    {13, "conditional nodes"}};
+                                                    {12, "batches of memory operations"}};
   const auto name = kNames.find(kind);
   return fail(Code::kNotSupported,
               name == kNames.end()
@@ -262,6 +265,8 @@ Code child_work(Handle graph, Work* work) {
   if (const Code code = find_graph(graph, &child); code != Code::kSuccess) return code;
   if (!child->memory.empty())
     return fail(Code::kNotSupported, "a graph that allocates memory cannot be a node of another");
+  if (!child->conditions.empty())
+    return fail(Code::kNotSupported, "a graph with conditions cannot be a node of another");
   work->kind = kGraphNode;
   work->made_of = copy_of(*child, CopyFor::kClone);
   return Code::kSuccess;

@@ -33,9 +33,12 @@ enum NodeKind {  // CUDA's numbers (cudaGraphNodeType)
   kRecordNode = 7,  // of an event
   kAllocNode = 10,
   kFreeNode = 11,
+  kConditionalNode = 13,
 };
 
 struct Graph;
+struct Condition;
+struct Conditional;
 
 // A launch as a node keeps it.
 struct KernelCall {
@@ -61,12 +64,16 @@ struct Work {
   std::function<Code()> run;  // empty: nothing, or the graph below
   // What it was made of, for the calls that ask. A copy has a slice for each of its planes.
   std::variant<std::monostate, std::shared_ptr<const KernelCall>, std::vector<Copy2d>, Fill2d,
-               HostCall, EventUse, std::shared_ptr<Graph>>
+               HostCall, EventUse, std::shared_ptr<Graph>, std::shared_ptr<Conditional>>
       made_of;
 
   Graph* child() const {
     const auto* graph = std::get_if<std::shared_ptr<Graph>>(&made_of);
     return graph ? graph->get() : nullptr;
+  }
+  Conditional* conditional() const {
+    const auto* made = std::get_if<std::shared_ptr<Conditional>>(&made_of);
+    return made ? made->get() : nullptr;
   }
 };
 Work host_work(HostCall call);
@@ -90,6 +97,7 @@ struct Graph {
   };
   std::deque<Node> nodes;  // whose addresses are the handles that programs hold
   std::vector<std::shared_ptr<GraphMemory>> memory;
+  std::vector<std::shared_ptr<Condition>> conditions;
   std::vector<size_t> order;  // of an executable graph
 
   size_t add(Work work, std::set<size_t> after);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/capture.h"
+#include "core/graph_conditional.h"
 #include "core/graph_handles.h"
 #include "core/memory.h"
 #include "core/options.h"
@@ -70,6 +71,13 @@ Code put_in_order(Graph& g) {
   if (g.order.size() < alive(g).size())
     return fail(Code::kInvalidValue, "the graph's dependencies form a cycle");
   for (Node& node : g.nodes) {
+    if (const Conditional* conditional = node.work.conditional()) {
+      Code code = check_bodies(*conditional);
+      for (const std::shared_ptr<Graph>& body : conditional->bodies) {
+        if (code == Code::kSuccess) code = put_in_order(*body);
+      }
+      if (code != Code::kSuccess) return code;
+    }
     if (!node.work.child() || node.destroyed) continue;
     if (const Code code = put_in_order(*node.work.child()); code != Code::kSuccess) return code;
   }
@@ -92,6 +100,13 @@ Code run_nodes(const Graph& g, std::minstd_rand* random) {
     Code code = Code::kSuccess;
     if (node.enabled) {
       if (const Graph* child = node.work.child()) code = run_nodes(*child, random);
+      if (const Conditional* conditional = node.work.conditional()) {
+        u64 rounds = 0;
+        while (const Graph* body = conditional->next(rounds++)) {
+          code = run_nodes(*body, random);
+          if (code != Code::kSuccess || has_fault()) break;
+        }
+      }
       if (node.work.run) code = node.work.run();
     }
     if (code != Code::kSuccess || has_fault()) return code;
@@ -141,6 +156,7 @@ Code launch_graph(Handle executable, void* stream) {
     for (const auto& memory : graph->memory) {
       if (free_first) set_free(memory->base);
     }
+    assign_conditions(*graph);
     std::minstd_rand random(static_cast<u32>(options().seed + ++launches));
     return run_nodes(*graph, options().seed ? &random : nullptr);
   };
@@ -212,6 +228,8 @@ Code update(Graph& to, const Graph& from, UpdateResult* result) {
       return refuse(kTopologyChanged, fresh[k], name + " depends on others");
     if ((a.work.kind == kAllocNode || a.work.kind == kFreeNode) && a.id != b.id)
       return refuse(kNotUpdatable, fresh[k], name + " allocates or frees memory");
+    if (a.work.kind == kConditionalNode)
+      return refuse(kNotUpdatable, fresh[k], name + " is a conditional node");
   }
   for (size_t k = 0; k < old.size(); ++k) {
     Work& work = to.nodes[old[k]].work;

@@ -23,6 +23,9 @@ namespace {
 
 constexpr size_t kRecordsKept = 100000;
 constexpr u64 kWorkspaceBytes = 64;
+// Source: CUDA C++ Programming Guide, "__global__ Function Argument Processing": from CUDA 12.1 and
+// sm_70 on.
+constexpr u32 kMostParameterBytes = 32764;
 
 std::mutex records_mutex;
 std::deque<LaunchRecord> records;
@@ -70,29 +73,30 @@ Code check_registers(Kernel& kernel, const Program& p, u64 threads) {
 
 Code check_shape(Kernel& kernel, const LaunchShape& s, const Program& p) {
   const u64 threads = static_cast<u64>(s.block[0]) * s.block[1] * s.block[2];
-  const std::string block = triple(s.block[0], s.block[1], s.block[2]);
-  const std::string grid = triple(s.grid[0], s.grid[1], s.grid[2]);
+  // Texts for those who are refused: making them takes longer than a small launch.
+  const auto block = [&] { return triple(s.block[0], s.block[1], s.block[2]); };
+  const auto grid = [&] { return triple(s.grid[0], s.grid[1], s.grid[2]); };
   if (threads == 0 || !s.grid[0] || !s.grid[1] || !s.grid[2]) {
     return refuse(Code::kInvalidConfiguration, kernel,
-                  "grid " + grid + ", block " + block + ": a dimension is zero");
+                  "grid " + grid() + ", block " + block() + ": a dimension is zero");
   }
   if (threads > 1024 || s.block[0] > 1024 || s.block[1] > 1024 || s.block[2] > 64) {
     return refuse(Code::kInvalidConfiguration, kernel,
-                  "block " + block + " is larger than (1024,1024,64) or 1024 threads");
+                  "block " + block() + " is larger than (1024,1024,64) or 1024 threads");
   }
   if (kernel.required_threads() && threads != kernel.required_threads()) {
     return refuse(Code::kInvalidValue, kernel,
-                  "block " + block + " has not the " + std::to_string(kernel.required_threads()) +
+                  "block " + block() + " has not the " + std::to_string(kernel.required_threads()) +
                       " threads that the kernel was compiled for (.reqntid)");
   }
   if (threads > kernel.max_threads()) {
     return refuse(Code::kInvalidValue, kernel,
-                  "block " + block + " has more threads than the kernel's __launch_bounds__ " +
+                  "block " + block() + " has more threads than the kernel's __launch_bounds__ " +
                       std::to_string(kernel.max_threads()));
   }
   if (s.grid[0] > 0x7fffffffu || s.grid[1] > 65535 || s.grid[2] > 65535) {
     return refuse(Code::kInvalidConfiguration, kernel,
-                  "grid " + grid + " is larger than (2147483647,65535,65535)");
+                  "grid " + grid() + " is larger than (2147483647,65535,65535)");
   }
   if (const Code code = check_cluster(kernel, s); code != Code::kSuccess) return code;
   if (const Code code = check_registers(kernel, p, threads); code != Code::kSuccess) return code;
@@ -123,8 +127,7 @@ void describe(Kernel& kernel, const Program& program, const LaunchShape& shape,
   const u32 threads = shape.block[0] * shape.block[1] * shape.block[2];
   int blocks = 0;
   occupancy(kernel, static_cast<int>(threads), shape.dynamic_shared, &blocks);
-  out->counted = true;
-  out->counters = counters;
+  out->counters = std::make_shared<const Counters>(counters);
   out->forms = program.form_names;
   out->registers = r.registers;
   out->static_shared = r.static_shared;
@@ -265,9 +268,11 @@ Code launch_packed(Kernel& kernel, const LaunchShape& shape, const void* buffer,
                   "a parameter buffer of " + std::to_string(bytes) + " bytes, want " +
                       std::to_string(kernel.param_bytes()));
   }
-  alignas(128) u8 params[4096 + 64];
-  if (kernel.param_bytes() > 4096)
-    return refuse(Code::kInvalidValue, kernel, "more than 4096 bytes of parameters");
+  alignas(128) u8 params[kMostParameterBytes + 64];
+  if (kernel.param_bytes() > kMostParameterBytes) {
+    return refuse(Code::kInvalidValue, kernel,
+                  "more than " + std::to_string(kMostParameterBytes) + " bytes of parameters");
+  }
   std::memcpy(params, buffer, kernel.param_bytes());
   return run(kernel, shape, *program, params, kernel.param_bytes());
 }

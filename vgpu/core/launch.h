@@ -1,6 +1,7 @@
 // A kernel launch: the checks that a GPU makes, the run, and the report of what went wrong.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -76,8 +77,8 @@ struct LaunchRecord {
   double seconds;      // of the host
   double cpu_seconds;  // of all host threads that ran blocks
   ModelledTime time;   // where options say so
-  bool counted;        // only then there is more:
-  Counters counters;
+  // Null where the launch was not counted; only then there is more.
+  std::shared_ptr<const Counters> counters;
   std::vector<WgmmaName> forms;  // that Counters::wgmma counts
   u32 registers;                 // a thread
   u64 static_shared;

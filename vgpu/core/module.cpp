@@ -211,10 +211,9 @@ Code Module::parse(std::string text, int capability) {
     if (std::isdigit(static_cast<unsigned char>(c))) digits += c;
   }
   capability_ = capability ? capability : std::atoi(digits.c_str());
-  // Of sm_90a and its like: no other device has them, not a later one either.
-  const bool specific = !ast_.target.empty() && ast_.target.back() == 'a';
-  const int device = options().device->capability;
-  if (capability_ > device || (specific && capability_ != device)) {
+  const std::string target = ast_.target.substr(0, ast_.target.find(','));
+  if (capability_ > options().device->capability ||
+      (target.rfind("sm_", 0) == 0 && !runs_on(target, options().device->capability))) {
     return fail(Code::kNoBinaryForDevice,
                 "the PTX is for " + ast_.target + ", the device is " + options().device->name);
   }

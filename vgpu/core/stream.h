@@ -4,10 +4,12 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <set>
 
 #include "core/error.h"
+#include "core/stream_attributes.h"
 #include "exec/types.h"
 
 namespace vgpu {
@@ -21,6 +23,7 @@ struct Stream {
   std::shared_ptr<Capture> capture;
   std::set<size_t> frontier;  // of the capture's graph: the nodes that the next one depends on
   u64 end_ns = 0;             // of its last work, modelled
+  std::map<int, StreamAttribute> attributes = {};  // those that were set
 };
 
 struct Event {

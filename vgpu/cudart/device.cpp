@@ -156,12 +156,20 @@ __attribute__((weak)) cudaError_t cudaRuntimeGetVersion(int* version) {
 
 // --- the driver's functions by name --------------------------------------------------------------
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
-                                             unsigned long long, int* status) {
+// CUDA takes the same flags for the runtime's function as for the driver's.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags, int* status) {
+  if (!symbol || !function) return refuse_null("cudaGetDriverEntryPoint");
+  using GetProcAddress = int (*)(const char*, void**, int, unsigned long long, int*);
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  *function = driver ? dlsym(driver, symbol) : nullptr;
-  if (driver && !*function) *function = dlsym(driver, (std::string(symbol) + "_v2").c_str());
-  if (status) *status = *function ? 0 : 1;
+  void* get = driver ? dlsym(driver, "cuGetProcAddress_v2") : nullptr;
+  *function = nullptr;
+  int found = 1;
+  if (get) {
+    reinterpret_cast<GetProcAddress>(get)(symbol, function, static_cast<int>(version), flags,
+                                          &found);
+  }
+  if (status) *status = found;
   if (*function || status) return 0;
   return done(fail(Code::kNotFound, std::string("the virtual GPU's driver has no ") + symbol));
 }

@@ -4,6 +4,7 @@
 // the Makefile gives libcudart.so.13 the plain names as well, and runtime12.cpp has those of
 // CUDA 12.
 #include "core/graph.h"
+#include "core/graph_conditional.h"
 
 #include "core/capture.h"
 #include "cudart/graph_parameters.h"
@@ -271,6 +272,14 @@ cudaError_t cudaGraphAddNode_v2(void** node, void* graph, void* const* after, co
       return cudaGraphAddEventWaitNode(node, graph, after, count, p->event.event);
     case kRecordNode:
       return cudaGraphAddEventRecordNode(node, graph, after, count, p->event.event);
+    case kConditionalNode: {
+      Work work;
+      const Code code = conditional_work(p->conditional.handle, p->conditional.type,
+                                         p->conditional.size, &work, &p->conditional.graphs);
+      return done(code == Code::kSuccess
+                      ? add_graph_node(graph, handles_of(after, count), std::move(work), node)
+                      : code);
+    }
     default:
       return done(refuse_node(p->type));
   }

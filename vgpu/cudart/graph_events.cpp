@@ -1,5 +1,6 @@
 // Graphs: nodes that record events and wait for them, and what is refused by name.
 #include "core/graph.h"
+#include "core/graph_conditional.h"
 
 #include "cudart/types.h"
 
@@ -67,9 +68,9 @@ cudaError_t cudaGraphExecEventRecordNodeSetEvent(void* executable, void* node, v
 cudaError_t cudaGraphExecEventWaitNodeSetEvent(void* executable, void* node, void* event) {
   return set_event(&executable, node, kWaitNode, event);
 }
-cudaError_t cudaGraphConditionalHandleCreate(unsigned long long*, void*, unsigned, unsigned) {
-  constexpr int kConditionalNode = 13;
-  return done(refuse_node(kConditionalNode));
+cudaError_t cudaGraphConditionalHandleCreate(unsigned long long* handle, void* graph,
+                                             unsigned initial, unsigned flags) {
+  return done(create_condition(graph, initial, flags, handle));
 }
 
 }  // extern "C"

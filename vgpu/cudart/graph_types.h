@@ -90,6 +90,12 @@ struct cudaGraphNodeParams {
     struct {
       void* dptr;
     } free;
+    struct {
+      unsigned long long handle;
+      int type;
+      unsigned size;
+      void** graphs;
+    } conditional;
   };
   long long reserved2;
 };

@@ -144,6 +144,12 @@ cudaError_t cudaGraphRemoveDependencies(void* graph, void* const* from, void* co
                                         size_t count) {
   return cudaGraphRemoveDependencies_v2(graph, from, to, nullptr, count);
 }
+cudaError_t cudaStreamUpdateCaptureDependencies_v2(void* stream, void* const* nodes,
+                                                   const void* edges, size_t count, unsigned flags);
+cudaError_t cudaStreamUpdateCaptureDependencies(void* stream, void* const* nodes, size_t count,
+                                                unsigned flags) {
+  return cudaStreamUpdateCaptureDependencies_v2(stream, nodes, nullptr, count, flags);
+}
 cudaError_t cudaGraphGetEdges(void* graph, void** from, void** to, size_t* count) {
   return cudaGraphGetEdges_v2(graph, from, to, nullptr, count);
 }

@@ -98,15 +98,19 @@ cudaError_t cudaStreamIsCapturing(void* stream, int* status) {
   if (!status) return done(fail(Code::kInvalidValue, "cudaStreamIsCapturing: the result is null"));
   return done(capture_status(stream, status, nullptr, nullptr));
 }
-// The dependencies of the next node are not told: there is nothing here to change them with.
+// The lists stay as they are until the calling thread asks again.
 cudaError_t cudaStreamGetCaptureInfo(void* stream, int* status, unsigned long long* id,
                                      void** graph, const void*** dependencies, const void**,
                                      size_t* count) {
   if (!status)
     return done(fail(Code::kInvalidValue, "cudaStreamGetCaptureInfo: the result is null"));
-  if (dependencies) *dependencies = nullptr;
-  if (count) *count = 0;
-  return done(capture_status(stream, status, id, graph));
+  static thread_local std::vector<vgpu::Handle> nodes;
+  nodes.clear();
+  Code code = capture_status(stream, status, id, graph);
+  if (code == Code::kSuccess) code = capture_dependencies(stream, &nodes);
+  if (dependencies) *dependencies = const_cast<const void**>(nodes.data());
+  if (count) *count = nodes.size();
+  return done(code);
 }
 cudaError_t cudaStreamGetCaptureInfo_v3(void* stream, int* status, unsigned long long* id,
                                         void** graph, const void*** dependencies,
@@ -117,6 +121,16 @@ cudaError_t cudaStreamGetCaptureInfo_v3(void* stream, int* status, unsigned long
 cudaError_t cudaStreamGetCaptureInfo_v2(void* stream, int* status, unsigned long long* id,
                                         void** graph, const void*** dependencies, size_t* count) {
   return cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, nullptr, count);
+}
+cudaError_t cudaStreamBeginCaptureToGraph(void* stream, void* graph, void* const* after,
+                                          const void*, size_t count, int mode) {
+  return done(begin_capture_to(stream, graph, handles_of(after, count), mode));
+}
+cudaError_t cudaStreamUpdateCaptureDependencies_v2(void* stream, void* const* nodes, const void*,
+                                                   size_t count, unsigned flags) {
+  constexpr unsigned kSet = 1;  // cudaStreamSetCaptureDependencies
+  if (flags > kSet) return done(fail(Code::kInvalidValue, "flags that are not defined"));
+  return done(set_capture_dependencies(stream, handles_of(nodes, count), flags != kSet));
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
   if (!mode || *mode < 0 || *mode > 2)

@@ -1,6 +1,4 @@
 // The CUDA driver: devices, errors, and functions by name.
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "core/attributes.h"
@@ -96,13 +94,11 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, int) {
 // --- functions by name
 // -----------------------------------------------------------------------------
 
-CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long,
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long flags,
                              int* status) {
   if (!symbol || !function) return refuse_null("cuGetProcAddress");
-  // Newest version first, as the real one does for the newest CUDA version.
-  void* self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  *function = self ? dlsym(self, (std::string(symbol) + "_v2").c_str()) : nullptr;
-  if (self && !*function) *function = dlsym(self, symbol);
+  constexpr unsigned long long kPerThread = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+  *function = vgpu::driver::function_named(symbol, flags & kPerThread);
   if (status) *status = *function ? 0 : 1;
   return *function ? 0
                    : result(fail(Code::kNotFound,

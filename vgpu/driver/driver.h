@@ -37,6 +37,9 @@ inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIME
 
 CUresult result(Code code);
 CUresult refuse_null(const char* call);
+// A function of this library by the name that its versions have in common, or null. The newest one
+// that is implemented; where none is, one that says so.
+void* function_named(const std::string& name, bool per_thread);
 // A function of a module that is loaded; `call` is for the message.
 Code find_function(void* function, const char* call, Kernel** kernel);
 

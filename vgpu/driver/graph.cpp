@@ -1,5 +1,6 @@
 // The CUDA driver: graphs, captured or built node by node.
 #include "core/graph.h"
+#include "core/graph_conditional.h"
 
 #include <cstring>
 
@@ -67,6 +68,13 @@ struct CUgraphNodeParams {
     CUDA_HOST_NODE_PARAMS host;
     void* graph;
     void* event;
+    struct {
+      unsigned long long handle;
+      int type;
+      unsigned size;
+      void** graphs;
+      void* context;
+    } conditional;
   };
   long long reserved2;
 };
@@ -252,12 +260,18 @@ CUresult cuGraphAddEventWaitNode(void** node, void* graph, void* const* after, s
   return add(node, graph, after, count, code, std::move(work));
 }
 CUresult cuGraphAddNode_v2(void** node, void* graph, void* const* after, const void*, size_t count,
-                           const CUgraphNodeParams* p) {
+                           CUgraphNodeParams* p) {
+  if (p && p->type == kConditionalNode) {
+    Work work;
+    auto& c = p->conditional;
+    const Code code = conditional_work(c.handle, c.type, c.size, &work, &c.graphs);
+    return add(node, graph, after, count, code, std::move(work));
+  }
   return add_made_of(node, graph, after, count, p, "cuGraphAddNode");
 }
-CUresult cuGraphConditionalHandleCreate(unsigned long long*, void*, void*, unsigned, unsigned) {
-  constexpr int kConditionalNode = 13;
-  return result(refuse_node(kConditionalNode));
+CUresult cuGraphConditionalHandleCreate(unsigned long long* handle, void* graph, void*,
+                                        unsigned initial, unsigned flags) {
+  return result(create_condition(graph, initial, flags, handle));
 }
 CUresult cuGraphNodeGetType(void* node, int* kind) {
   return kind ? result(node_kind(node, kind)) : refuse_null("cuGraphNodeGetType");

@@ -162,6 +162,9 @@ void add_widths(OpTable& t, const char* type) {
   add_access<T, 1>(t, type);
   add_access<T, 2>(t, type);
   if constexpr (sizeof(T) < 8) add_access<T, 4>(t, type);
+  // 256 bits at once are for global memory only. Source: PTX ISA 9.0, ld.
+  if constexpr (sizeof(T) == 8) add_space<T, 4, Where::kGlobal>(t, "global", type);
+  if constexpr (sizeof(T) == 4) add_space<T, 8, Where::kGlobal>(t, "global", type);
 }
 
 // --- ldmatrix -----------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-// What involves a whole warp or CTA: shuffles, votes, reductions, barriers; and traps and calls
-// out.
+// What involves a whole warp or CTA: shuffles, barriers; and traps and calls out.
 #include <ctime>
 
 #include "exec/fragments.h"
@@ -55,40 +54,8 @@ void broadcast(u32* to, u32 value, u32 mask) {
   for (int l = 0; l < kWarpSize; ++l) to[l] = (mask >> l & 1u) ? value : to[l];
 }
 
-// Votes run over the active lanes that the member mask names.
-u32 voters(Warp& w, const Ins& i, int operand, u32 mask) {
-  return mask & words(w, i, operand)[__builtin_ctz(mask)];
-}
-Status vote_all(Warp& w, const Ins& i, u32 mask) {
-  const u32 members = voters(w, i, 2, mask);
-  set_predicate(w, i, 0, (predicate(w, i, 1) & members) == members ? ~0u : 0, mask);
-  return Status::kNext;
-}
-Status vote_any(Warp& w, const Ins& i, u32 mask) {
-  set_predicate(w, i, 0, (predicate(w, i, 1) & voters(w, i, 2, mask)) ? ~0u : 0, mask);
-  return Status::kNext;
-}
-Status vote_uniform(Warp& w, const Ins& i, u32 mask) {
-  const u32 members = voters(w, i, 2, mask);
-  const u32 yes = predicate(w, i, 1) & members;
-  set_predicate(w, i, 0, yes == 0 || yes == members ? ~0u : 0, mask);
-  return Status::kNext;
-}
-Status vote_ballot(Warp& w, const Ins& i, u32 mask) {
-  broadcast(words(w, i, 0), predicate(w, i, 1) & voters(w, i, 2, mask), mask);
-  return Status::kNext;
-}
 Status active_mask(Warp& w, const Ins& i, u32 mask) {
   broadcast(words(w, i, 0), mask, mask);
-  return Status::kNext;
-}
-
-// elect.sync: result, predicate (or none), member mask. The first of the members.
-Status elect(Warp& w, const Ins& i, u32 mask) {
-  const u32 members = voters(w, i, 2, mask);
-  const u32 leader = static_cast<u32>(__builtin_ctz(members ? members : mask));
-  broadcast(words(w, i, 0), leader, mask);
-  if (has(i, 1)) set_predicate(w, i, 1, 1u << leader, mask);
   return Status::kNext;
 }
 
@@ -109,46 +76,6 @@ Status transpose(Warp& w, const Ins& i, u32 mask) {
 // Before a matrix instruction that becomes several operations.
 Status whole_warp(Warp& w, const Ins&, u32 mask) {
   return mask == kFullMask ? Status::kNext : whole_warp_only(w, mask);
-}
-
-template <class Lane>
-Status match_any(Warp& w, const Ins& i, u32 mask) {
-  const Lane* value = slot<Lane>(w, i, 1);
-  const u32 members = voters(w, i, 2, mask);
-  alignas(64) u32 result[kWarpSize] = {};
-  for_lanes(members, [&](int l) {
-    for_lanes(members, [&](int k) { result[l] |= static_cast<u32>(value[k] == value[l]) << k; });
-  });
-  blend(words(w, i, 0), result, mask);
-  return Status::kNext;
-}
-template <class Lane>
-Status match_all(Warp& w, const Ins& i, u32 mask) {
-  const Lane* value = slot<Lane>(w, i, 2);
-  const u32 members = voters(w, i, 3, mask);
-  bool same = true;
-  const Lane first = value[__builtin_ctz(members ? members : mask)];
-  for_lanes(members, [&](int l) { same &= value[l] == first; });
-  broadcast(words(w, i, 0), same ? members : 0, mask);
-  if (has(i, 1)) set_predicate(w, i, 1, same ? ~0u : 0, mask);
-  return Status::kNext;
-}
-
-template <class T, class F>
-void add_reduction(OpTable& t, const char* name, F) {
-  add_function(
-      t, name,
-      [](Warp& w, const Ins& i, u32 mask) {
-        const u32* value = words(w, i, 1);
-        const u32 members = voters(w, i, 2, mask);
-        if (!members) return Status::kNext;
-        T total = static_cast<T>(value[__builtin_ctz(members)]);
-        for_lanes(members & (members - 1),
-                  [&](int l) { total = F{}(total, static_cast<T>(value[l])); });
-        broadcast(words(w, i, 0), static_cast<u32>(total), mask);
-        return Status::kNext;
-      },
-      "w", "ww");
 }
 
 // --- barriers -----------------------------------------------------------------------------------
@@ -247,12 +174,16 @@ Status fence(Warp&, const Ins&, u32) {
   return Status::kNext;
 }
 // After a load that orders: a warp that polls soon gives its turn away.
-Status poll(Warp& w, const Ins&, u32) {
+Status poll_shared(Warp& w, const Ins&, u32) {
   constexpr u64 kCost = 4096;
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  ++w.polls;
   w.budget = w.budget > w.instructions + kCost ? w.budget - kCost : w.instructions;
   return Status::kNext;
+}
+// It may wait for another CTA, too.
+Status poll(Warp& w, const Ins& i, u32 mask) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  ++w.polls;
+  return poll_shared(w, i, mask);
 }
 Status sleep(Warp& w, const Ins&, u32) {
   ++w.polls;
@@ -327,26 +258,9 @@ void register_warp(OpTable& t) {
   add_function(t, "shfl.up", &shuffle<Shuffle::kUp>, "wp", "wwww");
   add_function(t, "shfl.down", &shuffle<Shuffle::kDown>, "wp", "wwww");
   add_function(t, "shfl.bfly", &shuffle<Shuffle::kButterfly>, "wp", "wwww");
-  add_function(t, "vote.all", &vote_all, "p", "pw");
-  add_function(t, "vote.any", &vote_any, "p", "pw");
-  add_function(t, "vote.uni", &vote_uniform, "p", "pw");
-  add_function(t, "vote.ballot", &vote_ballot, "w", "pw");
   add_function(t, "activemask", &active_mask, "w", "");
   add_function(t, "movmatrix", &transpose, "w", "w");
   add_function(t, "whole_warp", &whole_warp, "", "");
-  add_function(t, "elect", &elect, "wp", "w");
-  add_function(t, "match.any.u32", &match_any<u32>, "w", "ww");
-  add_function(t, "match.any.u64", &match_any<u64>, "w", "dw");
-  add_function(t, "match.all.u32", &match_all<u32>, "wp", "ww");
-  add_function(t, "match.all.u64", &match_all<u64>, "wp", "dw");
-  add_reduction<u32>(t, "redux.add.u32", [](u32 a, u32 b) { return a + b; });
-  add_reduction<u32>(t, "redux.min.u32", [](u32 a, u32 b) { return a < b ? a : b; });
-  add_reduction<u32>(t, "redux.max.u32", [](u32 a, u32 b) { return a > b ? a : b; });
-  add_reduction<s32>(t, "redux.min.s32", [](s32 a, s32 b) { return a < b ? a : b; });
-  add_reduction<s32>(t, "redux.max.s32", [](s32 a, s32 b) { return a > b ? a : b; });
-  add_reduction<u32>(t, "redux.and.u32", [](u32 a, u32 b) { return a & b; });
-  add_reduction<u32>(t, "redux.or.u32", [](u32 a, u32 b) { return a | b; });
-  add_reduction<u32>(t, "redux.xor.u32", [](u32 a, u32 b) { return a ^ b; });
   add_function(t, "bar.sync", &barrier_sync, "", "ww");
   add_function(t, "bar.arrive", &barrier_arrive, "", "ww");
   add_function(t, "bar.red.and", &barrier_reduce<0>, "p", "wwp");
@@ -359,6 +273,7 @@ void register_warp(OpTable& t) {
   add_function(t, "fence", &fence, "", "");
   add_function(t, "fence.proxy.async", &fence, "", "");
   add_function(t, "poll", &poll, "", "");
+  add_function(t, "poll.shared", &poll_shared, "", "");
   add_function(t, "nanosleep", &sleep, "", "");
   add_function(t, "trap", &trap, "", "");
   add_function(t, "clock", &clock32, "w", "");

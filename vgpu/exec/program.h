@@ -164,6 +164,7 @@ struct Program {
   std::vector<WgmmaForm> forms;
   std::vector<WgmmaName> form_names;  // for people
   u32 register_bytes = 0;             // of one warp, specials and constants included
+  u64 specials = 0;                   // a bit for each Special that the program reads
   u32 constant_end = 0;               // specials and constants lie below this offset
   u32 static_shared_bytes = 0;
   u32 local_bytes = 0;     // per thread, without what calls need

@@ -1,7 +1,6 @@
 #include "exec/resident.h"
 
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "exec/call_stack.h"
@@ -30,9 +29,7 @@ u64 mix(u64 hash, const void* from, size_t bytes) {
 }  // namespace
 
 Resident::Buffer Resident::make_buffer(size_t bytes) {
-  void* p = nullptr;
-  if (posix_memalign(&p, 4096, bytes ? bytes : 64) != 0) throw std::bad_alloc();
-  return Buffer(static_cast<u8*>(p));
+  return Buffer(static_cast<u8*>(take_block(bytes)));
 }
 
 Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) : launch_(launch) {
@@ -51,7 +48,7 @@ Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) 
   const size_t warp_local = static_cast<size_t>(launch.local_bytes) * kWarpSize;
   local_ = make_buffer(warp_local * warps_.size());
   const u32 paths = kDivergenceDepth + most_calls(launch);
-  paths_.resize(paths * warps_.size());
+  paths_ = make_buffer(paths * warps_.size() * sizeof(DivergenceEntry));
   cluster_.size = static_cast<u32>(ctas_.size());
   cluster_.ctas = ctas_.data();
   cluster_.warps = warps_.data();
@@ -65,7 +62,7 @@ Resident::Resident(const LaunchState& launch, u32 multiprocessors, u32 grid_id) 
     w.shared_base = static_cast<u32>(rank) << kSharedSpanBits;
     w.local_bytes = launch.local_bytes;
     w.local = local_.get() + k * warp_local;
-    w.stack = paths_.data() + k * paths;
+    w.stack = reinterpret_cast<DivergenceEntry*>(paths_.get()) + k * paths;
     w.stack_room = paths;
     w.index = static_cast<u32>(k % cta_warps_);
     w.cta = &ctas_[rank];
@@ -179,12 +176,27 @@ void Resident::set_constants(Warp& w, u32 multiprocessors, u32 grid_id) {
   const auto lanes = [&](Special s) {
     return reinterpret_cast<u32*>(w.registers + special_offset(s));
   };
-  const auto uniform = [&](Special s, u32 value) { fill(w.registers, s, value); };
-  for (u32 l = 0; l < kWarpSize; ++l) {
-    const u32 t = w.index * kWarpSize + l;
-    lanes(Special::kTidX)[l] = t % launch_.block[0];
-    lanes(Special::kTidY)[l] = t / launch_.block[0] % launch_.block[1];
-    lanes(Special::kTidZ)[l] = t / launch_.block[0] / launch_.block[1];
+  // Most kernels read a few of these, and a small one would wait longer for the others than it
+  // runs.
+  const u64 read = launch_.program->specials;
+  const auto uniform = [&](Special s, u32 value) {
+    if (read >> static_cast<u32>(s) & 1) fill(w.registers, s, value);
+  };
+  const u32 first = w.index * kWarpSize;
+  u32 x = first % launch_.block[0];
+  u32 y = first / launch_.block[0] % launch_.block[1];
+  u32 z = first / launch_.block[0] / launch_.block[1];
+  for (u32 l = 0; read && l < kWarpSize; ++l) {
+    lanes(Special::kTidX)[l] = x;
+    lanes(Special::kTidY)[l] = y;
+    lanes(Special::kTidZ)[l] = z;
+    if (++x == launch_.block[0]) {
+      x = 0;
+      if (++y == launch_.block[1]) {
+        y = 0;
+        ++z;
+      }
+    }
     lanes(Special::kLaneId)[l] = l;
     lanes(Special::kLaneMaskEq)[l] = 1u << l;
     lanes(Special::kLaneMaskLt)[l] = (1u << l) - 1;

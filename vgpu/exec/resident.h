@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/blocks.h"
 #include "exec/check.h"
 #include "exec/cluster.h"
 #include "exec/sample.h"
@@ -37,7 +38,7 @@ class Resident {
 
  private:
   struct FreeDeleter {
-    void operator()(void* p) const { std::free(p); }
+    void operator()(void* p) const { give_block(p); }
   };
   using Buffer = std::unique_ptr<u8, FreeDeleter>;
   static Buffer make_buffer(size_t bytes);
@@ -58,7 +59,7 @@ class Resident {
   std::vector<std::unique_ptr<BlockSample>> samples_;  // of each CTA, or none
   std::vector<Warp> warps_;
   Buffer registers_, shared_, local_;
-  std::vector<DivergenceEntry> paths_;
+  Buffer paths_;
   // Only where something is watched:
   std::vector<CtaCheck> cta_checks_;
   std::vector<WarpCheck> warp_checks_;

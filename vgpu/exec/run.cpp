@@ -13,6 +13,8 @@ void register_bulk(OpTable&);
 namespace vgpu::VGPU_ISA {
 
 void register_call(OpTable&);
+void register_vote(OpTable&);
+void register_narrow(OpTable&);
 
 namespace {
 
@@ -152,9 +154,11 @@ void register_ops(OpTable& t) {
   register_packed(t);
   register_float(t);
   register_convert(t);
+  register_narrow(t);
   register_memory(t);
   register_atomic(t);
   register_warp(t);
+  register_vote(t);
   register_call(t);
   register_matrix(t);
   register_matrix_integer(t);

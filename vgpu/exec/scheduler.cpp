@@ -32,12 +32,35 @@ constexpr int kStill = 3;               // turns without any change, then a CTA 
 constexpr u64 kVainLook = 256;          // instructions at most between two looks at an mbarrier
 constexpr int kIdleRounds = 1000;       // of nothing but such looks, then no phase will ever end
 
-// Time that the calling thread has had a core, in nanoseconds.
-u64 thread_cpu_ns() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
-}
+// Time that the calling thread has had a core. Asking the system takes as long as a small launch,
+// so the first moments are taken to have been its own.
+class CpuClock {
+ public:
+  void tick() {
+    if (asked_ || __builtin_ia32_rdtsc() - cycles_ < kMoment) return;
+    before_ns_ = now(CLOCK_MONOTONIC) - begin_ns_;
+    cpu_ns_ = now(CLOCK_THREAD_CPUTIME_ID);
+    asked_ = true;
+  }
+  u64 elapsed_ns() const {
+    return asked_ ? before_ns_ + now(CLOCK_THREAD_CPUTIME_ID) - cpu_ns_
+                  : now(CLOCK_MONOTONIC) - begin_ns_;
+  }
+
+ private:
+  static constexpr u64 kMoment = 100'000;  // cycles
+  static u64 now(clockid_t clock) {
+    timespec t;
+    clock_gettime(clock, &t);
+    return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
+  }
+
+  u64 cycles_ = __builtin_ia32_rdtsc();
+  u64 begin_ns_ = now(CLOCK_MONOTONIC);
+  u64 before_ns_ = 0;
+  u64 cpu_ns_ = 0;
+  bool asked_ = false;
+};
 
 class Grid {
  public:
@@ -49,12 +72,12 @@ class Grid {
         cluster_(launch.cluster[0] * launch.cluster[1] * launch.cluster[2]),
         total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2] / cluster_),
         most_running_(std::max(launch.resident / cluster_, 1u)),
-        random_(launch.seed) {
+        random_(launch.seed ? std::make_unique<std::mt19937_64>(launch.seed) : nullptr) {
     if (launch.timeout_s) deadline_ = Clock::now() + std::chrono::seconds(launch.timeout_s);
     // A random order of blocks is a walk around the grid with a stride of no common divisor.
-    stride_ = launch.seed ? random_() % total_ : 1;
+    stride_ = launch.seed ? (*random_)() % total_ : 1;
     while (std::gcd(stride_, total_) != 1) ++stride_;
-    offset_ = launch.seed ? random_() % total_ : 0;
+    offset_ = launch.seed ? (*random_)() % total_ : 0;
     // The samples are spread over the grid, the first and the last block among them.
     const u64 samples = std::min<u64>(launch.samples, total_);
     for (u64 k = 0; k < samples; ++k)
@@ -67,9 +90,9 @@ class Grid {
     // The program may have set flushing or a rounding mode on its own thread.
     const u32 callers = _mm_getcsr();
     _mm_setcsr(0x1f80);
-    const u64 begin = thread_cpu_ns();
-    run_ctas();
-    cpu_ns_ += thread_cpu_ns() - begin;
+    CpuClock clock;
+    run_ctas(clock);
+    cpu_ns_ += clock.elapsed_ns();
     _mm_setcsr(callers);
   }
 
@@ -94,7 +117,7 @@ class Grid {
   enum class Turn { kDone, kSpinning, kFault };
   using Clock = std::chrono::steady_clock;
 
-  void run_ctas() {
+  void run_ctas(CpuClock& clock) {
     Counters counters;  // of this host thread
     std::vector<std::unique_ptr<Resident>> running;
     std::vector<std::unique_ptr<Resident>> idle;
@@ -116,6 +139,7 @@ class Grid {
       }
       if (running.empty()) break;
       const Turn turn = take_turns(*running[current]);
+      clock.tick();
       if (turn == Turn::kFault) break;
       if (turn == Turn::kDone) {
         for (auto& sample : running[current]->samples()) keep(std::move(sample), counters);
@@ -133,7 +157,7 @@ class Grid {
           stop_waiting(running, out_of_time);
           break;
         }
-        current = launch_.seed ? random_() % running.size() : (current + 1) % running.size();
+        current = launch_.seed ? (*random_)() % running.size() : (current + 1) % running.size();
       }
     }
     if (launch_.counting) {
@@ -237,14 +261,14 @@ class Grid {
     while (!r.cluster().done()) {
       bool progress = false;
       bool useful = false;
-      if (launch_.seed) std::shuffle(order.begin(), order.end(), random_);
+      if (launch_.seed) std::shuffle(order.begin(), order.end(), *random_);
       for (const u32 index : order) {
         Warp& w = r.warps()[index];
         if (w.done || parked(w)) continue;
         const u64 before = w.instructions;
         w.looked = false;
         const u32 polls = w.polls;
-        w.budget = before + (launch_.seed ? random_() % 1024 : kSlice);
+        w.budget = before + (launch_.seed ? (*random_)() % 1024 : kSlice);
         const Status status = w.sample || launch_.counting ? isa_.run_counting(w) : isa_.run(w);
         const bool moved = w.instructions != before || w.done;
         progress |= moved;
@@ -324,7 +348,7 @@ class Grid {
   std::vector<u64> sampled_;  // blocks that are looked at for the model of time, in order
   std::vector<BlockSample> samples_;
   FaultReport report_ = {};
-  std::mt19937_64 random_;  // of a seed: there is one host thread then
+  std::unique_ptr<std::mt19937_64> random_;  // of a seed: there is one host thread then
   u64 stride_ = 1;
   u64 offset_ = 0;
   Clock::time_point deadline_;

@@ -232,7 +232,9 @@ Status collective(Warp& w, const Ins& i, u32 mask) {
   const Watch& watch = *i.watch;
   if (run.has(kSynccheck)) {
     const u32 first = static_cast<u32>(__builtin_ctz(mask));
-    const u32 members = reinterpret_cast<const u32*>(w.registers + i.ops[watch.members])[first];
+    const u32* named = reinterpret_cast<const u32*>(w.registers + i.ops[watch.members]);
+    u32 members = 0;  // of any lane: they need not name the same ones
+    for (u32 left = mask; left; left &= left - 1) members |= named[__builtin_ctz(left)];
     if (const u32 away = members & w.live & ~mask) {
       run.report(w,
                  {kSynccheck, "missing lanes",

@@ -1,6 +1,7 @@
 // What lowering works on: instructions over virtual slots, before slots get their offsets.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -216,6 +217,12 @@ class Builder {
   void lower_matrix_store(const Instruction& ins);
   void lower_mma(const Instruction& ins);
   void multiply_eight_bits(const Instruction& ins, const std::vector<std::string>& types);
+  void lower_scaled_mma(const Instruction& ins);
+  int narrow_pair(int from, const std::string& type, int pair, bool nibbles);
+  std::vector<int> block_scales(const std::string& type, int scales, int lane, int byte,
+                                int blocks);
+  std::vector<int> multiply_halves(const std::array<int, 4>& a, const std::array<int, 2>& b,
+                                   const std::vector<int>& sums);
   void lower_wmma_memory(const Instruction& ins, bool store);
   void lower_wmma_product(const Instruction& ins);
   void lower_warpgroup(const Instruction& ins);

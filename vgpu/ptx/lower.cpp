@@ -79,6 +79,7 @@ std::unique_ptr<Program> Builder::run() {
     program_->code.push_back(ins);
     program_->counted.push_back(d.count);
   }
+  for (const auto& [which, slot] : specials_) program_->specials |= 1ull << static_cast<u32>(which);
   mark_waits(*program_);
   if (checks_) attach_watches(code_, slots_, checks_, *program_);
   fuse_runs(code_, *program_);

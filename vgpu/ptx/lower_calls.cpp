@@ -298,6 +298,9 @@ bool Builder::call_builtin(const std::string& name, const CallSite& site) {
     const int file = load(1, 'd');
     const int line = load(2, 'w');
     emit("assertfail", {message, file, line, load(3, 'd')});
+  } else if (name == "cudaGraphSetConditional" && !find_body(name)) {
+    const int handle = load(0, 'd');
+    emit("st.global.u32.1", {handle, load(1, 'w')});
   } else if ((name == "malloc" || name == "free") && !find_body(name)) {
     if (!symbols_(kDeviceHeap)) throw Unsupported("there is no memory for the heap of " + name);
     const int value = load(0, 'd');

@@ -17,6 +17,8 @@ bool Builder::lower_matrix(const Instruction& ins) {
     if (ins.text() != "movmatrix.sync.aligned.m8n8.trans.b16") unknown();
     const int from = source(ins.operands.at(1), 'w', "u32");
     emit("movmatrix", {result(ins.operands.at(0), 'w', false), from});
+  } else if (base == "tcgen05") {
+    throw Unsupported("tcgen05 and the tensor memory of sm_100a are not modelled");
   } else if (base == "mma") {
     lower_mma(ins);
   } else if (base == "wgmma" || base == "setmaxnreg") {
@@ -114,6 +116,11 @@ int Builder::lane_remainder(u32 by) {
 // stand at the end.
 void Builder::lower_mma(const Instruction& ins) {
   const Parts& parts = ins.parts;
+  for (const std::string& part : parts) {
+    if (part.rfind("kind::", 0) != 0) continue;
+    lower_scaled_mma(ins);
+    return;
+  }
   if (parts.size() < 10 || parts.at(1) != "sync" || parts.at(2) != "aligned") unknown();
   std::string name = "mma." + parts.at(3);
   const bool volta = parts.at(3) == "m8n8k4" && parts.back() != "f64";  // layouts to choose from

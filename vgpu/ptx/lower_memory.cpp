@@ -68,7 +68,8 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
       d.strong |= has(parts, order);
   }
   const bool strong = has(parts, "acquire") || has(parts, "volatile") || has(parts, "relaxed");
-  if (!store && strong) emit("poll", {});
+  // No other CTA changes this one's shared memory: who looks at it waits for its own warps.
+  if (!store && strong) emit(space == "shared" ? "poll.shared" : "poll", {});
 }
 
 void Builder::lower_atomic(const Instruction& ins) {

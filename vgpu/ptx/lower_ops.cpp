@@ -3,6 +3,7 @@
 // instruction is unknown.
 #include <map>
 #include <set>
+#include <utility>
 
 #include "exec/check.h"
 #include "ptx/builder.h"
@@ -55,7 +56,7 @@ Category category_of(const Parts& parts) {
                                                           {"isspacep", Category::kOther}};
   if (parts[0] == "wgmma" && !has(parts, "mma_async")) return Category::kOther;
   if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
-  const std::string& type = parts.back();
+  const std::string& type = parts[type_part(parts)];
   return !is_float(type) ? Category::kInteger
          : type == "f32" ? Category::kFloat
          : type == "f64" ? Category::kDouble
@@ -174,9 +175,11 @@ bool Builder::lower_warp(const Instruction& ins) {
     emit("shfl." + parts.at(2), slots);
   } else if (base == "vote") {
     if (!has(parts, "sync")) unknown();
-    const char code = parts.at(2) == "ballot" ? 'w' : 'p';
+    // CUB writes vote.ballot.sync, which ptxas takes.
+    const std::string& mode = parts.at(parts.at(1) == "sync" ? 2 : 1);
+    const char code = mode == "ballot" ? 'w' : 'p';
     const int vote = source(o.at(1), 'p', "pred");
-    emit("vote." + parts.at(2), {result(o.at(0), code, false), vote, source(o.at(2), 'w', "u32")});
+    emit("vote." + mode, {result(o.at(0), code, false), vote, source(o.at(2), 'w', "u32")});
   } else if (base == "match") {
     const std::string type = unsigned_of(parts.back());
     std::vector<int> slots;
@@ -272,7 +275,9 @@ void Builder::lower_lop3_with_predicate(const Instruction& ins) {
 }
 
 void Builder::lower_generic(const Instruction& ins) {
-  const Parts& parts = ins.parts;
+  Parts parts = ins.parts;
+  // CUTLASS writes fma.rn.f16x2.relu, which ptxas takes.
+  if (type_part(parts) + 1 < parts.size()) std::swap(parts[parts.size() - 2], parts.back());
   std::string base = parts[0];
   std::string type = parts.back();
   const bool floating = is_float(type);

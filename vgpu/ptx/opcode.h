@@ -17,6 +17,12 @@ inline bool is_float(const std::string& type) {
   return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" ||
          type == "bf16x2";
 }
+// Where the type stands: last, or before a modifier of floats that was put behind it.
+inline size_t type_part(const Parts& parts) {
+  const bool behind = parts.back() == "relu" || parts.back() == "sat";
+  return behind && parts.size() > 2 && is_float(parts[parts.size() - 2]) ? parts.size() - 2
+                                                                         : parts.size() - 1;
+}
 // The unsigned type of the same width, for operations that do not look at the sign.
 inline std::string unsigned_of(const std::string& type) {
   switch (type_bytes(type)) {

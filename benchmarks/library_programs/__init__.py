@@ -1,0 +1,1 @@
+"""Programs whose kernels are those of CUDA's libraries, on the virtual GPU."""
