@@ -67,6 +67,13 @@ PROGRAMS = {
         before="import boltgen",
         replaced={'budget="60s"': 'budget="2trials", device="vgpu"'},
     ),
+    "FAMILIES.register(MyFamily())": Program(
+        before="from tests.families.test_toy_family import Toy as MyFamily"
+    ),
+    "def random_search(": Program(
+        before="import random\n"
+        "from boltgen.tuning.strategies.strategy import InOrder, SearchProblem"
+    ),
 }
 
 
