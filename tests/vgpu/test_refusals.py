@@ -18,7 +18,6 @@ NOT_THERE = {
     "bulk copies": "cp.async.bulk.commit_group;",
     "copies by tensor maps": "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::"
     "complete_tx::bytes [%d1], [%d0, {%r0, %r1}], [%d2];",
-    "mbarriers": "mbarrier.init.shared.b64 [tile], 32;",
     "warpgroups": "wgmma.fence.sync.aligned;",
     "registers of warpgroups": "setmaxnreg.inc.sync.aligned.u32 232;",
     "stores of clusters": "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%d1], "

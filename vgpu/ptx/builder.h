@@ -185,6 +185,7 @@ class Builder {
     counted_ = false;
   }
   [[noreturn]] void unknown() const;
+  void needs(int capability) const;  // of the PTX's target
 
   // lower_bulk.cpp
   bool lower_cluster(const Instruction& ins);
