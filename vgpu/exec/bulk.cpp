@@ -83,10 +83,13 @@ void fill(const TensorMap& m, u8* to, u32 bytes) {
 }
 
 // Types that are rounded or flushed on their way to shared memory.
+bool converts(TensorType type) {
+  return type == TensorType::kTF32 || type == TensorType::kTF32Flushed ||
+         type == TensorType::kF32Flushed;
+}
 void convert(TensorType type, u8* at, u32 bytes) {
   const bool round = type == TensorType::kTF32 || type == TensorType::kTF32Flushed;
   const bool flush = type == TensorType::kF32Flushed || type == TensorType::kTF32Flushed;
-  if (!round && !flush) return;
   for (u32 k = 0; k < bytes; k += 4) {
     u32 x;
     std::memcpy(&x, at + k, 4);
@@ -104,7 +107,7 @@ struct Landing {
 };
 
 // Calls f(place in shared memory, offset in the row, bytes) for the pieces that a swizzle leaves
-// together.
+// together: chunks of 16 bytes, mostly, whose number is a constant then.
 template <class F>
 void pieces(const Landing& l, const BoxRow& row, F f) {
   const u32 swizzle = l.copy.box.map.swizzle;
@@ -114,38 +117,43 @@ void pieces(const Landing& l, const BoxRow& row, F f) {
     return;
   }
   for (u32 done = 0; done < row.bytes;) {
-    const u32 bytes = std::min(16 - (at & 15), row.bytes - done);
-    f(l.shared + swizzled(at, swizzle), done, bytes);
-    at += bytes;
-    done += bytes;
+    // The same for 128 bytes.
+    const u32 pattern = swizzled(at, swizzle) ^ at;
+    const u32 end = std::min(row.bytes, done + 128 - (at & 127));
+    while (done < end) {
+      const u32 bytes = std::min(16 - (at & 15), end - done);
+      u8* const place = l.shared + (at ^ pattern);
+      bytes == 16 ? f(place, done, std::integral_constant<u32, 16>()) : f(place, done, bytes);
+      at += bytes;
+      done += bytes;
+    }
   }
 }
 
 bool load_row(void* context, const BoxRow& row) {
   const Landing& l = *static_cast<Landing*>(context);
   const TensorMap& m = l.copy.box.map;
-  pieces(l, row, [&](u8* to, u32 offset, u32 bytes) {
-    if (!row.global) {
-      fill(m, to, bytes);
-    } else if (bytes == 16) {
-      __builtin_memcpy(to, row.global + offset, 16);
-    } else {
-      std::memcpy(to, row.global + offset, bytes);
-    }
-    if (row.global) convert(m.type, to, bytes);
-  });
+  if (!row.global) {
+    pieces(l, row, [&](u8* to, u32, u32 bytes) { fill(m, to, bytes); });
+    return true;
+  }
+  pieces(l, row,
+         [&](u8* to, u32 offset, auto bytes) { std::memcpy(to, row.global + offset, bytes); });
+  if (converts(m.type)) pieces(l, row, [&](u8* to, u32, u32 bytes) { convert(m.type, to, bytes); });
   return true;
 }
 
 bool store_row(void* context, const BoxRow& row) {
   if (!row.global) return true;
   const Landing& l = *static_cast<Landing*>(context);
-  pieces(l, row, [&](const u8* from, u32 offset, u32 bytes) {
-    if (l.copy.reduce == Reduce::kNone) {
+  if (l.copy.reduce == Reduce::kNone) {
+    pieces(l, row, [&](const u8* from, u32 offset, auto bytes) {
       std::memcpy(row.global + offset, from, bytes);
-    } else {
-      combine(l.copy.reduce, l.copy.box.map.type, row.global + offset, from, bytes);
-    }
+    });
+    return true;
+  }
+  pieces(l, row, [&](const u8* from, u32 offset, u32 bytes) {
+    combine(l.copy.reduce, l.copy.box.map.type, row.global + offset, from, bytes);
   });
   return true;
 }
