@@ -132,7 +132,7 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "call") {
     call(ins);
   } else if (base == "trap" || base == "brkpt") {
-    emit("trap", {});
+    emit("trap", {}).ends = true;
   } else if (base == "nanosleep") {
     emit("nanosleep", {});
   } else if (base == "membar" || base == "fence") {
