@@ -96,7 +96,7 @@ def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
 
 _CONVOLUTION = ("--n=2", "--h=14", "--w=14", "--c=64", "--k=64", "--r=3", "--s=3", "--ref-check")
 _HOPPER = ("--m=512", "--n=512", "--k=256", "--iterations=1")
-_GROUPS = ("--m=256", "--n=384", "--k=256", "--groups=3", "--iterations=0")
+_GROUPS = ("--m=256", "--n=256", "--k=128", "--groups=3", "--iterations=0")
 # They verify nothing: they print a speed at the end, and no finding may stand before it.
 _TUTORIAL = ("512", "256", "128")
 _STREAM_K = ("--m=256", "--n=256", "--k=512", "--iterations=1")
@@ -157,7 +157,16 @@ EXAMPLES = (
         arch="sm_90a",
         arguments=("--m=512", "--n=512", "--k=256"),
     ),
-    Example(source="51_hopper_gett/51_hopper_gett.cu", arch="sm_90a"),
+    Example(
+        source="51_hopper_gett/51_hopper_gett.cu",
+        arch="sm_90a",
+        arguments=(
+            "--modeC=m,n,l",
+            "--modeA=m,k,l",
+            "--modeB=k,n,l",
+            "--extents=m:256,n:256,k:128,l:2",
+        ),
+    ),
     Example(
         source="52_hopper_gather_scatter_fusion/52_hopper_gather_scatter_fusion.cu",
         arch="sm_90a",
@@ -166,7 +175,8 @@ EXAMPLES = (
     Example(
         source="53_hopper_gemm_permute/53_hopper_gemm_permute.cu",
         arch="sm_90a",
-        arguments=("--m=512", "--n=512", "--k=256", "--batch_size=2", "--iterations=1"),
+        arguments=("--m=512", "--n=512", "--k=512", "--batch_size=16", "--iterations=1"),
+        verdicts=7,
     ),
     Example(
         source="54_hopper_fp8_warp_specialized_gemm/54_hopper_fp8_warp_specialized_gemm.cu",
@@ -196,7 +206,7 @@ EXAMPLES = (
     Example(
         source="61_hopper_gemm_with_topk_and_softmax/61_hopper_gemm_with_topk_and_softmax.cu",
         arch="sm_90a",
-        arguments=("--m=512", "--n=8", "--k=256", "--l=1", "--iterations=0"),
+        arguments=("--m=16", "--n=8", "--k=64", "--l=1", "--iterations=0"),
     ),
     Example(
         source="62_hopper_sparse_gemm/62_hopper_sparse_gemm.cu",
@@ -259,8 +269,11 @@ EXAMPLES = (
 )
 
 
-def example_unit(example: Example, tools: Toolchain) -> TranslationUnit:
-    """The example's own source, to a program that loads CUDA's runtime when it starts."""
+def example_unit(example: Example, tools: Toolchain, libraries: Path) -> TranslationUnit:
+    """The example's own source, to a program that loads CUDA's runtime when it starts.
+
+    `libraries` has the driver that some call by name.
+    """
     root = tools.cutlass.include.parent
     source = root / "examples" / example.source
     return TranslationUnit(
@@ -281,21 +294,26 @@ def example_unit(example: Example, tools: Toolchain) -> TranslationUnit:
             root / "tools" / "util" / "include",
             root / "examples" / "common",
         ),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
+        machine_flags=(
+            *("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
+            *("-Xlinker", str(libraries / "libcuda.so.1")),
+        ),
         identity=tools.cuda_identity,
         environment=tools.environment,
     )
 
 
-def build(examples: Sequence[Example], jobs: int) -> list[Path]:
+def build(examples: Sequence[Example], jobs: int, libraries: Path) -> list[Path]:
     """The programs, through the user's cache, in the order of `examples`.
+
+    Those for sm_90a need cuRAND's headers: `pip install nvidia-curand==10.4.0.35`.
 
     Raises:
         CompileError: one does not compile.
     """
     settings = settings_from()
     tools = find_toolchain(settings)
-    units = [example_unit(example, tools) for example in examples]
+    units = [example_unit(example, tools, libraries) for example in examples]
     done = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=jobs))
     return [built.path for built in done]
 
@@ -397,7 +415,7 @@ def main() -> int:
     chosen = [e for e in EXAMPLES if not options.names or e.name in options.names]
     libraries = vgpu_libraries(settings_from())
     failed = 0
-    for example, program in zip(chosen, build(chosen, options.jobs), strict=True):
+    for example, program in zip(chosen, build(chosen, options.jobs, libraries), strict=True):
         with tempfile.TemporaryDirectory() as folder:
             verdict = verify(
                 example,
