@@ -135,8 +135,9 @@ def test_vectors_of_256_bits_are_checked_as_a_whole(driver: Driver, vgpu: Vgpu) 
 
 def test_vectors_of_256_bits_are_for_global_memory(driver: Driver, vgpu: Vgpu) -> None:
     vgpu.set_option("device", "sm_100")
+    buffer = driver.buffer(np.zeros(32 * 32, np.uint8))
     with pytest.raises(CudaError, match="does not know this instruction"):
-        driver.run(copies("b32", 8).replace("ld.global", "ld.shared"), [])
+        driver.run(copies("b32", 8).replace("ld.global", "ld.shared"), [buffer, buffer])
 
 
 @pytest.mark.parametrize(
