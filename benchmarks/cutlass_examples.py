@@ -96,15 +96,12 @@ def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
 
 
 _CONVOLUTION = ("--n=2", "--h=14", "--w=14", "--c=64", "--k=64", "--r=3", "--s=3", "--ref-check")
-_PLANAR = ("--m=128", "--n=128", "--k=64", "--batch=2", "--iterations=1")
 _SMALL = ("--m=256", "--n=256", "--k=128", "--iterations=1")
 _PROBLEMS = ("--groups=4", "--m=128", "--n=128", "--k=64", "--iterations=1")
 _HEADS = ("--head_number=2", "--batch_size=2", "--seq_length=128", "--seq_length_kv=128")
 # Small programs for an sm_80: the source, its arguments, and how often it says that it passed.
 _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("04_tile_iterator/tile_iterator.cu", (), 1),
-    ("10_planar_complex/planar_complex.cu", _PLANAR, 1),
-    ("11_planar_complex_array/planar_complex_array.cu", _PLANAR, 1),
     ("15_ampere_sparse_tensorop_gemm/ampere_sparse_tensorop_gemm.cu", (), 1),
     ("15_ampere_sparse_tensorop_gemm/ampere_sparse_tensorop_gemm_universal.cu", (), 1),
     ("15_ampere_sparse_tensorop_gemm/ampere_sparse_tensorop_gemm_with_visitor.cu", (), 1),
