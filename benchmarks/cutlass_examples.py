@@ -115,7 +115,7 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
         (*_SMALL, "--ref-check"),
         1,
     ),
-    ("24_gemm_grouped/gemm_grouped.cu", _PROBLEMS, 2),
+    ("24_gemm_grouped/gemm_grouped.cu", _PROBLEMS, 1),
     (
         "25_ampere_fprop_mainloop_fusion/ampere_3d_fprop_mainloop_fusion.cu",
         (*_CONVOLUTION, "--d=4", "--t=3"),
@@ -123,12 +123,6 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ),
     ("25_ampere_fprop_mainloop_fusion/ampere_fprop_mainloop_fusion.cu", _CONVOLUTION, 1),
     ("26_ampere_wgrad_mainloop_fusion/ampere_wgrad_mainloop_fusion.cu", _CONVOLUTION, 1),
-    (
-        "28_ampere_3xtf32_fast_accurate_tensorop_fprop/"
-        "ampere_3xtf32_fast_accurate_tensorop_fprop.cu",
-        (*_CONVOLUTION, "--iterations=1"),
-        1,
-    ),
     ("30_wgrad_split_k/30_wgrad_split_k.cu", (*_CONVOLUTION, "--split-k-slices=2"), 1),
     ("31_basic_syrk/basic_syrk.cu", (), 1),
     ("32_basic_trmm/basic_trmm.cu", (), 1),
@@ -144,7 +138,7 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
         ("--hidden_dim=256", "--valid_word_num=256", "--iterations=1"),
         1,
     ),
-    ("38_syr2k_grouped/syr2k_grouped.cu", _PROBLEMS, 2),
+    ("38_syr2k_grouped/syr2k_grouped.cu", ("--groups=4", "--n=128", "--k=64", "--iterations=1"), 1),
     ("39_gemm_permute/gemm_permute.cu", (*_SMALL, "--batch-count=4"), 10),
     (
         "41_fused_multi_head_attention/fused_multihead_attention_fixed_seqlen.cu",
@@ -223,6 +217,13 @@ EXAMPLES = (
     *(
         Example(source=source, arch="sm_80", arguments=arguments, verdicts=verdicts)
         for source, arguments, verdicts in _AMPERE
+    ),
+    Example(
+        source="28_ampere_3xtf32_fast_accurate_tensorop_fprop/"
+        "ampere_3xtf32_fast_accurate_tensorop_fprop.cu",
+        arch="sm_80",
+        arguments=(*_CONVOLUTION, "--iterations=1"),
+        verdict="e-07,",  # the relative error of three products of TF32; of one it is 2e-04
     ),
     *(
         Example(
