@@ -55,6 +55,12 @@ _INTERLEAVED_BIAS = Allowance(
     "32 bytes apart whatever its stride is, so the kernel and the reference both read 2.6 MB past "
     "the end of it, the same bytes on a GPU whose pages reach that far",
 )
+_GAMMA_BEYOND_K = Allowance(
+    options={"slack": "4096"},
+    because="PredicatedScaleBiasVectorAccessIterator::add_tile_offset sets the guard again that "
+    "clear_mask took away (predicated_scale_bias_vector_access_iterator.h), so that the last "
+    "stages read gamma and beta one and two tiles past their ends; nothing uses what they read",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +137,6 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
     (
         "36_gather_scatter_fusion/gather_scatter_fusion.cu",
         (*_SMALL, "--index_size=128"),
-        1,
-    ),
-    (
-        "37_gemm_layernorm_gemm_fusion/gemm_layernorm.cu",
-        ("--hidden_dim=256", "--valid_word_num=256", "--iterations=1"),
         1,
     ),
     ("38_syr2k_grouped/syr2k_grouped.cu", ("--groups=4", "--n=128", "--k=64", "--iterations=1"), 1),
@@ -217,6 +218,12 @@ EXAMPLES = (
     *(
         Example(source=source, arch="sm_80", arguments=arguments, verdicts=verdicts)
         for source, arguments, verdicts in _AMPERE
+    ),
+    Example(
+        source="37_gemm_layernorm_gemm_fusion/gemm_layernorm.cu",
+        arch="sm_80",
+        arguments=("--hidden_dim=256", "--valid_word_num=256", "--iterations=1"),
+        allowance=_GAMMA_BEYOND_K,
     ),
     Example(
         source="28_ampere_3xtf32_fast_accurate_tensorop_fprop/"
