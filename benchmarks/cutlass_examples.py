@@ -55,6 +55,11 @@ _INTERLEAVED_BIAS = Allowance(
     "32 bytes apart whatever its stride is, so the kernel and the reference both read 2.6 MB past "
     "the end of it, the same bytes on a GPU whose pages reach that far",
 )
+_UNWRITTEN_P = Allowance(
+    options={"fresh": "zero"},
+    because="the example's own reference computes P = Q K + 0 * P and O = P V + 0 * O from a P and "
+    "an O that nothing wrote (block_Ref_P, block_Ref_O), and 0 * NaN is NaN",
+)
 _GAMMA_BEYOND_K = Allowance(
     options={"slack": "4096"},
     because="PredicatedScaleBiasVectorAccessIterator::add_tile_offset sets the guard again that "
@@ -140,17 +145,7 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
         1,
     ),
     ("38_syr2k_grouped/syr2k_grouped.cu", ("--groups=4", "--n=128", "--k=64", "--iterations=1"), 1),
-    ("39_gemm_permute/gemm_permute.cu", (*_SMALL, "--batch-count=4"), 10),
-    (
-        "41_fused_multi_head_attention/fused_multihead_attention_fixed_seqlen.cu",
-        (*_HEADS, "--iterations=1"),
-        1,
-    ),
-    (
-        "41_fused_multi_head_attention/fused_multihead_attention_variable_seqlen.cu",
-        (*_HEADS, "--iterations=1"),
-        1,
-    ),
+    ("39_gemm_permute/gemm_permute.cu", ("--m=96", "--n=192", "--k=96", "--batch-count=12"), 10),
     (
         "42_ampere_tensorop_group_conv/ampere_tensorop_group_conv.cu",
         ("--n=2", "--h=14", "--w=14", "--c=128", "--k=128", "--g=2", "--ref-check"),
@@ -218,6 +213,15 @@ EXAMPLES = (
     *(
         Example(source=source, arch="sm_80", arguments=arguments, verdicts=verdicts)
         for source, arguments, verdicts in _AMPERE
+    ),
+    *(
+        Example(
+            source=f"41_fused_multi_head_attention/fused_multihead_attention_{kind}_seqlen.cu",
+            arch="sm_80",
+            arguments=(*_HEADS, "--iterations=1"),
+            allowance=_UNWRITTEN_P,
+        )
+        for kind in ("fixed", "variable")
     ),
     Example(
         source="37_gemm_layernorm_gemm_fusion/gemm_layernorm.cu",
