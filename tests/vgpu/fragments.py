@@ -54,9 +54,19 @@ def unpack_sums(words: Array, rows: int, dtype: np.dtype[np.generic]) -> Array:
 
 
 def multiply_fragments(
-    driver: Driver, instruction: str, a: Array, b: Array, c: Array, *, results: int | None = None
+    driver: Driver,
+    instruction: str,
+    a: Array,
+    b: Array,
+    c: Array,
+    *,
+    results: int | None = None,
+    metadata: tuple[int, int] | None = None,
 ) -> Array:
-    """The registers [lane, register] of D, from those of A, B and C, in one warp."""
+    """The registers [lane, register] of D, from those of A, B and C, in one warp.
+
+    `metadata` is the address of a register of each lane, and the selector.
+    """
     parts = [a, b, c]
     results = results or c.shape[1]
     bits = 8 * a.dtype.itemsize
@@ -70,10 +80,14 @@ def multiply_fragments(
     body = ["mov.u32 %t, %tid.x; ld.param.u64 %d, [p0];"]
     body.append(f"mad.wide.u32 %d, %t, {bits // 8 * len(names)}, %d;")
     body += [f"ld.global.b{bits} {name}, [%d+{bits // 8 * k}];" for k, name in enumerate(names)]
+    if metadata is not None:
+        address, selector = metadata
+        body.append(f"mad.wide.u32 %d, %t, 4, {address}; ld.global.b32 %e, [%d];")
+        groups.append(f"%e, {selector}")
     body.append(f"{instruction} {{{', '.join(to)}}}, {', '.join(groups)};")
     body.append(f"ld.param.u64 %d, [p1]; mad.wide.u32 %d, %t, {bits // 8 * results}, %d;")
     body += [f"st.global.b{bits} [%d+{bits // 8 * k}], {name};" for k, name in enumerate(to)]
-    registers = f".reg .b32 %t; .reg .b{bits} %r<{len(names)}>, %o<{results}>; .reg .b64 %d;"
+    registers = f".reg .b32 %t, %e; .reg .b{bits} %r<{len(names)}>, %o<{results}>; .reg .b64 %d;"
     out = driver.buffer(np.zeros((32, results), words.dtype))
     data = driver.buffer(words)
     driver.run(entry(["u64", "u64"], registers, "\n".join(body) + "\nret;"), [data, out])

@@ -135,8 +135,9 @@ def test_vectors_of_256_bits_are_checked_as_a_whole(driver: Driver, vgpu: Vgpu) 
 
 def test_vectors_of_256_bits_are_for_global_memory(driver: Driver, vgpu: Vgpu) -> None:
     vgpu.set_option("device", "sm_100")
+    buffer = driver.buffer(np.zeros(32 * 32, np.uint8))
     with pytest.raises(CudaError, match="does not know this instruction"):
-        driver.run(copies("b32", 8).replace("ld.global", "ld.shared"), [])
+        driver.run(copies("b32", 8).replace("ld.global", "ld.shared"), [buffer, buffer])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,11 @@ def test_tensor_memory_is_refused_by_name(driver: Driver, vgpu: Vgpu, instructio
     ptx = header("sm_100a") + entry([], ".reg .b32 %r;", instruction + " ret;")
     with pytest.raises(CudaError, match=r"tcgen05 and the tensor memory of sm_100a") as error:
         driver.run(ptx, [])
-    assert instruction.split(maxsplit=1)[0].rstrip(";") in str(error.value)
+    line = 1 + next(n for n, text in enumerate(ptx.splitlines()) if instruction in text)
+    name = instruction.split(maxsplit=1)[0].rstrip(";")
+    assert f"kernel 'k' cannot run on the virtual GPU: '{name}' (PTX line {line})" in str(
+        error.value
+    )
 
 
 def test_devices_that_are_not_there(vgpu: Vgpu) -> None:

@@ -114,7 +114,9 @@ def test_clusters_that_cannot_be(hopper: Driver, cluster: str, grid: int, messag
 
 
 def test_sixteen_blocks_where_the_kernel_allows_them(hopper: Driver) -> None:
-    body = "ld.param.u64 %d0, [p0]; mov.u32 %r0, %cluster_ctarank; red.global.max.u32 [%d0], %r0; ret;"
+    body = (
+        "ld.param.u64 %d0, [p0]; mov.u32 %r0, %cluster_ctarank; red.global.max.u32 [%d0], %r0; ret;"
+    )
     function = hopper.function(hopper.load(clustered(["u64"], body, "16")), "k")
     hopper.call("cuFuncSetAttribute", function, 14, 1)
     out = hopper.buffer(np.zeros(1, np.uint32))

@@ -24,7 +24,9 @@ def coordinates(at: tuple[int, ...]) -> str:
     return "{" + ", ".join(str(c) for c in at) + "}"
 
 
-def load_kernel(at: tuple[int, ...], nbytes: int, count: int, mode: str = "", more: str = "") -> str:
+def load_kernel(
+    at: tuple[int, ...], nbytes: int, count: int, mode: str = "", more: str = ""
+) -> str:
     """Loads a box of a map (p0) and writes `count` bytes of shared memory as they are to p1."""
     body = f"""
         ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x;
@@ -85,7 +87,9 @@ def filled(shape: tuple[int, ...], dtype: type) -> Array:
 
 @pytest.mark.parametrize("at", [(0, 0), (8, 3), (56, -2), (-8, 35), (64, 0)])
 @pytest.mark.parametrize("swizzle", range(4))
-def test_tiles_of_a_matrix_in_every_swizzle(hopper: Driver, swizzle: int, at: tuple[int, int]) -> None:
+def test_tiles_of_a_matrix_in_every_swizzle(
+    hopper: Driver, swizzle: int, at: tuple[int, int]
+) -> None:
     array = filled((40, 64), np.float16)
     inner = 64 if swizzle == 0 else (16 << swizzle) // 2
     tiling = Tiling(box=(inner, 24), swizzle=swizzle)

@@ -147,15 +147,16 @@ class CheckRun {
 
 // The wrappers, by what they watch.
 namespace watch {
-Status values(Warp&, const Ins&, u32);      // each lane of a result depends on its own sources
-Status move(Warp&, const Ins&, u32);        // bits of the sources are rearranged
-Status bits(Warp&, const Ins&, u32);        // and, or, xor, not
-Status predicates(Warp&, const Ins&, u32);  // and.pred, or.pred
-Status exchange(Warp&, const Ins&, u32);    // votes and reductions over lanes
-Status collective(Warp&, const Ins&, u32);  // those and shuffles, with their member masks
-Status matrix(Warp&, const Ins&, u32);      // mma
-Status guard(Warp&, const Ins&, u32);       // before a conditional branch
-Status access(Warp&, const Ins&, u32);      // loads, stores and atomics
+Status values(Warp&, const Ins&, u32);         // each lane of a result depends on its own sources
+Status move(Warp&, const Ins&, u32);           // bits of the sources are rearranged
+Status bits(Warp&, const Ins&, u32);           // and, or, xor, not
+Status predicates(Warp&, const Ins&, u32);     // and.pred, or.pred
+Status exchange(Warp&, const Ins&, u32);       // votes and reductions over lanes
+Status collective(Warp&, const Ins&, u32);     // those and shuffles, with their member masks
+Status matrix(Warp&, const Ins&, u32);         // mma
+Status sparse_matrix(Warp&, const Ins&, u32);  // mma.sp
+Status guard(Warp&, const Ins&, u32);          // before a conditional branch
+Status access(Warp&, const Ins&, u32);         // loads, stores and atomics
 Status matrix_load(Warp&, const Ins&, u32);
 Status async_copy(Warp&, const Ins&, u32);
 Status async_wait(Warp&, const Ins&, u32);

@@ -46,11 +46,31 @@ VGPU_INLINE void load_once(Warp& w, const Ins& i, const u8* from, u32 mask) {
   }
 }
 
+// Neighbouring lanes have neighbouring addresses.
+template <class A>
+VGPU_INLINE bool in_order(const A* address, u32 bytes) {
+  A differs = 0;
+  for (u32 l = 0; l < kWarpSize; ++l) differs |= address[l] ^ (address[0] + l * bytes);
+  return differs == 0;
+}
+
+// All lanes at once, of which the first is `at`.
+template <class T, bool kStore>
+VGPU_INLINE void copy_row(Warp& w, const Ins& i, u8* at) {
+  if constexpr (kStore) {
+    __builtin_memcpy(at, slot<T>(w, i, 1), kWarpSize * sizeof(T));
+  } else {
+    __builtin_memcpy(slot<T>(w, i, 0), at, kWarpSize * sizeof(T));
+  }
+}
+
 // The address operand is last in a load and first in a store.
 template <class T, int N, Where kWhere, bool kStore>
 Status access(Warp& w, const Ins& i, u32 mask) {
   constexpr u32 kBytes = sizeof(T) * N;
   constexpr int kAddress = kStore ? 0 : N;
+  // A lane's bytes in memory are those in its slot.
+  constexpr bool kRows = N == 1 && sizeof(T) >= sizeof(u32);
   const auto perform = [&](u8* at, int lane) {
     if constexpr (kStore) {
       store_lane<T, N>(w, i, at, lane);
@@ -64,6 +84,12 @@ Status access(Warp& w, const Ins& i, u32 mask) {
     if (shared_ok(w, address, offset, kBytes, mask)) {
       u8* const base = w.shared;
       if (mask == kFullMask) {
+        if constexpr (kRows) {
+          if (in_order(address, kBytes)) {
+            copy_row<LaneOf<T>, kStore>(w, i, base + (address[0] + offset));
+            return Status::kNext;
+          }
+        }
         for (int l = 0; l < kWarpSize; ++l) perform(base + (address[l] + offset), l);
       } else {
         for_lanes(mask, [&](int l) { perform(base + (address[l] + offset), l); });
@@ -103,6 +129,12 @@ Status access(Warp& w, const Ins& i, u32 mask) {
                                        : reinterpret_cast<u8*>(at);
       };
       if (mask == kFullMask) {
+        if constexpr (kRows && kWhere != Where::kLocal) {
+          if (range.high - range.low == (kWarpSize - 1) * kBytes && in_order(address, kBytes)) {
+            copy_row<LaneOf<T>, kStore>(w, i, reinterpret_cast<u8*>(range.low));
+            return Status::kNext;
+          }
+        }
         for (int l = 0; l < kWarpSize; ++l) perform(place(l), l);
       } else {
         for_lanes(mask, [&](int l) { perform(place(l), l); });

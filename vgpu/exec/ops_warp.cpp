@@ -14,39 +14,27 @@ Status shuffle(Warp& w, const Ins& i, u32 mask) {
   const u32* value = words(w, i, 2);
   const u32* index = words(w, i, 3);
   const u32* control = words(w, i, 4);
-  alignas(64) u32 result[kWarpSize];
-  u32 in_range = 0;
-  for (int l = 0; l < kWarpSize; ++l) {
-    const int bound = control[l] & 31;
-    const int segment = control[l] >> 8 & 31;
-    const int n = index[l] & 31;
-    const int lowest = l & segment;
-    const int highest = lowest | (bound & ~segment);
-    int from = l;
-    bool good = true;
-    switch (kMode) {
-      case Shuffle::kIndex:
-        from = lowest | (n & ~segment);
-        good = from <= highest;
-        break;
-      case Shuffle::kUp:
-        from = l - n;
-        good = from >= highest;
-        break;
-      case Shuffle::kDown:
-        from = l + n;
-        good = from <= highest;
-        break;
-      case Shuffle::kButterfly:
-        from = l ^ n;
-        good = from <= highest;
-        break;
-    }
-    result[l] = value[good ? from & 31 : l];
-    in_range |= static_cast<u32>(good) << l;
+  // Loops of their own, so that the compiler makes vectors of them.
+  alignas(64) u32 source[kWarpSize], in_range[kWarpSize], result[kWarpSize];
+  for (u32 l = 0; l < kWarpSize; ++l) {
+    const u32 bound = control[l] & 31;
+    const u32 segment = control[l] >> 8 & 31;
+    const u32 n = index[l] & 31;
+    const u32 lowest = l & segment;
+    const u32 highest = lowest | (bound & ~segment);
+    const u32 from = kMode == Shuffle::kIndex  ? lowest | (n & ~segment)
+                     : kMode == Shuffle::kUp   ? l - n
+                     : kMode == Shuffle::kDown ? l + n
+                                               : l ^ n;
+    // Below lane 0 a difference is negative.
+    const bool good = kMode == Shuffle::kUp ? static_cast<s32>(from) >= static_cast<s32>(highest)
+                                            : from <= highest;
+    in_range[l] = good ? 1 : 0;
+    source[l] = good ? from & 31 : l;
   }
+  for (int l = 0; l < kWarpSize; ++l) result[l] = value[source[l]];
   blend(words(w, i, 0), result, mask);
-  if (has(i, 1)) set_predicate(w, i, 1, in_range, mask);
+  if (has(i, 1)) set_predicate(w, i, 1, pack_mask(in_range), mask);
   return Status::kNext;
 }
 

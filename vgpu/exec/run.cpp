@@ -13,6 +13,7 @@ void register_bulk(OpTable&);
 namespace vgpu::VGPU_ISA {
 
 void register_call(OpTable&);
+void register_matrix_sparse(OpTable&);
 void register_vote(OpTable&);
 void register_narrow(OpTable&);
 
@@ -162,6 +163,7 @@ void register_ops(OpTable& t) {
   register_call(t);
   register_matrix(t);
   register_matrix_integer(t);
+  register_matrix_sparse(t);
   register_matrix_volta(t);
   vgpu::register_cluster(t);
   vgpu::register_bulk(t);

@@ -1,5 +1,7 @@
 // mma under initcheck: rows of A and columns of B that hold something undefined spoil rows and
-// columns of the result. The fragments are those of fragments.h and ops_matrix_volta.cpp.
+// columns of the result. The fragments are those of fragments.h and ops_matrix_volta.cpp. Of a
+// sparse A half is stored, and metadata that is undefined spoils both rows that its thread may tell
+// of.
 #include "exec/watch.h"
 
 namespace vgpu::watch {
@@ -49,6 +51,7 @@ bool all_defined(Warp& w, const Ins& first) {
   return undefined == 0;
 }
 
+template <bool kSparse>
 Status single(Warp& w, const Ins& i, u32 mask) {
   const Watch& watch = *i.watch;
   const Fragments f = watch.fragments;
@@ -60,9 +63,9 @@ Status single(Warp& w, const Ins& i, u32 mask) {
     return status;
   }
   // Volta's sums may be narrower or wider than its results.
-  const int ab = f.volta ? 4 : watch.operands - 2 * d;
-  const int a = f.volta ? 2 : f.rows == 16 ? 2 * ab / 3 : ab / 2;
-  const int c = watch.operands - d - ab;
+  const int ab = f.volta ? 4 : watch.operands - 2 * d - kSparse;
+  const int a = f.volta ? 2 : f.rows == 16 && !kSparse ? 2 * ab / 3 : ab / 2;
+  const int c = watch.operands - d - ab - kSparse;
   Lines rows = 0;
   Lines columns = 0;
   const auto each_undefined = [&](int operand, auto visit) {
@@ -73,6 +76,7 @@ Status single(Warp& w, const Ins& i, u32 mask) {
     each_undefined(d + k, [&](u32 lane) { rows |= rows_of_left(f, k, lane); });
   for (int k = 0; k < ab - a; ++k)
     each_undefined(d + a + k, [&](u32 lane) { columns |= columns_of_right(f, k, lane); });
+  if (kSparse) each_undefined(watch.operands - 1, [&](u32 lane) { rows |= 0x101u << lane / 4; });
   u32 spoilt[8] = {};
   for (int r = 0; r < d; ++r) {
     for (u32 l = 0; l < kWarpSize; ++l) {
@@ -107,9 +111,10 @@ Status matrix(Warp& w, const Ins& i, u32 mask) {
   for (u32 k = 0; k < i.run && status == Status::kNext; ++k) {
     Ins alone = (&i)[k];
     alone.run = 1;
-    status = single(w, alone, mask);
+    status = single<false>(w, alone, mask);
   }
   return status;
 }
+Status sparse_matrix(Warp& w, const Ins& i, u32 mask) { return single<true>(w, i, mask); }
 
 }  // namespace vgpu::watch

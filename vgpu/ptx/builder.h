@@ -219,6 +219,7 @@ class Builder {
   void lower_mma(const Instruction& ins);
   void multiply_eight_bits(const Instruction& ins, const std::vector<std::string>& types);
   void lower_scaled_mma(const Instruction& ins);
+  void lower_sparse_mma(const Instruction& ins);
   int narrow_pair(int from, const std::string& type, int pair, bool nibbles);
   std::vector<int> block_scales(const std::string& type, int scales, int lane, int byte,
                                 int blocks);

@@ -100,6 +100,10 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   }
   if (!init || (w.results == 0 && name != "vprintf")) return nullptr;
   if (starts(name, "mma.")) {
+    if (starts(name, "mma.sp.")) {
+      w.fragments.rows = 16;
+      return &watch::sparse_matrix;
+    }
     w.fragments.rows = starts(name, "mma.m16") ? 16 : 8;
     w.fragments.volta = starts(name, "mma.m8n8k4.") && !starts(name, "mma.m8n8k4.f64");
     w.fragments.a_by_rows = starts(name, "mma.m8n8k4.row");

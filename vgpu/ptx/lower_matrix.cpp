@@ -121,6 +121,10 @@ void Builder::lower_mma(const Instruction& ins) {
     lower_scaled_mma(ins);
     return;
   }
+  if (parts.size() > 1 && parts[1].rfind("sp", 0) == 0) {
+    lower_sparse_mma(ins);
+    return;
+  }
   if (parts.size() < 10 || parts.at(1) != "sync" || parts.at(2) != "aligned") unknown();
   std::string name = "mma." + parts.at(3);
   const bool volta = parts.at(3) == "m8n8k4" && parts.back() != "f64";  // layouts to choose from
@@ -160,6 +164,53 @@ void Builder::lower_mma(const Instruction& ins) {
     throw Unsupported("the fragments have other lengths");
   }
   emit(name, slots);
+}
+
+// mma.sp[::ordered_metadata].sync.aligned.SHAPE.row.col.D.A.B.C[.satfinite], with metadata and its
+// selector as last operands. Sums in f16 are widened and narrowed again.
+void Builder::lower_sparse_mma(const Instruction& ins) {
+  Parts parts = ins.parts;
+  const auto& o = ins.operands;
+  if (parts[1] != "sp" && parts[1] != "sp::ordered_metadata") unknown();
+  std::string clamped;
+  for (size_t k = 6; k < parts.size(); ++k) {
+    if (parts[k] != "satfinite") continue;
+    clamped = "satfinite.";
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  if (parts.size() != 11 || parts[2] != "sync" || parts[3] != "aligned" || parts[5] != "row" ||
+      parts[6] != "col" || parts[7] != parts[10] || o.size() != 6)
+    unknown();
+  const bool wide = parts[7] != "f16";
+  const std::string name = "mma.sp." + parts[4] + "." + clamped + (wide ? parts[7] : "f32") + "." +
+                           parts[8] + "." + parts[9];
+  const size_t count = std::string(op(name).sources).size() == 13 ? 4 : 2;  // of A, and of B
+  const auto read = [&](size_t operand, size_t length) {
+    std::vector<int> slots;
+    for (const Operand& e : elements(o[operand])) slots.push_back(source(e, 'w', "u32"));
+    if (slots.size() != length) throw Unsupported("the fragments have other lengths");
+    return slots;
+  };
+  const bool narrow = parts[8][0] != 'f' && parts[8][0] != 'b' && parts[8][0] != 't';
+  const u64 selectors = (narrow ? 4 : 8) / count;
+  if (o[5].kind != Operand::Kind::kInteger || o[5].bits >= selectors) {
+    throw Unsupported("the selector of its metadata is to be a number below " +
+                      std::to_string(selectors));
+  }
+  const std::vector<int> a = read(1, count), b = read(2, count);
+  std::vector<int> sums = read(3, wide ? 4 : 2);
+  if (!wide) sums = widened(sums);
+  std::vector<int> slots;
+  for (int k = 0; k < 4; ++k) slots.push_back(new_slot(Width::kWord));
+  std::vector<int> to = slots;
+  for (const std::vector<int>& part : {a, b, sums})
+    slots.insert(slots.end(), part.begin(), part.end());
+  slots.push_back(source(o[4], 'w', "u32"));
+  emit(name, slots).imm = static_cast<s64>(o[5].bits);
+  if (!wide) to = narrowed(to);
+  const auto& d = elements(o[0]);
+  if (d.size() != to.size()) throw Unsupported("the fragments have other lengths");
+  for (size_t k = 0; k < d.size(); ++k) emit("mov.u32", {result(d[k], 'w', false), to[k]});
 }
 
 // Eight-bit floats become halves, two registers for one: register 2h + s has elements 2s and 2s + 1
