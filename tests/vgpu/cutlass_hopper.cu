@@ -69,6 +69,5 @@ using Pair = Shape<_2, _1, _1>;
     return Gemm<__VA_ARGS__>::run(m, n, k, a, b, c, d);                          \
   }
 GEMM(pingpong_f16, cutlass::half_t, float, cutlass::half_t, Tile, Pair, Pingpong)
-GEMM(cooperative_f16, cutlass::half_t, float, cutlass::half_t, Tile, Pair, Cooperative)
 GEMM(pingpong_e4m3, cutlass::float_e4m3_t, float, cutlass::half_t, Long, Pair, Pingpong)
 GEMM(cooperative_s8, int8_t, int32_t, float, Long, Pair, Cooperative)

@@ -153,5 +153,5 @@ def test_a_block_that_waits_for_the_cluster_alone(hopper: Driver) -> None:
         NEVER: mov.u32 %a, bar; mbarrier.init.shared.b64 [%a], 1;
         L: mbarrier.try_wait.parity.shared.b64 %p, [%a], 0; @!%p bra L; ret;"""
     before = ".shared .align 8 .b64 bar;"
-    with pytest.raises(CudaError, match="barrier.cluster.wait.*misses 1 of 1 arrivals"):
+    with pytest.raises(CudaError, match=r"barrier\.cluster\.wait.*misses 1 of 1 arrivals"):
         hopper.run(clustered([], body, "2", before), [], grid=(2, 1, 1))
