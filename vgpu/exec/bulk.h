@@ -32,8 +32,10 @@ struct BulkCopy {
   u32 source_at;
   u16 byte_mask;  // of each 16 bytes that a store writes
   u8 value[16];   // of kValue
+  u8 marks[16];   // of initcheck: what is defined of the value
   Cta* barrier_cta;
   u32 barrier_at;
+  u32 phase;  // parity of the mbarrier's phase in which the copy was issued
   Box box;
   Warp* issuer;
   s32 pc;
@@ -66,6 +68,23 @@ u32 box_span(const Box& box);
 // Where the swizzle puts the byte at an offset of shared memory.
 inline u32 swizzled(u32 at, u32 swizzle) {
   return swizzle ? at ^ (at >> 3 & ((16u << swizzle) - 16)) : at;
+}
+// Calls f(offset in shared memory, offset in the row, bytes) for the pieces of a row that a swizzle
+// leaves together.
+template <class F>
+void pieces_of(const BulkCopy& copy, const BoxRow& row, F f) {
+  const u32 swizzle = copy.box.map.swizzle;
+  u32 at = copy.at + row.shared;
+  if (!swizzle) {
+    f(at, 0, row.bytes);
+    return;
+  }
+  for (u32 done = 0; done < row.bytes;) {
+    const u32 bytes = row.bytes - done < 16 - (at & 15) ? row.bytes - done : 16 - (at & 15);
+    f(swizzled(at, swizzle), done, bytes);
+    at += bytes;
+    done += bytes;
+  }
 }
 
 // Moves the bytes.

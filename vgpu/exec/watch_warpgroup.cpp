@@ -179,17 +179,28 @@ Status wgmma(Warp& w, const Ins& i, u32 mask) {
   return status;
 }
 
+// A warpgroup reads together: what one of its warps has waited for, all have done. CUTLASS's
+// pipelines have one warp of four tell the producer.
 Status wgmma_wait(Warp& w, const Ins& i, u32 mask) {
-  const WgmmaQueue before = w.wgmma;
   const Status status = i.watch->op(w, i, mask);
   if (status != Status::kNext || !w.launch->checks->has(kRacecheck)) return status;
-  for (u64 n = before.waited; n < w.wgmma.waited; ++n) {
-    const WgmmaIssue& issue = w.wgmma.at(n);
-    const WgmmaForm& form = form_of(w, *issue.ins);
-    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes); };
-    each_row_of_left(w, form, issue, done);
-    each_row_of_right(form, issue, done);
+  Warp* const group = &w - w.index % kWarpsOfGroup;
+  const u32 number = warpgroup_number(w);
+  const auto time_of = [&](u64 n) {
+    return static_cast<u32>(std::min<u64>(w.cta->check->cluster->start + n, kLatestTime));
+  };
+  u64& over = group->check->wgmmas_over;
+  for (; over < w.wgmma.waited; ++over) {
+    const u32 epoch = epoch_of(time_of(over + 1), number);
+    for (u32 k = 0; k < kWarpsOfGroup; ++k) {
+      const WgmmaIssue& issue = group[k].wgmma.at(over);
+      const WgmmaForm& form = form_of(w, *issue.ins);
+      const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes, epoch); };
+      each_row_of_left(group[k], form, issue, done);
+      each_row_of_right(form, issue, done);
+    }
   }
+  w.check->clock.see(number, time_of(w.wgmma.waited));
   return status;
 }
 
@@ -228,10 +239,11 @@ void end_wgmmas(Warp& w) {
                     " of its wgmma instructions have not been waited for"};
   s.pc = q.at(q.waited).pc;
   run.report(w, s, 0);
-  for (; run.has(kRacecheck) && q.waited < q.issued; ++q.waited) {
+  const u64 over = (&w - w.index % kWarpsOfGroup)->check->wgmmas_over;
+  for (q.waited = std::max(q.waited, over); run.has(kRacecheck) && q.waited < q.issued; ++q.waited) {
     const WgmmaIssue& issue = q.at(q.waited);
     const WgmmaForm& form = form_of(w, *issue.ins);
-    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes); };
+    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes, 0); };
     each_row_of_left(w, form, issue, done);
     each_row_of_right(form, issue, done);
   }
