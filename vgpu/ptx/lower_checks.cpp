@@ -61,7 +61,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (name == "check.registers") return &watch::registers;
   if (name == "wgmma") return init || race ? &watch::wgmma : nullptr;
   if (name == "wgmma.fence") return race ? &watch::wgmma_fence : nullptr;
-  if (name == "wgmma.wait_group") return race ? &watch::wgmma_wait : nullptr;
+  if (name == "wgmma.wait_group") return init || race ? &watch::wgmma_wait : nullptr;
   if (starts(name, "ld.parameter")) return init ? &watch::values : nullptr;
   if (starts(name, "ld.") || starts(name, "st.") || starts(name, "atom.")) {
     w.atomic = name[0] == 'a';
