@@ -12,16 +12,16 @@
 
 using namespace cute;
 using Half = cutlass::half_t;
-using Tile = Shape<_64, _64, _64>;
+using TileShape = Shape<_64, _64, _64>;
 using ClusterShape = Shape<_2, _1, _1>;
 using Row = cutlass::layout::RowMajor;
 using Column = cutlass::layout::ColumnMajor;
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, 8, Half, Row, 8,
     cutlass::epilogue::TmaWarpSpecialized>::CollectiveOp;
 using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, 8, Half, Column, 8, float, Tile,
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, 8, Half, Column, 8, float, TileShape,
     ClusterShape, _4, cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Mainloop, Epilogue>;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
