@@ -96,8 +96,9 @@ def test_tiles_of_a_matrix_in_every_swizzle(
     np.testing.assert_array_equal(loaded(hopper, array, at, tiling), image(array, at, tiling))
 
 
+# Shape of the tensor, box, where it lies, and steps.
 @pytest.mark.parametrize(
-    ("shape", "box", "at", "steps"),
+    "case",
     [
         ((1000,), (256,), (900,), ()),
         ((20, 12, 32), (32, 5, 3), (0, 9, 18), ()),
@@ -109,13 +110,9 @@ def test_tiles_of_a_matrix_in_every_swizzle(
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.int64])
 def test_boxes_of_every_rank(
-    hopper: Driver,
-    dtype: type,
-    shape: tuple[int, ...],
-    box: tuple[int, ...],
-    at: tuple[int, ...],
-    steps: tuple[int, ...],
+    hopper: Driver, dtype: type, case: tuple[tuple[int, ...], ...]
 ) -> None:
+    shape, box, at, steps = case
     array = filled(shape, dtype)
     if any(s % 16 for s in array.strides[:-1]):
         pytest.skip("rows of these elements have no aligned stride")
