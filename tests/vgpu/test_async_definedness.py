@@ -72,9 +72,7 @@ def test_the_host_copies_a_result_that_a_bulk_copy_stored(init: Driver) -> None:
 def test_shared_memory_that_nothing_wrote_is_stored(init: Driver) -> None:
     load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%d1], 4096"
     assert load in BULK
-    body = BULK.replace(load, load.replace("4096", "1024")).replace(
-        "[bar], 4096;", "[bar], 1024;"
-    )
+    body = BULK.replace(load, load.replace("4096", "1024")).replace("[bar], 4096;", "[bar], 1024;")
     out = init.allocate(4096)
     init.run(kernel(body), [out, init.buffer(np.arange(1024, dtype=np.uint32))])
     init.read(out)
@@ -87,7 +85,9 @@ def test_an_undefined_size_is_a_use(init: Driver) -> None:
     body = BULK.replace("[tile], [%d1], 4096", "[tile], [%d1], %c").replace(
         "ld.param.u64 %d0", ".reg .b32 %c; ld.global.u32 %c, [%d2]; ld.param.u64 %d0", 1
     )
-    body = body.replace("ld.global.u32 %c, [%d2];", "ld.param.u64 %d2, [p1]; ld.global.u32 %c, [%d2];")
+    body = body.replace(
+        "ld.global.u32 %c, [%d2];", "ld.param.u64 %d2, [p1]; ld.global.u32 %c, [%d2];"
+    )
     source = init.allocate(4096)
     out = init.allocate(4096)
     with pytest.raises(CudaError, match="out-of-bounds shared write"):
@@ -121,7 +121,8 @@ def test_a_tensor_there_and_back(init: Driver, written: bool) -> None:
 
 
 SEND = """
-    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x; mov.u32 %a, %cluster_ctarank;
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x;
+    mov.u32 %a, %cluster_ctarank;
     setp.ne.u32 %p, %t, 0; @%p bra W0;
     mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
     W0: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;

@@ -58,7 +58,7 @@ def built(name: str, intact: str = "", broken: str = "") -> bytes:
 
 
 def changed(image: bytes, kernel: int, intact: str, broken: str, which: int) -> bytes:
-    """The program with another token in its PTX: what the pattern's group has, as long as before."""
+    """The program with another token in the place of the pattern's group, in the PTX."""
     start = image.index(b".version 9")
     end = image.index(b"\0", start)
     entries = [start + m.start() for m in re.finditer(rb"\.entry ", image[start:end])] + [end]
@@ -122,8 +122,8 @@ LOAD = r"mbarrier::complete_tx::bytes\.L2::cache_hint "
 
 CONTROLS = [
     Control("the bytes are waited for in the other phase", TUTORIAL, PHASE, "1",
-            rf"access to a copy under way: reads .* the bulk copy of PTX line \d+, issued by warp 0 "
-            rf"for phase 0 of the {BARRIER}"),
+            rf"access to a copy under way: reads .* the bulk copy of PTX line \d+, issued by "
+            rf"warp 0 for phase 0 of the {BARRIER}"),
     Control("the consumers are waited for in the other phase", TUTORIAL, PHASE, "1",
             STUCK.format("1", "128 of 128 arrivals"), 1),
     Control("one consumer too many", TUTORIAL, r"mov\.u32\s+%r\d+, (128);", "129",
@@ -165,9 +165,10 @@ CONTROLS = [
     Control("no release by the consumers", GEMM,
             r"(mbarrier\.arrive\.shared::cluster\.b64 _, \[remAddr32\];)", "",
             STUCK.format("0", "2 of 2 arrivals")),
-    Control("the producer does not wait for the consumers", GEMM, PHASE, "1",
-            rf"(write into what wgmma reads|write after read|access to a copy under way): a bulk "
-            rf"copy .*{BARRIER}|{STUCK.format('.', '.*')}", 3),
+    Control("the producer waits for one phase only", GEMM, PHASE, "1",
+            rf"{BARRIER}: 1 arrivals in a phase that misses 0 of 1", 4),
+    Control("the producer waits for the other phase", GEMM, PHASE, "0",
+            STUCK.format("0", "2 of 2 arrivals"), 4),
     Control("the producer gives up no registers", GEMM,
             r"(setmaxnreg\.dec\.sync\.aligned\.u32 40;)", "",
             r"vgpu: deadlock: .*at setmaxnreg\.inc for \d+ registers a thread more, where 0 are"),

@@ -31,8 +31,7 @@ void check_made(Warp& w, Cta& cta, u32 at, const MbarrierCheck& b, int lane) {
   if (!unordered(w, b.made)) return;
   report_race(w, {Place::kShared, at, &cta}, 8, lane, "mbarrier not ordered",
               "uses the mbarrier at offset " + std::to_string(at) + " of shared memory, which " +
-                  name_of(w, number_in(b.made)) +
-                  " initialised, with no barrier between the two");
+                  name_of(w, number_in(b.made)) + " initialised, with no barrier between the two");
 }
 
 bool races(const Warp& w) { return w.launch->checks->has(kRacecheck); }

@@ -97,7 +97,6 @@ void convert(TensorType type, u8* at, u32 bytes) {
   }
 }
 
-
 bool load_row(void* context, const BoxRow& row) {
   const BulkCopy& copy = *static_cast<const BulkCopy*>(context);
   const TensorMap& m = copy.box.map;

@@ -65,7 +65,7 @@ inline constexpr u16 kManyLanes = 0xffff;
 // which stand for what wgmma reads; then its mbarriers, for the bulk copies that complete at them.
 inline constexpr u32 kNumberBits = 10;
 inline constexpr u32 kNumbers = 1u << kNumberBits;
-inline constexpr u32 kPendingCopy = 1u << 31;                        // in SharedCell::write
+inline constexpr u32 kPendingCopy = 1u << 31;                          // in SharedCell::write
 inline constexpr u32 kLatestTime = (kPendingCopy >> kNumberBits) - 1;  // clocks stop there
 
 // A time of one of them: what a cell remembers.
@@ -80,7 +80,8 @@ class Clock {
   void reset(size_t count, u32 time) { times_.assign(count, time); }
   void join(const Clock& other) {
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
-    for (size_t k = 0; k < other.times_.size(); ++k) times_[k] = std::max(times_[k], other.times_[k]);
+    for (size_t k = 0; k < other.times_.size(); ++k)
+      times_[k] = std::max(times_[k], other.times_[k]);
   }
   void see(u32 number, u32 time) {
     if (times_.size() <= number) times_.resize(number + 1);
@@ -116,9 +117,9 @@ struct MbarrierCheck {
 struct ClusterCheck {
   std::unordered_map<u32, MbarrierCheck> mbarriers;  // by their address in the cluster's window
   std::vector<u32> places;                           // those addresses, by number
-  u32 first_place;  // number of the first mbarrier
-  u32 start;        // the time at which the cluster started
-  Clock copies;     // times of the mbarriers
+  u32 first_place;                                   // number of the first mbarrier
+  u32 start;                                         // the time at which the cluster started
+  Clock copies;                                      // times of the mbarriers
   Clock proxy;  // up to when stores of a warp are visible to the async proxy
   // barrier.cluster
   u32 generation;
@@ -130,7 +131,7 @@ struct WarpCheck {
   SlotShadow* slots;
   u32 shadow;         // from a register to its shadow, bytes
   u8* local_written;  // like Warp::local
-  u32 number;  // of the warp in its cluster
+  u32 number;         // of the warp in its cluster
   Clock clock;
   // Two lanes of the warp are ordered when __syncwarp or a barrier came between: then the epoch of
   // the second one is later.
@@ -220,6 +221,7 @@ Status async_copy(Warp&, const Ins&, u32);
 Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
 Status lanes(Warp&, const Ins&, u32);     // __syncwarp
+Status together(Warp&, const Ins&, u32);  // before the parts of stmatrix
 Status operands(Warp&, const Ins&, u32);  // none may be undefined
 Status fence(Warp&, const Ins&, u32);
 Status wgmma(Warp&, const Ins&, u32);

@@ -65,12 +65,12 @@ void report_written(Warp& w, Target t, u32 bytes, bool write, u32 writer, int la
 void report_pending(Warp& w, Target t, u32 bytes, bool write, u32 writer, int lane) {
   const BulkCopy* copy = copy_at(w, *t.cta, static_cast<u32>(t.address));
   const bool own = number_in(writer) == w.check->number;
-  report_race(w, t, bytes, lane, "access to a copy under way",
-              std::string(write ? "writes" : "reads") + " shared memory that " +
-                  (copy ? describe(w, *copy)
-                        : "a cp.async of " +
-                              (own ? "the warp itself" : name_of(w, number_in(writer)))) +
-                  " is still filling: a wait is missing");
+  report_race(
+      w, t, bytes, lane, "access to a copy under way",
+      std::string(write ? "writes" : "reads") + " shared memory that " +
+          (copy ? describe(w, *copy)
+                : "a cp.async of " + (own ? "the warp itself" : name_of(w, number_in(writer)))) +
+          " is still filling: a wait is missing");
 }
 
 void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
@@ -340,6 +340,12 @@ Status lanes(Warp& w, const Ins& i, u32 mask) {
     const int lane = __builtin_ctz(left);
     if (members[lane] >> lane & 1) w.check->lane_epoch[lane] = latest + 1;
   }
+  return i.watch->op(w, i, mask);
+}
+
+// No lane writes before all have come to stmatrix, with what they have read.
+Status together(Warp& w, const Ins& i, u32 mask) {
+  if (i.extra) order_lanes(w);
   return i.watch->op(w, i, mask);
 }
 

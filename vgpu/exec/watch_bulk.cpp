@@ -29,7 +29,9 @@ void carry(Warp& w, const BulkCopy& copy, u8* to, const u8* from, u32 bytes, boo
   const bool combines = copy.reduce != Reduce::kNone;
   for (u32 k = 0; k < bytes; ++k) {
     if (!(copy.byte_mask >> k % 16 & 1)) continue;
-    const u8 mark = !from ? 1 : copy.kind == Kind::kValue ? from[k] : carried(w, from[k], to_global);
+    const u8 mark = !from                       ? 1
+                    : copy.kind == Kind::kValue ? from[k]
+                                                : carried(w, from[k], to_global);
     if (!combines || mark != 1) to[k] = mark;
   }
 }
@@ -101,7 +103,7 @@ void mark_value(Warp& w, BulkCopy& copy) {
     const SlotShadow& s = shadow_of(w, i, static_cast<int>(2 + k));
     if (s.undefined >> copy.lane & 1) {
       const u8* bits = w.registers + w.check->shadow + i.ops[2 + k] + copy.lane * bytes;
-      const u8 mark = !(s.computed >> copy.lane & 1)        ? 0
+      const u8 mark = !(s.computed >> copy.lane & 1)   ? 0
                       : s.origin < 2 || s.origin > 255 ? 255
                                                        : static_cast<u8>(s.origin);
       for (u32 b = 0; b < bytes; ++b) copy.marks[at + b] = bits[b] ? mark : 1;
@@ -169,8 +171,9 @@ void begin_write(Warp& w, const BulkCopy& copy, u32 bytes, u32 epoch) {
       said = true;
     };
     if (!said && (cell.write & kPendingCopy) && !adds) {
-      say("access to a copy under way", "a bulk copy is issued to shared memory that another one "
-                                        "is still filling: a wait is missing");
+      say("access to a copy under way",
+          "a bulk copy is issued to shared memory that another one "
+          "is still filling: a wait is missing");
     } else if (!said && cell.reading) {
       const BulkCopy* other = copy_at(w, *copy.cta, copy.at + k);
       say(other ? "write under a copy" : "write into what wgmma reads",
@@ -178,8 +181,7 @@ void begin_write(Warp& w, const BulkCopy& copy, u32 bytes, u32 epoch) {
               (other ? describe(w, *other) : std::string("a wgmma under way")) +
               " reads: a wait is missing");
     } else if (!said && !adds && !(cell.write & kPendingCopy) && unordered(w, cell.write)) {
-      say("write after write", "a bulk copy overwrites what " +
-                                   name_of(w, number_in(cell.write)) +
+      say("write after write", "a bulk copy overwrites what " + name_of(w, number_in(cell.write)) +
                                    " wrote, with no barrier between the two");
     } else if (!said && cell.stored && time_in(cell.write) > proxy[number_in(cell.write)]) {
       report_proxy(w, copy, t, number_in(cell.write), "overwrites");
@@ -251,9 +253,8 @@ const BulkCopy* copy_at(const Warp& w, const Cta& cta, u32 at) {
 }
 
 std::string describe(const Warp& w, const BulkCopy& copy) {
-  std::string text =
-      "the bulk copy of PTX line " + std::to_string(w.launch->code[copy.pc].line) + ", issued by " +
-      name_of(w, copy.issuer->check->number);
+  std::string text = "the bulk copy of PTX line " + std::to_string(w.launch->code[copy.pc].line) +
+                     ", issued by " + name_of(w, copy.issuer->check->number);
   if (!copy.barrier_cta) return text + " in a bulk group,";
   return text + " for phase " + std::to_string(copy.phase) + " of the mbarrier at offset " +
          std::to_string(copy.barrier_at) + " of shared memory,";

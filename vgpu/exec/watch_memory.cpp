@@ -262,9 +262,8 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
       }
       if (!bits || (mask >> l & 1) == 0) continue;
       if (!c.computed) {
-        c.origin =
-            w.launch->checks->origin(w, Place::kShared, address[8 * n + row] - w.shared_base, 16,
-                                     static_cast<int>(8 * n + row));
+        c.origin = w.launch->checks->origin(w, Place::kShared, address[8 * n + row] - w.shared_base,
+                                            16, static_cast<int>(8 * n + row));
       }
       bits_of(w, i, static_cast<int>(n))[l] = bits;
       note(shadow_of(w, i, static_cast<int>(n)), l, c);

@@ -264,7 +264,8 @@ void end_wgmmas(Warp& w) {
   s.pc = q.at(q.waited).pc;
   run.report(w, s, 0);
   const u64 over = (&w - w.index % kWarpsOfGroup)->check->wgmmas_over;
-  for (q.waited = std::max(q.waited, over); run.has(kRacecheck) && q.waited < q.issued; ++q.waited) {
+  for (q.waited = std::max(q.waited, over); run.has(kRacecheck) && q.waited < q.issued;
+       ++q.waited) {
     const WgmmaIssue& issue = q.at(q.waited);
     const WgmmaForm& form = form_of(w, *issue.ins);
     const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes, 0); };
