@@ -222,6 +222,7 @@ Status async_copy(Warp&, const Ins&, u32);
 Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
 Status lanes(Warp&, const Ins&, u32);     // __syncwarp
+Status together(Warp&, const Ins&, u32);  // before the parts of stmatrix
 Status operands(Warp&, const Ins&, u32);  // none may be undefined
 Status fence(Warp&, const Ins&, u32);
 Status wgmma(Warp&, const Ins&, u32);

@@ -60,7 +60,7 @@ void report_written(Warp& w, Target t, u32 bytes, bool write, u32 writer, int la
   const bool copied = number_in(writer) >= w.cta->check->cluster->first_place;
   report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
               std::string(write ? "writes" : "reads") + " what " + name_of(w, number_in(writer)) +
-                  (copied ? ", whose phase it has not waited for"
+                  (copied ? " brought, whose phase it has not waited for"
                           : " wrote, with no barrier between the two"));
 }
 void report_pending(Warp& w, Target t, u32 bytes, bool write, u32 writer, int lane) {
@@ -223,10 +223,10 @@ std::string name_of(const Warp& w, u32 number) {
   const Cluster& c = *w.cta->cluster;
   if (number >= c.warp_count) {
     const ClusterCheck& all = *w.cta->check->cluster;
-    if (number < all.first_place) return "a wgmma of another warpgroup";
+    if (number < all.first_place) return "a wgmma";
     const u32 place = all.places[number - all.first_place];
     return "a bulk copy to the mbarrier at offset " + std::to_string(place & (kSharedSpan - 1)) +
-           " of shared memory brought";
+           " of shared memory";
   }
   const Warp& other = c.warps[number];
   return "warp " + std::to_string(other.index) +
@@ -346,6 +346,12 @@ Status lanes(Warp& w, const Ins& i, u32 mask) {
     const int lane = __builtin_ctz(left);
     if (members[lane] >> lane & 1) w.check->lane_epoch[lane] = latest + 1;
   }
+  return i.watch->op(w, i, mask);
+}
+
+// No lane writes before all have come to stmatrix, with what they have read.
+Status together(Warp& w, const Ins& i, u32 mask) {
+  if (i.extra) order_lanes(w);
   return i.watch->op(w, i, mask);
 }
 

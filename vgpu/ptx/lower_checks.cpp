@@ -57,6 +57,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (d.kind != Kind::kPlain) return nullptr;
   if (name == "check.guard") return init ? &watch::guard : nullptr;
   if (name == "check.lanes") return &watch::lanes;
+  if (name == "whole_warp") return race ? &watch::together : nullptr;
   if (name == "fence") return race ? &watch::fence : nullptr;
   if (name == "check.registers") return &watch::registers;
   if (name == "wgmma") return init || race ? &watch::wgmma : nullptr;

@@ -72,7 +72,7 @@ void Builder::lower_matrix_store(const Instruction& ins) {
   if (!has(parts, "m8n8") || parts.back() != "b16" || find_space(parts) != "shared" ||
       !has(parts, "x" + std::to_string(values.size())))
     unknown();
-  emit("whole_warp", {});
+  emit("whole_warp", {}).extra = 1;  // racecheck: it writes
   const int row = lane_quotient(4);
   const int column = lane_remainder(4);
   const auto store = [&](const char* width, int value, u32 matrix, int of_row, int byte) {
