@@ -145,7 +145,6 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
         1,
     ),
     ("38_syr2k_grouped/syr2k_grouped.cu", ("--groups=4", "--n=128", "--k=64", "--iterations=1"), 1),
-    ("39_gemm_permute/gemm_permute.cu", ("--m=96", "--n=192", "--k=96", "--batch-count=12"), 10),
     (
         "42_ampere_tensorop_group_conv/ampere_tensorop_group_conv.cu",
         ("--n=2", "--h=14", "--w=14", "--c=128", "--k=128", "--g=2", "--ref-check"),
@@ -156,7 +155,6 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
         ("--a_rows=256", "--n=128", "--a_cols=256", "--a_ell_num_columns=128", "--iterations=1"),
         1,
     ),
-    ("45_dual_gemm/dual_gemm.cu", (), 4),
     (
         "46_depthwise_simt_conv2dfprop/depthwise_simt_conv2dfprop.cu",
         ("--n=2", "--h=14", "--w=14", "--c=32", "--k=32", "--g=32", "--ref-check"),
