@@ -156,10 +156,12 @@ int main() {
   EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_SUCCESS);
   any = {};
   any.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
-  EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_INVALID_VALUE);
   CUgraphConditionalHandle handle;
-  EXPECT(conditional(&handle, outer, nullptr, 0, 0) == CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT(std::strstr(cudaGetErrorString(cudaErrorNotSupported), "conditional nodes in graphs"));
+  EXPECT(conditional(&handle, outer, nullptr, 0, 0) == CUDA_SUCCESS);
+  any.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
+  EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT(std::strstr(cudaGetErrorString(cudaErrorNotSupported), "signals of external semaphores"));
   EXPECT(add_kernel(&kernel, nullptr, nullptr, 0, &launched) == CUDA_ERROR_INVALID_VALUE);
   EXPECT(add_record(&started, outer, nullptr, 0, nullptr) == CUDA_ERROR_INVALID_HANDLE);
   copied.srcMemoryType = CU_MEMORYTYPE_ARRAY;
