@@ -162,7 +162,7 @@ _AMPERE: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ),
 )
 _HOPPER = ("--m=512", "--n=512", "--k=256", "--iterations=1")
-_GROUPS = ("--m=256", "--n=384", "--k=256", "--groups=3", "--iterations=0")
+_GROUPS = ("--m=256", "--n=256", "--k=128", "--groups=3", "--iterations=0")
 # The tutorials verify nothing: they print a speed, and the virtual GPU must have no complaint.
 _TUTORIAL = ("512", "256", "128")
 _STREAM_K = ("--m=256", "--n=256", "--k=512", "--iterations=1")
@@ -286,7 +286,16 @@ EXAMPLES = (
         arch="sm_90a",
         arguments=("--m=512", "--n=512", "--k=256"),
     ),
-    Example(source="51_hopper_gett/51_hopper_gett.cu", arch="sm_90a"),
+    Example(
+        source="51_hopper_gett/51_hopper_gett.cu",
+        arch="sm_90a",
+        arguments=(
+            "--modeC=m,n,l",
+            "--modeA=m,k,l",
+            "--modeB=k,n,l",
+            "--extents=m:256,n:256,k:128,l:2",
+        ),
+    ),
     Example(
         source="52_hopper_gather_scatter_fusion/52_hopper_gather_scatter_fusion.cu",
         arch="sm_90a",
@@ -295,7 +304,8 @@ EXAMPLES = (
     Example(
         source="53_hopper_gemm_permute/53_hopper_gemm_permute.cu",
         arch="sm_90a",
-        arguments=("--m=512", "--n=512", "--k=256", "--batch_size=2", "--iterations=1"),
+        arguments=("--m=512", "--n=512", "--k=512", "--batch_size=16", "--iterations=1"),
+        verdicts=7,
     ),
     Example(
         source="54_hopper_fp8_warp_specialized_gemm/54_hopper_fp8_warp_specialized_gemm.cu",
@@ -325,7 +335,7 @@ EXAMPLES = (
     Example(
         source="61_hopper_gemm_with_topk_and_softmax/61_hopper_gemm_with_topk_and_softmax.cu",
         arch="sm_90a",
-        arguments=("--m=512", "--n=8", "--k=256", "--l=1", "--iterations=0"),
+        arguments=("--m=16", "--n=8", "--k=64", "--l=1", "--iterations=0"),
     ),
     Example(
         source="62_hopper_sparse_gemm/62_hopper_sparse_gemm.cu",
@@ -399,8 +409,11 @@ def curand_headers() -> Path | None:
     return None
 
 
-def example_unit(example: Example, tools: Toolchain) -> TranslationUnit:
-    """The example's own source, to a program that loads CUDA's runtime when it starts."""
+def example_unit(example: Example, tools: Toolchain, libraries: Path) -> TranslationUnit:
+    """The example's own source, to a program that loads CUDA's runtime when it starts.
+
+    `libraries` has the driver that some call by name.
+    """
     root = tools.cutlass.include.parent
     source = root / "examples" / example.source
     curand = curand_headers()
@@ -423,13 +436,16 @@ def example_unit(example: Example, tools: Toolchain) -> TranslationUnit:
             root / "examples" / "common",
             *([curand] if curand else []),
         ),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
+        machine_flags=(
+            *("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
+            *("-Xlinker", str(libraries / "libcuda.so.1")),
+        ),
         identity=tools.cuda_identity,
         environment=tools.environment,
     )
 
 
-def build(examples: Sequence[Example], jobs: int) -> list[Path]:
+def build(examples: Sequence[Example], jobs: int, libraries: Path) -> list[Path]:
     """The programs, through the user's cache, in the order of `examples`.
 
     Raises:
@@ -437,7 +453,7 @@ def build(examples: Sequence[Example], jobs: int) -> list[Path]:
     """
     settings = settings_from()
     tools = find_toolchain(settings)
-    units = [example_unit(example, tools) for example in examples]
+    units = [example_unit(example, tools, libraries) for example in examples]
     done = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=jobs))
     return [built.path for built in done]
 
@@ -544,7 +560,7 @@ def main() -> int:
     chosen = [e for e in EXAMPLES if not options.names or e.name in options.names]
     libraries = vgpu_libraries(settings_from())
     failed = 0
-    for example, program in zip(chosen, build(chosen, options.jobs), strict=True):
+    for example, program in zip(chosen, build(chosen, options.jobs, libraries), strict=True):
         with tempfile.TemporaryDirectory() as folder:
             verdict = verify(
                 example,

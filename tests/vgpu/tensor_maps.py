@@ -1,4 +1,4 @@
-"""Descriptors of tensors for bulk copies, and what a box of a tensor looks like in shared memory."""
+"""Descriptors of tensors for bulk copies, and how a box of a tensor lies in shared memory."""
 
 from __future__ import annotations
 

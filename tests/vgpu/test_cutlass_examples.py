@@ -16,12 +16,13 @@ QUICK_EXAMPLES = (
     "batched_gemm",
     "ampere_tensorop_conv2dfprop",
     "ampere_tf32_tensorop_gemm",
+    "wgmma_tma_sm90",
 )
 
 
 def verified(example: Example, libraries: Path, folder: Path, checks: str) -> Verdict:
     """What an example says of itself, under `checks`."""
-    (program,) = build([example], jobs=1)
+    (program,) = build([example], jobs=1, libraries=libraries)
     return verify(
         example,
         program,

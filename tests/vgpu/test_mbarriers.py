@@ -143,21 +143,38 @@ def test_without_the_wait_the_bytes_are_not_there(hopper: Driver) -> None:
 
 
 FAULTS = [
-    ("expect_tx.shared.b64 _, [bar], 4096", "expect_tx.shared.b64 _, [bar], 4160",
-     r"phase 0 of the mbarrier at offset 4096 .* misses 0 of 1 arrivals and 64 bytes"),
-    ("expect_tx.shared.b64 _, [bar], 4096", "expect_tx.shared.b64 _, [bar], 1048576",
-     "transaction count overflow"),
+    (
+        "expect_tx.shared.b64 _, [bar], 4096",
+        "expect_tx.shared.b64 _, [bar], 4160",
+        r"phase 0 of the mbarrier at offset \d+ .* misses 0 of 1 arrivals and 64 bytes",
+    ),
+    (
+        "expect_tx.shared.b64 _, [bar], 4096",
+        "expect_tx.shared.b64 _, [bar], 4080",
+        r"phase 0 of the mbarrier .* has had 16 bytes more than expect_tx told",
+    ),
+    (
+        "expect_tx.shared.b64 _, [bar], 4096",
+        "expect_tx.shared.b64 _, [bar], 1048576",
+        "transaction count overflow",
+    ),
     ("mbarrier.init.shared.b64 [bar], 1;", "", "no mbarrier"),
-    ("mbarrier.init.shared.b64 [bar], 1;", "mbarrier.init.shared.b64 [bar], 2;",
-     "misses 1 of 2 arrivals and 0 bytes"),
+    (
+        "mbarrier.init.shared.b64 [bar], 1;",
+        "mbarrier.init.shared.b64 [bar], 2;",
+        "misses 1 of 2 arrivals and 0 bytes",
+    ),
     ("mbarrier.init.shared.b64 [bar], 1;", "mbarrier.init.shared.b64 [bar], 0;", "a count of 0"),
     ("[tile], [%d1], 4096, [bar]", "[tile], [%d1], 4088, [bar]", "a multiple of 16"),
     ("[tile], [%d1], 4096, [bar]", "[tile+8], [%d1], 4096, [bar]", "must be a multiple of 16"),
     ("[tile], [%d1], 4096, [bar]", "[tile], [%d1+16], 4096, [bar]", "out-of-bounds global read"),
     ("[tile], [%d1], 4096, [bar]", "[tile+256], [%d1], 4096, [bar]", "out-of-bounds shared write"),
     ("[tile], [%d1], 4096, [bar]", "[tile], [%d1+8], 4080, [bar]", "misaligned global read"),
-    ("[bar], 0; @!%q bra W;", "[bar], 1; @!%q bra W; mbarrier.arrive.shared.b64 %s, [bar];",
-     "arrivals in a phase that misses"),
+    (
+        "[bar], 0; @!%q bra W;",
+        "[bar], 1; @!%q bra W; mbarrier.arrive.shared.b64 %s, [bar];",
+        "arrivals in a phase that misses",
+    ),
 ]
 
 
@@ -169,19 +186,36 @@ def test_what_is_wrong_is_named(hopper: Driver, intact: str, broken: str, messag
 
 
 RACES = [
-    ("the wait is missing", "W: mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W;", "",
-     "access to a copy under way"),
-    ("the other phase", "[bar], 0; @!%q bra W;", "[bar], 1; @!%q bra W;",
-     "access to a copy under way"),
-    ("no fence before the store", "fence.proxy.async.shared::cta; bar.sync 0;", "bar.sync 0;",
-     "missing proxy fence"),
-    ("overwritten before it is read", "cp.async.bulk.wait_group.read 0; ret;",
-     "st.shared.u32 [tile], %v; cp.async.bulk.wait_group.read 0; ret;",
-     "write under a copy"),
+    (
+        "the wait is missing",
+        "W: mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W;",
+        "",
+        "access to a copy under way",
+    ),
+    (
+        "the other phase",
+        "[bar], 0; @!%q bra W;",
+        "[bar], 1; @!%q bra W;",
+        "access to a copy under way",
+    ),
+    (
+        "no fence before the store",
+        "fence.proxy.async.shared::cta; bar.sync 0;",
+        "bar.sync 0;",
+        "missing proxy fence",
+    ),
+    (
+        "overwritten before it is read",
+        "cp.async.bulk.wait_group.read 0; ret;",
+        "st.shared.u32 [tile], %v; cp.async.bulk.wait_group.read 0; ret;",
+        "write under a copy",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("intact", "broken", "kind"), [r[1:] for r in RACES], ids=[r[0] for r in RACES])
+@pytest.mark.parametrize(
+    ("intact", "broken", "kind"), [r[1:] for r in RACES], ids=[r[0] for r in RACES]
+)
 def test_races_with_the_async_proxy(hopper: Driver, intact: str, broken: str, kind: str) -> None:
     assert intact in BULK
     hopper.vgpu.set_option("check", "racecheck")

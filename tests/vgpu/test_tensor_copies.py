@@ -24,7 +24,9 @@ def coordinates(at: tuple[int, ...]) -> str:
     return "{" + ", ".join(str(c) for c in at) + "}"
 
 
-def load_kernel(at: tuple[int, ...], nbytes: int, count: int, mode: str = "", more: str = "") -> str:
+def load_kernel(
+    at: tuple[int, ...], nbytes: int, count: int, mode: str = "", more: str = ""
+) -> str:
     """Loads a box of a map (p0) and writes `count` bytes of shared memory as they are to p1."""
     body = f"""
         ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x;
@@ -85,7 +87,9 @@ def filled(shape: tuple[int, ...], dtype: type) -> Array:
 
 @pytest.mark.parametrize("at", [(0, 0), (8, 3), (56, -2), (-8, 35), (64, 0)])
 @pytest.mark.parametrize("swizzle", range(4))
-def test_tiles_of_a_matrix_in_every_swizzle(hopper: Driver, swizzle: int, at: tuple[int, int]) -> None:
+def test_tiles_of_a_matrix_in_every_swizzle(
+    hopper: Driver, swizzle: int, at: tuple[int, int]
+) -> None:
     array = filled((40, 64), np.float16)
     inner = 64 if swizzle == 0 else (16 << swizzle) // 2
     tiling = Tiling(box=(inner, 24), swizzle=swizzle)
@@ -123,8 +127,9 @@ def test_elements_of_four_bits_come_in_pairs(hopper: Driver) -> None:
         hopper.run(load_kernel((3, 0), 64 * 24, 64), [tensor, out])
 
 
+# Shape of the tensor, box, where it lies, and steps.
 @pytest.mark.parametrize(
-    ("shape", "box", "at", "steps"),
+    "case",
     [
         ((1000,), (256,), (900,), ()),
         ((20, 12, 32), (32, 5, 3), (0, 9, 18), ()),
@@ -136,13 +141,9 @@ def test_elements_of_four_bits_come_in_pairs(hopper: Driver) -> None:
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.int64])
 def test_boxes_of_every_rank(
-    hopper: Driver,
-    dtype: type,
-    shape: tuple[int, ...],
-    box: tuple[int, ...],
-    at: tuple[int, ...],
-    steps: tuple[int, ...],
+    hopper: Driver, dtype: type, case: tuple[tuple[int, ...], ...]
 ) -> None:
+    shape, box, at, steps = case
     array = filled(shape, dtype)
     if any(s % 16 for s in array.strides[:-1]):
         pytest.skip("rows of these elements have no aligned stride")

@@ -1,5 +1,7 @@
 #include "core/heap.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +14,10 @@ namespace vgpu {
 namespace {
 
 constexpr u64 kQuarantineBytes = 64ull << 20;
-constexpr u64 kAlignment = 512;            // cudaMalloc promises 256
+constexpr u64 kAlignment = 512;  // cudaMalloc promises 256
+// Rows of a large tensor lie on pages of their own: with small ones, finding them takes longer than
+// reading them.
+constexpr u64 kHugePage = 2ull << 20;
 constexpr u64 kAddressSpace = 1ull << 47;  // of a process; what a host allocation can be at most
 // What fresh pinned and managed memory holds under initcheck: no program stores these by chance,
 // and as FP16, BF16, FP32 and FP64 each is NaN.
@@ -32,9 +37,10 @@ Code Heap::allocate(u64 bytes, MemoryKind kind, void** out) {
   if (bytes > room || slack > room - bytes) return no_memory(bytes);
   bytes += slack;
   void* base = nullptr;
-  if (posix_memalign(&base, kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) != 0) {
-    return no_memory(bytes);
-  }
+  const u64 whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const bool huge = whole >= kHugePage;
+  if (posix_memalign(&base, huge ? kHugePage : kAlignment, whole) != 0) return no_memory(bytes);
+  if (huge) madvise(base, whole, MADV_HUGEPAGE);  // where the system has them to give
   Block& block = insert(base, bytes, kind, true, false);
   // calloc gets untouched pages: memory that no kernel reads costs nothing.
   if (kind != MemoryKind::kModule && (options().checks & kInitcheck))

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "exec/check.h"
+#include "exec/async.h"
 #include "exec/lanes.h"
 #include "exec/mbarrier.h"
 
@@ -83,10 +83,13 @@ void fill(const TensorMap& m, u8* to, u32 bytes) {
 }
 
 // Types that are rounded or flushed on their way to shared memory.
+bool converts(TensorType type) {
+  return type == TensorType::kTF32 || type == TensorType::kTF32Flushed ||
+         type == TensorType::kF32Flushed;
+}
 void convert(TensorType type, u8* at, u32 bytes) {
   const bool round = type == TensorType::kTF32 || type == TensorType::kTF32Flushed;
   const bool flush = type == TensorType::kF32Flushed || type == TensorType::kTF32Flushed;
-  if (!round && !flush) return;
   for (u32 k = 0; k < bytes; k += 4) {
     u32 x;
     std::memcpy(&x, at + k, 4);
@@ -97,55 +100,34 @@ void convert(TensorType type, u8* at, u32 bytes) {
   }
 }
 
-struct Landing {
-  const BulkCopy& copy;
-  u8* shared;
-  u32 at;
-};
-
-// Calls f(place in shared memory, offset in the row, bytes) for the pieces that a swizzle leaves
-// together.
-template <class F>
-void pieces(const Landing& l, const BoxRow& row, F f) {
-  const u32 swizzle = l.copy.box.map.swizzle;
-  u32 at = l.at + row.shared;
-  if (!swizzle) {
-    f(l.shared + at, 0, row.bytes);
-    return;
-  }
-  for (u32 done = 0; done < row.bytes;) {
-    const u32 bytes = std::min(16 - (at & 15), row.bytes - done);
-    f(l.shared + swizzled(at, swizzle), done, bytes);
-    at += bytes;
-    done += bytes;
-  }
-}
-
 bool load_row(void* context, const BoxRow& row) {
-  const Landing& l = *static_cast<Landing*>(context);
-  const TensorMap& m = l.copy.box.map;
-  pieces(l, row, [&](u8* to, u32 offset, u32 bytes) {
-    if (!row.global) {
-      fill(m, to, bytes);
-    } else if (bytes == 16) {
-      __builtin_memcpy(to, row.global + offset, 16);
-    } else {
-      std::memcpy(to, row.global + offset, bytes);
-    }
-    if (row.global) convert(m.type, to, bytes);
+  const BulkCopy& copy = *static_cast<const BulkCopy*>(context);
+  const TensorMap& m = copy.box.map;
+  u8* const shared = copy.cta->shared;
+  if (!row.global) {
+    pieces_of(copy, row, [&](u32 at, u32, u32 bytes) { fill(m, shared + at, bytes); });
+    return true;
+  }
+  pieces_of(copy, row, [&](u32 at, u32 offset, auto bytes) {
+    std::memcpy(shared + at, row.global + offset, bytes);
   });
+  if (converts(m.type))
+    pieces_of(copy, row, [&](u32 at, u32, u32 bytes) { convert(m.type, shared + at, bytes); });
   return true;
 }
 
 bool store_row(void* context, const BoxRow& row) {
   if (!row.global) return true;
-  const Landing& l = *static_cast<Landing*>(context);
-  pieces(l, row, [&](const u8* from, u32 offset, u32 bytes) {
-    if (l.copy.reduce == Reduce::kNone) {
-      std::memcpy(row.global + offset, from, bytes);
-    } else {
-      combine(l.copy.reduce, l.copy.box.map.type, row.global + offset, from, bytes);
-    }
+  const BulkCopy& copy = *static_cast<const BulkCopy*>(context);
+  const u8* const shared = copy.cta->shared;
+  if (copy.reduce == Reduce::kNone) {
+    pieces_of(copy, row, [&](u32 at, u32 offset, auto bytes) {
+      std::memcpy(row.global + offset, shared + at, bytes);
+    });
+    return true;
+  }
+  pieces_of(copy, row, [&](u32 at, u32 offset, u32 bytes) {
+    combine(copy.reduce, copy.box.map.type, row.global + offset, shared + at, bytes);
   });
   return true;
 }
@@ -212,8 +194,8 @@ void combine(Reduce op, TensorType type, u8* to, const u8* from, u32 bytes) {
 void land(const BulkCopy& copy) {
   u8* const shared = copy.cta->shared;
   if (copy.tensor) {
-    Landing landing = {copy, shared, copy.at};
-    walk_box(copy.box, copy.kind == BulkCopy::Kind::kStore ? store_row : load_row, &landing);
+    walk_box(copy.box, copy.kind == BulkCopy::Kind::kStore ? store_row : load_row,
+             const_cast<BulkCopy*>(&copy));
     return;
   }
   u8* const global = reinterpret_cast<u8*>(copy.global);
@@ -230,8 +212,8 @@ void land(const BulkCopy& copy) {
 }
 
 bool complete(Warp& w, const BulkCopy& copy) {
-  land(copy);
   if (w.launch->checks) watch::bulk_landed(w, copy);
+  land(copy);
   Change c;
   c.bytes = -static_cast<s32>(copy.bytes);
   return change(w, *copy.barrier_cta, copy.barrier_at, c, copy.lane, nullptr);
@@ -252,6 +234,7 @@ bool land_for(Warp& w, const Cta* cta, u32 at) {
       const bool mine = a.cta == cta && a.at == at;
       if (!mine) return false;
       land_copies(*a.warp, a.copies);
+      if (w.launch->checks) watch::mbarrier_arrives(*a.warp, *a.cta, a.at, true);
       Change c;
       c.arrivals = static_cast<u32>(__builtin_popcount(a.lanes));
       fine &= change(w, *a.cta, a.at, c, __builtin_ctz(a.lanes), nullptr);
@@ -265,13 +248,16 @@ void land_stores(Warp& w, u32 lanes, u32 leave) {
   std::erase_if(w.cta->cluster->stores, [&](const BulkCopy& copy) {
     if (copy.issuer != &w || !(lanes >> copy.lane & 1)) return false;
     if (static_cast<s32>(copy.group - (w.bulk_group[copy.lane] - leave)) >= 0) return false;
-    land(copy);
     if (w.launch->checks) watch::bulk_landed(w, copy);
+    land(copy);
     return true;
   });
 }
 
 void finish_stores(Warp& w) {
+  for (const BulkCopy& copy : w.cta->cluster->stores) {
+    if (copy.issuer == &w && w.launch->checks) watch::bulk_never_waited_for(w, copy);
+  }
   for (u32& group : w.bulk_group) ++group;
   land_stores(w, kFullMask, 0);
 }

@@ -1,6 +1,9 @@
 // Bulk copies, of the async proxy: what they are while under way, and how they land.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "core/tensor_map.h"
 #include "exec/warp.h"
 
@@ -32,8 +35,10 @@ struct BulkCopy {
   u32 source_at;
   u16 byte_mask;  // of each 16 bytes that a store writes
   u8 value[16];   // of kValue
+  u8 marks[16];   // of initcheck: what is defined of the value
   Cta* barrier_cta;
   u32 barrier_at;
+  u32 phase;  // parity of the mbarrier's phase in which the copy was issued
   Box box;
   Warp* issuer;
   s32 pc;
@@ -66,6 +71,29 @@ u32 box_span(const Box& box);
 // Where the swizzle puts the byte at an offset of shared memory.
 inline u32 swizzled(u32 at, u32 swizzle) {
   return swizzle ? at ^ (at >> 3 & ((16u << swizzle) - 16)) : at;
+}
+// Calls f(offset in shared memory, offset in the row, bytes) for the pieces of a row that a swizzle
+// leaves together: chunks of 16 bytes, mostly, whose number is a constant then.
+template <class F>
+void pieces_of(const BulkCopy& copy, const BoxRow& row, F f) {
+  const u32 swizzle = copy.box.map.swizzle;
+  u32 at = copy.at + row.shared;
+  if (!swizzle) {
+    f(at, 0, row.bytes);
+    return;
+  }
+  for (u32 done = 0; done < row.bytes;) {
+    // The same for 128 bytes.
+    const u32 pattern = swizzled(at, swizzle) ^ at;
+    const u32 end = std::min(row.bytes, done + 128 - (at & 127));
+    while (done < end) {
+      const u32 bytes = std::min(16 - (at & 15), end - done);
+      bytes == 16 ? f(at ^ pattern, done, std::integral_constant<u32, 16>())
+                  : f(at ^ pattern, done, bytes);
+      at += bytes;
+      done += bytes;
+    }
+  }
 }
 
 // Moves the bytes.

@@ -13,6 +13,7 @@
 // of them a write, must be ordered by barriers.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -60,20 +61,78 @@ struct LaneAccess {
 };
 inline constexpr u16 kManyLanes = 0xffff;
 
-struct SharedCell {  // one byte of shared memory: epochs, as clock * 32 + warp
+// Who does something in a cluster is told by a number: its warps from 0 on; then its warpgroups,
+// which stand for what wgmma reads; then its mbarriers, for the bulk copies that complete at them.
+inline constexpr u32 kNumberBits = 10;
+inline constexpr u32 kNumbers = 1u << kNumberBits;
+inline constexpr u32 kPendingCopy = 1u << 31;                          // in SharedCell::write
+inline constexpr u32 kLatestTime = (kPendingCopy >> kNumberBits) - 1;  // clocks stop there
+
+// A time of one of them: what a cell remembers.
+inline u32 epoch_of(u32 time, u32 number) { return time << kNumberBits | number; }
+inline u32 number_in(u32 epoch) { return epoch & (kNumbers - 1); }
+inline u32 time_in(u32 epoch) { return (epoch & ~kPendingCopy) >> kNumberBits; }
+
+// Up to when somebody has seen each of them.
+class Clock {
+ public:
+  u32 operator[](u32 number) const { return number < times_.size() ? times_[number] : 0; }
+  void reset(size_t count, u32 time) { times_.assign(count, time); }
+  void join(const Clock& other) {
+    if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
+    for (size_t k = 0; k < other.times_.size(); ++k)
+      times_[k] = std::max(times_[k], other.times_[k]);
+  }
+  void see(u32 number, u32 time) {
+    if (times_.size() <= number) times_.resize(number + 1);
+    times_[number] = std::max(times_[number], time);
+  }
+  void tick(u32 number) { see(number, std::min((*this)[number] + 1, kLatestTime)); }
+  u32 latest() const {
+    return times_.empty() ? 0 : *std::max_element(times_.begin(), times_.end());
+  }
+
+ private:
+  std::vector<u32> times_;
+};
+
+struct SharedCell {  // one byte of shared memory: epochs
   u32 write;
   u32 read[2];
   LaneAccess last_write, last_read;
-  u16 reading;  // wgmmas under way, one for each warp
+  u16 reading;  // wgmmas under way, one for each warp, and bulk copies
   bool stored;  // the last write was a store: of the generic proxy
 };
-inline constexpr u32 kPendingCopy = 1u << 31;  // in SharedCell::write
+
+// What arrives at an mbarrier is seen by who waits for the phase that it completes.
+struct MbarrierCheck {
+  u32 number;
+  u32 parity;  // of the phase that `arriving` belongs to
+  u32 made;    // epoch of its initialisation
+  Clock arriving;
+  Clock opened[2];  // by the parity of the phase
+};
+
+// Of all CTAs of a cluster.
+struct ClusterCheck {
+  std::unordered_map<u32, MbarrierCheck> mbarriers;  // by their address in the cluster's window
+  std::vector<u32> places;                           // those addresses, by number
+  u32 first_place;                                   // number of the first mbarrier
+  u32 start;                                         // the time at which the cluster started
+  Clock copies;                                      // times of the mbarriers
+  Clock proxy;  // up to when stores of a warp are visible to the async proxy
+  // barrier.cluster
+  u32 generation;
+  Clock arriving;
+  Clock opened[2];  // by the parity of the generation
+};
 
 struct WarpCheck {
   SlotShadow* slots;
   u32 shadow;         // from a register to its shadow, bytes
   u8* local_written;  // like Warp::local
-  u32 clock[kWarpSize];
+  u32 number;         // of the warp in its cluster
+  Clock clock;
   // Two lanes of the warp are ordered when __syncwarp or a barrier came between: then the epoch of
   // the second one is later.
   u32 lane_epoch[kWarpSize];
@@ -82,17 +141,18 @@ struct WarpCheck {
   // something else has written since the last wgmma.fence.
   bool fenced;
   std::vector<bool> written;
+  u64 wgmmas_over;  // of a warpgroup's first warp: those that some warp has waited for
 };
 
 struct CtaCheck {
   u8* shared_written;
   SharedCell* cells;
   struct BarrierClock {
-    u32 arriving[kWarpSize];
-    u32 opened[2][kWarpSize];  // by generation parity
+    Clock arriving;
+    Clock opened[2];  // by generation parity
   } barriers[16];
-  u32 strong[kWarpSize];  // what strong accesses to shared memory have ordered
-  u32 proxy[kWarpSize];   // up to when stores of a warp are visible to the async proxy
+  Clock strong;  // what strong accesses to shared memory have ordered
+  ClusterCheck* cluster;
   // Between blocks: the times of this block, and up to when it has seen others.
   u32 block;
   u32 clock;
@@ -161,22 +221,23 @@ Status matrix_load(Warp&, const Ins&, u32);
 Status async_copy(Warp&, const Ins&, u32);
 Status async_wait(Warp&, const Ins&, u32);
 Status barrier(Warp&, const Ins&, u32);
-Status lanes(Warp&, const Ins&, u32);  // __syncwarp
+Status lanes(Warp&, const Ins&, u32);     // __syncwarp
+Status operands(Warp&, const Ins&, u32);  // none may be undefined
 Status fence(Warp&, const Ins&, u32);
-Status proxy_fence(Warp&, const Ins&, u32);
 Status wgmma(Warp&, const Ins&, u32);
 Status wgmma_fence(Warp&, const Ins&, u32);
 Status wgmma_wait(Warp&, const Ins&, u32);
 Status registers(Warp&, const Ins&, u32);  // before those of a wgmma are read or written
 
-// What the asynchronous operations tell the checks themselves (async.cpp).
+// What the asynchronous operations tell the checks themselves.
 void finish_copy(Warp& w, const AsyncCopy& copy);  // when it has been waited for
-void bulk_issued(Warp& w, const BulkCopy& copy);
+void bulk_issued(Warp& w, BulkCopy& copy);
 void bulk_landed(Warp& w, const BulkCopy& copy);
+void bulk_never_waited_for(Warp& w, const BulkCopy& copy);
 }  // namespace watch
 
-// At the start and the end of a CTA.
-void start_checks(Cta& cta, Warp* warps, u32 shared_bytes);
+// At the start of a cluster, and when a warp has ended.
+void start_checks(Cluster& cluster, u32 shared_bytes);
 void end_checks(Warp& w);
 
 }  // namespace vgpu

@@ -60,51 +60,79 @@ u8 CheckRun::lasting(u32 origin) {
   return o.inherited ? o.inherited : remember_(o);
 }
 
-void start_checks(Cta& cta, Warp* warps, u32 shared_bytes) {
-  CtaCheck& c = *cta.check;
-  const LaunchState& launch = *warps[0].launch;
+namespace {
+
+void start_warp(Warp& w, size_t clocks, u32 latest) {
+  WarpCheck& check = *w.check;
+  const LaunchState& launch = *w.launch;
   const Program& p = *launch.program;
-  if (launch.checks->has(kInitcheck)) std::memset(c.shared_written, 0, shared_bytes);
-  // Cells of the CTA before hold times that lie before this one's.
-  u32 latest = 1;
-  for (u32 k = 0; k < cta.warps; ++k) {
-    const WarpCheck& check = *warps[k].check;
-    latest = std::max(latest, check.clock[k]);
-    for (u32 epoch : check.lane_epoch) latest = std::max(latest, epoch);
+  check.clock.reset(clocks, latest);
+  check.clock.tick(check.number);
+  for (u32& epoch : check.lane_epoch) epoch = latest + 1;
+  check.serial = 0;
+  check.fenced = false;
+  check.wgmmas_over = 0;
+  check.written.assign(p.register_bytes / 128 + 1, false);
+  if (!launch.checks->has(kInitcheck)) return;
+  std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);
+  std::memset(w.registers + check.shadow, 0, p.register_bytes);
+  std::memset(static_cast<void*>(check.slots), 0, p.watched_slots * sizeof(SlotShadow));
+  for (const Program::Unset& u : p.unset) {
+    check.slots[u.slot].undefined = kFullMask;
+    if (u.bytes) std::memset(w.registers + check.shadow + u.offset, 0xff, u.bytes);
   }
-  if (latest > 1u << 25) {
-    if (c.cells) std::memset(static_cast<void*>(c.cells), 0, shared_bytes * sizeof(SharedCell));
-    latest = 1;
-  }
-  for (u32 k = 0; k < cta.warps; ++k) {
-    WarpCheck& check = *warps[k].check;
-    for (u32& clock : check.clock) clock = latest;
-    check.clock[k] = latest + 1;
-    for (u32& epoch : check.lane_epoch) epoch = latest + 1;
-    check.serial = 0;
-    check.fenced = false;
-    check.written.assign(p.register_bytes / 128 + 1, false);
-    if (!launch.checks->has(kInitcheck)) continue;
-    std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);
-    std::memset(warps[k].registers + check.shadow, 0, p.register_bytes);
-    std::memset(static_cast<void*>(check.slots), 0, p.watched_slots * sizeof(SlotShadow));
-    for (const Program::Unset& u : p.unset) {
-      check.slots[u.slot].undefined = kFullMask;
-      if (u.bytes) std::memset(warps[k].registers + check.shadow + u.offset, 0xff, u.bytes);
-    }
-  }
-  std::memset(c.barriers, 0, sizeof(c.barriers));
-  std::memset(c.strong, 0, sizeof(c.strong));
-  std::fill_n(c.proxy, kWarpSize, latest);
+}
+
+void start_cta(Cta& cta, const LaunchState& launch) {
+  CtaCheck& c = *cta.check;
+  if (launch.checks->has(kInitcheck)) std::memset(c.shared_written, 0, cta.shared_bytes);
+  for (CtaCheck::BarrierClock& b : c.barriers) b = {};
+  c.strong = Clock();
   c.block = (cta.id[2] * launch.grid[1] + cta.id[1]) * launch.grid[0] + cta.id[0];
   c.clock = 1;
   c.fenced = 0;
   c.seen.clear();
 }
 
+}  // namespace
+
+void start_checks(Cluster& cluster, u32 shared_bytes) {
+  ClusterCheck& all = *cluster.ctas[0].check->cluster;
+  const LaunchState& launch = *cluster.warps[0].launch;
+  // Cells of the cluster before hold times that lie before this one's.
+  u32 latest = std::max(1u, all.copies.latest());
+  for (u32 k = 0; k < cluster.warp_count; ++k) {
+    const WarpCheck& check = *cluster.warps[k].check;
+    latest = std::max(latest, check.clock.latest());
+    for (u32 epoch : check.lane_epoch) latest = std::max(latest, epoch);
+  }
+  if (latest > kLatestTime / 2) {
+    for (u32 k = 0; k < cluster.size; ++k) {
+      SharedCell* const cells = cluster.ctas[k].check->cells;
+      if (cells) std::memset(static_cast<void*>(cells), 0, shared_bytes * sizeof(SharedCell));
+    }
+    latest = 1;
+  }
+  const u32 groups = (cluster.ctas[0].warps + kWarpsOfGroup - 1) / kWarpsOfGroup * cluster.size;
+  all.first_place = cluster.warp_count + groups;
+  all.start = latest;
+  const size_t numbers = all.first_place + all.places.size();
+  all.copies.reset(numbers, latest);
+  all.proxy.reset(cluster.warp_count, latest);
+  all.generation = 0;
+  all.arriving = Clock();
+  for (auto& [place, b] : all.mbarriers) {
+    b.parity = b.made = 0;
+    for (Clock* clock : {&b.arriving, &b.opened[0], &b.opened[1]}) clock->reset(0, 0);
+  }
+  for (u32 k = 0; k < cluster.size; ++k) start_cta(cluster.ctas[k], launch);
+  for (u32 k = 0; k < cluster.warp_count; ++k) start_warp(cluster.warps[k], numbers, latest);
+}
+
 void end_checks(Warp& w) {
   CheckRun& run = *w.launch->checks;
   watch::end_wgmmas(w);
+  if (w.cta->warps_done == w.cta->warps) watch::end_bulk_copies(w);
   if (!w.copy_count || !run.has(kSynccheck)) return;
   const AsyncCopy& copy = w.copies[w.copy_head];
   const int lane = __builtin_ctz(copy.mask);

@@ -90,7 +90,9 @@ std::string describe_wait(const Warp& w) {
   if (cta != w.cta) text += " of CTA " + std::to_string(cta->rank) + " of the cluster";
   if (!unpack(word, &b)) return text + ", which is none any more";
   return text + ", which misses " + std::to_string(b.missing) + " of " +
-         std::to_string(b.expected) + " arrivals and " + std::to_string(b.bytes) + " bytes";
+         std::to_string(b.expected) + " arrivals and " +
+         (b.bytes < 0 ? "has had " + std::to_string(-b.bytes) + " bytes more than expect_tx told"
+                      : std::to_string(b.bytes) + " bytes");
 }
 
 }  // namespace vgpu

@@ -53,13 +53,16 @@ bool check_global(Warp& w, u64 address, u32 bytes, bool store, int lane) {
   return false;
 }
 
-bool check_barrier(Warp& w, const BulkCopy& copy) {
+bool check_barrier(Warp& w, BulkCopy& copy) {
   u64 word;
   Mbarrier b;
   const Cta& cta = *copy.barrier_cta;
   if (copy.barrier_at % 8 == 0 && fits(copy.barrier_at, 8, 0, cta.shared_bytes)) {
     std::memcpy(&word, cta.shared + copy.barrier_at, sizeof(word));
-    if (unpack(word, &b)) return true;
+    if (unpack(word, &b)) {
+      copy.phase = b.parity;
+      return true;
+    }
   }
   refuse(w, copy.lane,
          "a bulk copy completes at offset %u of shared memory of CTA %u, where no mbarrier is",
@@ -75,17 +78,15 @@ BulkCopy new_copy(Warp& w, BulkCopy::Kind kind, int lane) {
   copy.pc = w.pc;
   copy.lane = lane;
   copy.group = w.bulk_group[lane];
+  std::memset(copy.marks, 1, sizeof(copy.marks));
   return copy;
 }
 
 // A copy that completes at an mbarrier goes on its way.
-bool issue(Warp& w, const BulkCopy& copy) {
+bool issue(Warp& w, BulkCopy& copy) {
   if (!check_barrier(w, copy)) return false;
   if (w.launch->checks) watch::bulk_issued(w, copy);
-  if (!w.launch->late_copies) {
-    const bool fine = complete(w, copy);
-    return fine;
-  }
+  if (!w.launch->late_copies) return complete(w, copy);
   w.cta->cluster->loads.push_back(copy);
   wake(w, copy.barrier_cta->shared + copy.barrier_at);
   return true;
@@ -109,14 +110,14 @@ bool issue_to(Warp& w, BulkCopy& copy, u32 ranks) {
   return true;
 }
 
-void issue_store(Warp& w, const BulkCopy& copy) {
+void issue_store(Warp& w, BulkCopy& copy) {
   if (w.launch->checks) watch::bulk_issued(w, copy);
   if (w.launch->late_copies) {
     w.cta->cluster->stores.push_back(copy);
     return;
   }
-  land(copy);
   if (w.launch->checks) watch::bulk_landed(w, copy);
+  land(copy);
 }
 
 // Operands: shared destination, global source, bytes, mbarrier, ranks of a multicast (or none).

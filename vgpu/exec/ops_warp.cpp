@@ -259,7 +259,6 @@ void register_warp(OpTable& t) {
   add_function(t, "check.lanes", &nothing, "", "w");
   add_function(t, "check.registers", &nothing, "", "");
   add_function(t, "fence", &fence, "", "");
-  add_function(t, "fence.proxy.async", &fence, "", "");
   add_function(t, "poll", &poll, "", "");
   add_function(t, "poll.shared", &poll_shared, "", "");
   add_function(t, "nanosleep", &sleep, "", "");

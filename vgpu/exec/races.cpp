@@ -12,17 +12,10 @@
 namespace vgpu::watch {
 namespace {
 
-std::string warp_name(u32 warp) { return "warp " + std::to_string(warp); }
-
-void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text) {
-  Sighting s = {kRacecheck, kind, std::move(text), t.place, t.address, bytes};
-  w.launch->checks->report(w, s, lane);
-}
-
 // Whether another lane of the warp made the access, in an instruction of its own, with nothing that
 // orders the two since.
 bool unordered_lanes(const Warp& w, const LaneAccess& a, int lane) {
-  return a.epoch && a.warp == w.index && a.lane != lane && a.serial != w.check->serial &&
+  return a.epoch && a.warp == w.check->number && a.lane != lane && a.serial != w.check->serial &&
          a.epoch >= w.check->lane_epoch[lane];
 }
 std::string lane_name(const LaneAccess& a) {
@@ -30,15 +23,17 @@ std::string lane_name(const LaneAccess& a) {
 }
 void note_lane(const Warp& w, LaneAccess& a, int lane) {
   const u32 epoch = w.check->lane_epoch[lane];
-  const bool together = a.epoch == epoch && a.warp == w.index && a.lane != lane;
+  const u32 me = w.check->number;
+  const bool together = a.epoch == epoch && a.warp == me && a.lane != lane;
   a = {epoch, w.check->serial, together ? kManyLanes : static_cast<u16>(lane),
-       static_cast<u16>(w.index)};
+       static_cast<u16>(me)};
 }
 
-// Between lanes of one warp.
-void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
+// Between lanes of one warp. What `all` of them do at once, none of them does before or after what
+// follows.
+void race_in_warp(Warp& w, Target t, u32 bytes, bool write, bool all, int lane) {
   for (u32 k = 0; k < bytes; ++k) {
-    SharedCell& cell = w.cta->check->cells[t.address + k];
+    SharedCell& cell = t.cta->check->cells[t.address + k];
     if (unordered_lanes(w, cell.last_write, lane)) {
       report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
                   std::string(write ? "writes" : "reads") + " what " + lane_name(cell.last_write) +
@@ -54,48 +49,55 @@ void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
     if (write) {
       note_lane(w, cell.last_write, lane);
       cell.last_read.epoch = 0;
-    } else {
+    } else if (!all) {
       note_lane(w, cell.last_read, lane);
     }
   }
 }
 
-void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
-  if (!fits(t.address, bytes, 0, w.shared_bytes)) return;
-  const u32 me = w.index;
-  const u32* clock = w.check->clock;
-  const u32 epoch = clock[me] * kWarpSize + me;
-  const auto unordered = [&](u32 other) {
-    return other && other % kWarpSize != me &&
-           (other & ~kPendingCopy) / kWarpSize > clock[other % kWarpSize];
-  };
+// What is said of an access to what another one wrote last.
+void report_written(Warp& w, Target t, u32 bytes, bool write, u32 writer, int lane) {
+  const bool copied = number_in(writer) >= w.cta->check->cluster->first_place;
+  report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
+              std::string(write ? "writes" : "reads") + " what " + name_of(w, number_in(writer)) +
+                  (copied ? ", whose phase it has not waited for"
+                          : " wrote, with no barrier between the two"));
+}
+void report_pending(Warp& w, Target t, u32 bytes, bool write, u32 writer, int lane) {
+  const BulkCopy* copy = copy_at(w, *t.cta, static_cast<u32>(t.address));
+  const bool own = number_in(writer) == w.check->number;
+  report_race(
+      w, t, bytes, lane, "access to a copy under way",
+      std::string(write ? "writes" : "reads") + " shared memory that " +
+          (copy ? describe(w, *copy)
+                : "a cp.async of " + (own ? "the warp itself" : name_of(w, number_in(writer)))) +
+          " is still filling: a wait is missing");
+}
+
+void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane,
+                 bool all = false) {
+  if (!t.cta || !fits(t.address, bytes, 0, w.shared_bytes)) return;
+  const u32 me = w.check->number;
+  const u32 epoch = epoch_of(w.check->clock[me], me);
   for (u32 k = 0; k < bytes; ++k) {
-    SharedCell& cell = w.cta->check->cells[t.address + k];
+    SharedCell& cell = t.cta->check->cells[t.address + k];
     const u32 writer = cell.write;
-    if (__builtin_expect(writer & kPendingCopy, 0)) {
-      const bool own = writer % kWarpSize == me;
-      report_race(w, t, bytes, lane, "access to a copy under way",
-                  std::string(write ? "writes" : "reads") + " shared memory that a cp.async of " +
-                      (own ? "the warp itself" : warp_name(writer % kWarpSize)) +
-                      " is still filling: a wait is missing");
-      return;
-    }
-    if (!strong && unordered(writer)) {
-      report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
-                  std::string(write ? "writes" : "reads") + " what " +
-                      warp_name(writer % kWarpSize) + " wrote, with no barrier between the two");
-      return;
-    }
+    if (__builtin_expect(writer & kPendingCopy, 0))
+      return report_pending(w, t, bytes, write, writer, lane);
+    if (!strong && unordered(w, writer)) return report_written(w, t, bytes, write, writer, lane);
     if (write && cell.reading) {
-      report_race(w, t, bytes, lane, "write into what wgmma reads",
-                  "writes shared memory that a wgmma under way reads: a wait is missing");
+      const BulkCopy* copy = copy_at(w, *t.cta, static_cast<u32>(t.address + k));
+      report_race(w, t, bytes, lane, copy ? "write under a copy" : "write into what wgmma reads",
+                  "writes shared memory that " +
+                      (copy ? describe(w, *copy) : std::string("a wgmma under way")) +
+                      " reads: a wait is missing");
       return;
     }
     if (write) {
       for (u32& reader : cell.read) {
-        if (!strong && unordered(reader)) {
+        if (!strong && unordered(w, reader)) {
           report_race(w, t, bytes, lane, "write after read",
-                      "overwrites what " + warp_name(reader % kWarpSize) +
+                      "overwrites what " + name_of(w, number_in(reader)) +
                           " read, with no barrier between the two");
           return;
         }
@@ -105,11 +107,11 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
       cell.stored = true;
     } else if (!strong) {
       // Two readers are kept; one that is ordered before this one need not be.
-      const bool second = cell.read[0] % kWarpSize != me && unordered(cell.read[0]);
+      const bool second = number_in(cell.read[0]) != me && unordered(w, cell.read[0]);
       cell.read[second] = epoch;
     }
   }
-  if (!strong) race_in_warp(w, t, bytes, write, lane);
+  if (!strong) race_in_warp(w, t, bytes, write, all, lane);
 }
 
 // Three 64-bit words for each four bytes: writer and two readers, as
@@ -120,7 +122,9 @@ u64 stamp(const CheckRun& run, const CtaCheck& c, u32 lanes) {
 }
 
 // A store of what is there already decides nothing, whoever comes first.
-bool stores_the_same(const Warp& w, const Ins& i, Target t, int lane) {
+bool stores_the_same(const Warp& w, const Ins* ins, Target t, int lane) {
+  if (!ins) return false;
+  const Ins& i = *ins;
   const Watch& watch = *i.watch;
   if (watch.atomic || !watch.store) return false;
   for (u32 n = 0; n < watch.count; ++n) {
@@ -132,7 +136,8 @@ bool stores_the_same(const Warp& w, const Ins& i, Target t, int lane) {
   return true;
 }
 
-void race_global(Warp& w, const Ins& i, Target t, u32 bytes, bool write, bool strong, int lane) {
+// `i` is null for a bulk copy.
+void race_global(Warp& w, const Ins* i, Target t, u32 bytes, bool write, bool strong, int lane) {
   const Allocation* a = holder(w, t.address, bytes);
   if (!a || !a->accesses) return;
   const CheckRun& run = *w.launch->checks;
@@ -174,10 +179,6 @@ void race_global(Warp& w, const Ins& i, Target t, u32 bytes, bool write, bool st
   }
 }
 
-void join(u32* to, const u32* from) {
-  for (int k = 0; k < kWarpSize; ++k) to[k] = std::max(to[k], from[k]);
-}
-
 // A barrier that threads of several kinds wait at must mean the same to all.
 void check_counts(Warp& w, const Barrier& b, u32 number, bool all, u32 count, int lane) {
   CheckRun& run = *w.launch->checks;
@@ -201,74 +202,98 @@ void check_counts(Warp& w, const Barrier& b, u32 number, bool all, u32 count, in
 
 }  // namespace
 
+void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text) {
+  if (t.cta && t.cta != w.cta)
+    text += ", in CTA " + std::to_string(t.cta->rank) + " of the cluster";
+  Sighting s = {kRacecheck, kind, std::move(text), t.place, t.address, bytes};
+  w.launch->checks->report(w, s, lane);
+}
+
+u32 warpgroup_number(const Warp& w) {
+  const u32 of_cta = (w.cta->warps + kWarpsOfGroup - 1) / kWarpsOfGroup;
+  return w.cta->cluster->warp_count + w.cta->rank * of_cta + w.index / kWarpsOfGroup;
+}
+
+bool unordered(const Warp& w, u32 epoch) {
+  return epoch && number_in(epoch) != w.check->number &&
+         time_in(epoch) > w.check->clock[number_in(epoch)];
+}
+
+std::string name_of(const Warp& w, u32 number) {
+  const Cluster& c = *w.cta->cluster;
+  if (number >= c.warp_count) {
+    const ClusterCheck& all = *w.cta->check->cluster;
+    if (number < all.first_place) return "a wgmma of another warpgroup";
+    const u32 place = all.places[number - all.first_place];
+    return "a bulk copy to the mbarrier at offset " + std::to_string(place & (kSharedSpan - 1)) +
+           " of shared memory brought";
+  }
+  const Warp& other = c.warps[number];
+  return "warp " + std::to_string(other.index) +
+         (other.cta == w.cta ? "" : " of CTA " + std::to_string(other.cta->rank));
+}
+
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane) {
   const bool strong = i.watch->strong;
   if (t.place == Place::kShared) race_shared(w, t, bytes, write, strong, lane);
-  if (t.place == Place::kGlobal) race_global(w, i, t, bytes, write, strong, lane);
+  if (t.place == Place::kGlobal) race_global(w, &i, t, bytes, write, strong, lane);
 }
 
-void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane) {
-  const Target to = {Place::kShared, copy.destination[lane]};
+void race_matrix_load(Warp& w, Target row, int lane) {
+  race_shared(w, row, 16, false, false, lane, true);
+}
+
+void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, int lane) {
+  race_global(w, nullptr, {Place::kGlobal, address}, bytes, write, strong, lane);
+}
+
+void race_copy(Warp& w, const Ins&, const AsyncCopy& copy, int lane) {
+  const Target to = {Place::kShared, copy.destination[lane], w.cta};
   race_shared(w, to, copy.bytes, true, false, lane);
+  const u32 me = w.check->number;
   for (u32 k = 0; k < copy.bytes; ++k) {
     SharedCell& cell = w.cta->check->cells[to.address + k];
-    cell.write = kPendingCopy | (w.check->clock[w.index] * kWarpSize + w.index);
+    cell.write = kPendingCopy | epoch_of(w.check->clock[me], me);
     cell.stored = false;
   }
   if (copy.source_bytes[lane]) {
-    race_global(w, i, {Place::kGlobal, copy.source[lane]}, copy.source_bytes[lane], false, false,
-                lane);
+    race_global(w, nullptr, {Place::kGlobal, copy.source[lane]}, copy.source_bytes[lane], false,
+                false, lane);
   }
 }
 
 // wgmma reads through the async proxy, to which stores are visible after fence.proxy.async only.
 void race_wgmma(Warp& w, u32 address, u32 bytes) {
-  const Target t = {Place::kShared, address};
-  const u32* clock = w.check->clock;
+  const Target t = {Place::kShared, address, w.cta};
+  const Clock& proxy = w.cta->check->cluster->proxy;
   for (u32 k = 0; k < bytes; ++k) {
     SharedCell& cell = w.cta->check->cells[address + k];
     ++cell.reading;
-    const u32 writer = cell.write % kWarpSize;
-    const u32 time = (cell.write & ~kPendingCopy) / kWarpSize;
+    if (!cell.write) continue;
+    const u32 writer = number_in(cell.write);
     if (cell.write & kPendingCopy) {
-      report_race(w, t, bytes, 0, "access to a copy under way",
-                  "wgmma reads shared memory that a cp.async of " + warp_name(writer) +
-                      " is still filling: a wait is missing");
-    } else if (cell.write && writer != w.index && time > clock[writer]) {
-      report_race(
-          w, t, bytes, 0, "read after write",
-          "wgmma reads what " + warp_name(writer) + " wrote, with no barrier between the two");
-    } else if (cell.write && cell.stored && time > w.cta->check->proxy[writer]) {
+      report_pending(w, t, bytes, false, cell.write, 0);
+    } else if (unordered(w, cell.write)) {
+      report_written(w, t, bytes, false, cell.write, 0);
+    } else if (cell.stored && time_in(cell.write) > proxy[writer]) {
       report_race(w, t, bytes, 0, "missing proxy fence",
-                  "wgmma reads what " + warp_name(writer) +
+                  "wgmma reads what " + name_of(w, writer) +
                       " stored, with no fence.proxy.async between the two");
     }
   }
 }
 
-void finish_wgmma(Warp& w, u32 address, u32 bytes) {
-  const u32 me = w.index;
-  const u32* clock = w.check->clock;
+void finish_wgmma(Warp& w, u32 address, u32 bytes, u32 epoch) {
   for (u32 k = 0; k < bytes; ++k) {
     SharedCell& cell = w.cta->check->cells[address + k];
     if (cell.reading) --cell.reading;
-    const u32 reader = cell.read[0];
-    const bool second =
-        reader && reader % kWarpSize != me && reader / kWarpSize > clock[reader % kWarpSize];
-    cell.read[second] = clock[me] * kWarpSize + me;
+    cell.read[number_in(cell.read[0]) != number_in(epoch) && unordered(w, cell.read[0])] = epoch;
   }
-}
-
-Status proxy_fence(Warp& w, const Ins& i, u32 mask) {
-  u32* const proxy = w.cta->check->proxy;
-  for (int k = 0; k < kWarpSize; ++k) proxy[k] = std::max(proxy[k], w.check->clock[k]);
-  ++w.check->clock[w.index];  // later stores are told apart
-  return fence(w, i, mask);
 }
 
 void acquire(Warp& w, Target t) {
   CtaCheck& c = *w.cta->check;
-  if (t.place == Place::kShared) join(w.check->clock, c.strong);
+  if (t.place == Place::kShared && t.cta) w.check->clock.join(t.cta->check->strong);
   if (t.place != Place::kGlobal) return;
   auto& released = w.launch->checks->released;
   const auto it = released.find(t.address);
@@ -281,9 +306,9 @@ void acquire(Warp& w, Target t) {
 
 void release(Warp& w, Target t, bool with_fence) {
   CtaCheck& c = *w.cta->check;
-  if (t.place == Place::kShared) {
-    join(c.strong, w.check->clock);
-    ++w.check->clock[w.index];
+  if (t.place == Place::kShared && t.cta) {
+    t.cta->check->strong.join(w.check->clock);
+    w.check->clock.tick(w.check->number);
   }
   if (t.place != Place::kGlobal) return;
   if (with_fence) c.fenced = c.clock++;
@@ -300,6 +325,11 @@ Status fence(Warp& w, const Ins& i, u32 mask) {
   CtaCheck& c = *w.cta->check;
   c.fenced = c.clock++;
   return i.watch->op(w, i, mask);
+}
+
+void order_lanes(Warp& w) {
+  u32* const epochs = w.check->lane_epoch;
+  std::fill_n(epochs, kWarpSize, *std::max_element(epochs, epochs + kWarpSize) + 1);
 }
 
 void order_lane(Warp& w, int lane) {
@@ -341,21 +371,20 @@ Status barrier(Warp& w, const Ins& i, u32 mask) {
     const int count = watch.address + 1;
     const bool all = absent(i, count);
     check_counts(w, b, number, all, all ? 0 : number_of(count), lane);
-    join(clocks.arriving, w.check->clock);
-    ++w.check->clock[w.index];
+    clocks.arriving.join(w.check->clock);
+    w.check->clock.tick(w.check->number);
   }
   const u32 generation = b.generation;
   const Status status = watch.results && w.launch->checks->has(kInitcheck) ? exchange(w, i, mask)
                                                                            : watch.op(w, i, mask);
   if (b.generation != generation) {
-    std::memcpy(clocks.opened[generation & 1], clocks.arriving, sizeof(clocks.arriving));
-    std::memset(clocks.arriving, 0, sizeof(clocks.arriving));
+    clocks.opened[generation & 1] = clocks.arriving;
+    clocks.arriving.reset(0, 0);
   }
   // bar.arrive goes on without having seen the others.
   if (status == Status::kNext && !watch.store) {
-    join(w.check->clock, clocks.opened[w.barrier_generation & 1]);
-    const u32 latest = *std::max_element(w.check->lane_epoch, w.check->lane_epoch + kWarpSize);
-    for (u32& epoch : w.check->lane_epoch) epoch = latest + 1;
+    w.check->clock.join(clocks.opened[w.barrier_generation & 1]);
+    order_lanes(w);
   }
   return status;
 }

@@ -94,6 +94,7 @@ void Resident::make_checks() {
     std::memset(cells_.get(), 0, cells);
   }
   for (size_t k = 0; k < ctas_.size(); ++k) {
+    cta_checks_[k].cluster = &cluster_check_;
     cta_checks_[k].shared_written = shared_written_.get() + k * shared_stride_;
     if (cells_)
       cta_checks_[k].cells = reinterpret_cast<SharedCell*>(cells_.get()) + k * shared_bytes_;
@@ -101,6 +102,7 @@ void Resident::make_checks() {
   for (size_t k = 0; k < warps_.size(); ++k) {
     WarpCheck& check = warp_checks_[k];
     check.slots = slots_.data() + k * p.watched_slots;
+    check.number = static_cast<u32>(k);
     check.shadow = p.register_bytes;
     check.local_written = local_written_.get() + k * warp_local;
     warps_[k].check = &check;
@@ -148,10 +150,8 @@ void Resident::start(u64 linear) {
     w.register_limit = launch_.register_limit;
   }
   if (!launch_.checks) return;
-  for (u32 rank = 0; rank < cluster_.size; ++rank) {
-    ctas_[rank].check = &cta_checks_[rank];
-    start_checks(ctas_[rank], warps_.data() + rank * cta_warps_, shared_bytes_);
-  }
+  for (u32 rank = 0; rank < cluster_.size; ++rank) ctas_[rank].check = &cta_checks_[rank];
+  start_checks(cluster_, shared_bytes_);
 }
 
 void Resident::set_cluster_registers(Warp& w) {

@@ -61,6 +61,7 @@ class Resident {
   Buffer registers_, shared_, local_;
   Buffer paths_;
   // Only where something is watched:
+  ClusterCheck cluster_check_;
   std::vector<CtaCheck> cta_checks_;
   std::vector<WarpCheck> warp_checks_;
   std::vector<SlotShadow> slots_;

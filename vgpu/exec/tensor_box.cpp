@@ -44,7 +44,13 @@ u32 slices_of(const Box& box) {
 class Walk {
  public:
   Walk(const Box& box, RowFn each, void* context)
-      : box_(box), m_(box.map), each_(each), context_(context), element_(element_bytes(m_.type)) {}
+      : box_(box),
+        m_(box.map),
+        each_(each),
+        context_(context),
+        element_(element_bytes(m_.type)),
+        inner_(inner_bytes(box) / element_),
+        pitch_(pitch_of(box)) {}
 
   bool run() {
     for (u32 s = 0; s < slices_of(box_); ++s) {
@@ -55,8 +61,17 @@ class Walk {
   }
 
  private:
+  // Of a row: where its dimension 0 begins, and whether the tensor has it.
+  struct Place {
+    u64 address;
+    bool inside;
+    void move(const TensorMap& m, int k, s64 at) {
+      inside &= at >= 0 && at < s64{m.dims[k]};
+      address += static_cast<u64>(at) * m.strides[k - 1];
+    }
+  };
+
   bool tile() {
-    s64 at[5] = {};
     u32 n[5] = {1, 1, 1, 1, 1};
     u32 step[5] = {1, 1, 1, 1, 1};
     for (int k = 1; k < m_.rank; ++k) {
@@ -74,11 +89,14 @@ class Walk {
     for (u32 e = 0; e < n[4]; ++e) {
       for (u32 d = 0; d < n[3]; ++d) {
         for (u32 z = 0; z < n[2]; ++z) {
+          const u32 index[5] = {0, 0, z, d, e};
+          Place first = {m_.address, true};
+          for (int k = 2; k < m_.rank; ++k)
+            first.move(m_, k, s64{box_.coordinates[k]} + s64{index[k]} * step[k]);
           for (u32 y = 0; y < n[1]; ++y) {
-            const u32 index[5] = {0, y, z, d, e};
-            for (int k = 1; k < m_.rank; ++k)
-              at[k] = s64{box_.coordinates[k]} + s64{index[k]} * step[k];
-            if (!emit(row, at)) return false;
+            Place place = first;
+            if (m_.rank > 1) place.move(m_, 1, s64{box_.coordinates[1]} + s64{y} * step[1]);
+            if (!emit(row, place)) return false;
             ++row;
             if (outer && ++done % inside == 0) row += (all - 1) * inside;
           }
@@ -95,12 +113,12 @@ class Walk {
     s64 pixel[5] = {};
     for (int k = 1; k < m_.rank; ++k) pixel[k] = box_.coordinates[k];
     for (u32 p = 0; p < m_.pixels; ++p) {
-      s64 at[5];
-      for (int k = 0; k < 5; ++k) {
-        const bool shifted = k >= 1 && k <= spatial && box_.mode == BoxMode::kIm2col;
-        at[k] = pixel[k] + (shifted ? box_.offsets[k - 1] : 0);
+      Place place = {m_.address, true};
+      for (int k = 1; k < m_.rank; ++k) {
+        const bool shifted = k <= spatial && box_.mode == BoxMode::kIm2col;
+        place.move(m_, k, pixel[k] + (shifted ? box_.offsets[k - 1] : 0));
       }
-      if (!emit(slice_ * m_.pixels + p, at)) return false;
+      if (!emit(slice_ * m_.pixels + p, place)) return false;
       for (int k = 1; k < m_.rank; ++k) {
         pixel[k] += k <= spatial ? m_.element_strides[k] : 1;
         if (k > spatial || pixel[k] < s64{m_.dims[k]} + m_.upper[k - 1]) break;
@@ -111,18 +129,13 @@ class Walk {
   }
 
   // The row of elements along dimension 0, in the pieces that lie inside and outside of the tensor.
-  bool emit(u32 row, const s64* at) {
-    const u32 start = row * pitch_of(box_);
-    bool inside = true;
-    u64 place = m_.address;
-    for (int k = 1; k < m_.rank; ++k) {
-      inside &= at[k] >= 0 && at[k] < s64{m_.dims[k]};
-      place += static_cast<u64>(at[k]) * m_.strides[k - 1];
-    }
-    const u32 slice_elements = m_.interleave ? m_.interleave * 16u / element_ : 0;
-    u32 elements = inner_bytes(box_) / element_;
+  bool emit(u32 row, const Place& at) {
+    const u32 start = row * pitch_;
+    u64 place = at.address;
+    u32 elements = inner_;
     s64 first = box_.coordinates[0];
-    if (slice_elements) {
+    if (m_.interleave) {
+      const u32 slice_elements = m_.interleave * 16u / element_;
       first += slice_ * slice_elements;
       elements = std::min(elements - slice_ * slice_elements, slice_elements);
       // NC/8HWC8: slices of one image lie behind each other, as large as its outermost extent.
@@ -131,8 +144,8 @@ class Walk {
       place += static_cast<u64>(slice) * m_.dims[last] * m_.strides[last - 1];
       place -= static_cast<u64>(slice * slice_elements) * element_;
     }
-    const s64 low = inside ? std::clamp<s64>(-first, 0, elements) : elements;
-    const s64 high = inside ? std::clamp<s64>(s64{m_.dims[0]} - first, low, elements) : elements;
+    const s64 low = at.inside ? std::clamp<s64>(-first, 0, elements) : elements;
+    const s64 high = at.inside ? std::clamp<s64>(s64{m_.dims[0]} - first, low, elements) : elements;
     return piece(start, nullptr, 0, low) &&
            piece(start, reinterpret_cast<u8*>(place + static_cast<u64>(first * element_)), low,
                  high) &&
@@ -149,7 +162,9 @@ class Walk {
   const TensorMap& m_;
   RowFn each_;
   void* context_;
-  u32 element_;
+  u32 element_;  // bytes
+  u32 inner_;    // elements
+  u32 pitch_;
   u32 slice_ = 0;
 };
 

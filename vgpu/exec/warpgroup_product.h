@@ -1,14 +1,16 @@
 // The products of a warpgroup.
 //
-// Every type is multiplied in f32, and summed over k in order. Bytes and bits too: 32 products of
+// Every type is multiplied in f32, and summed over k in order. Bytes and bits too: 128 products of
 // bytes, or 256 of bits, are exact in there. B is unpacked once for the four warps, and steps of k
-// that add to the same f32 sums, which wgmma instructions one behind the other mostly do, are one
-// run: their sums are read and written once. Sums in f16 are rounded, and integers added, once for
-// each instruction.
+// that add to the same sums, which wgmma instructions one behind the other mostly do, are one run:
+// their sums are read and written once. Sums in f16 are rounded, and those that are clamped added,
+// once for each instruction.
 //
 // Core matrices (8 rows of 16 bytes) are fragment registers of mma: those of A and B as they are
 // gathered, and A's registers.
 #pragma once
+
+#include <algorithm>
 
 #include "exec/matrix_descriptor.h"
 #include "exec/warpgroup_panels.h"
@@ -195,20 +197,23 @@ inline void close_sums(const Run& run, u32 warp, const Sums& s) {
   const WgmmaForm& form = *run.form;
   const Ins& ins = *run.issue(warp, 0).ins;
   if (form.sum == WgmmaForm::Sum::kF32) return;
+  const u32 kept = run.from_zero() ? 0 : ~0u;
   for (u32 n = 0; n < form.sums(); ++n) {
     u32* d = words(w, ins, static_cast<int>(n));
-    for (int l = 0; l < kWarpSize; ++l) {
-      if (form.sum == WgmmaForm::Sum::kF16) {
+    if (form.sum == WgmmaForm::Sum::kF16) {
+      for (int l = 0; l < kWarpSize; ++l) {
         d[l] = float_to_half(bit_cast<float>(s.beside[2 * n][l])) |
                float_to_half(bit_cast<float>(s.beside[2 * n + 1][l])) << 16;
-        continue;
       }
-      const s64 from = run.from_zero() ? 0 : static_cast<s32>(d[l]);
-      s64 sum = from + static_cast<s32>(bit_cast<float>(s.beside[n][l]));
-      if (form.sum == WgmmaForm::Sum::kClamped) {
-        sum = sum < -0x80000000ll ? -0x80000000ll : sum > 0x7fffffffll ? 0x7fffffffll : sum;
+    } else if (form.sum == WgmmaForm::Sum::kS32) {
+      for (int l = 0; l < kWarpSize; ++l)
+        d[l] = (d[l] & kept) + static_cast<u32>(static_cast<s32>(bit_cast<float>(s.beside[n][l])));
+    } else {
+      for (int l = 0; l < kWarpSize; ++l) {
+        const s64 sum =
+            s64{static_cast<s32>(d[l] & kept)} + static_cast<s32>(bit_cast<float>(s.beside[n][l]));
+        d[l] = static_cast<u32>(std::clamp<s64>(sum, -0x80000000ll, 0x7fffffffll));
       }
-      d[l] = static_cast<u32>(sum);
     }
   }
 }
@@ -245,7 +250,8 @@ void multiply_run(const Run& run) {
 
 // How many of the instructions from `first` on add to the same sums and are multiplied in one go.
 inline u32 run_length(Warp* group, const WgmmaForm& form, u64 first, u64 end) {
-  if (form.sum != WgmmaForm::Sum::kF32 || form.sparse) return 1;
+  const bool exact = form.sum == WgmmaForm::Sum::kS32 && form.a != WgmmaForm::Element::kB1;
+  if ((form.sum != WgmmaForm::Sum::kF32 && !exact) || form.sparse) return 1;
   const WgmmaIssue& begin = group->wgmma.at(first);
   u32 count = 1;
   for (; count < kMostSteps && first + count < end; ++count) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "exec/check.h"
+#include "exec/cluster.h"
 
 namespace vgpu::watch {
 
@@ -60,17 +61,23 @@ inline void check_guard(Warp& w, const Ins& i) {
   if (i.guard != kNoSlot) check_guarded(w, i);
 }
 
-// The place and offset of a lane's address: generic ones are resolved.
+// The place and offset of a lane's address: generic ones are resolved, and those of shared memory
+// lead to a CTA of the cluster, or to none.
 struct Target {
   Place place;
   u64 address;
+  Cta* cta = nullptr;
 };
-inline Target target_of(Place place, u64 address) {
-  if (place != Place::kGeneric) return {place, address};
-  const u64 window = address & kWindowMask;
-  if (window == kSharedWindow) return {Place::kShared, address & ~kWindowMask};
-  if (window == kLocalWindow) return {Place::kLocal, address & ~kWindowMask};
-  return {Place::kGlobal, address};
+inline Target target_of(const Warp& w, Place place, u64 address) {
+  if (place == Place::kGeneric) {
+    const u64 window = address & kWindowMask;
+    place = window == kSharedWindow  ? Place::kShared
+            : window == kLocalWindow ? Place::kLocal
+                                     : Place::kGlobal;
+    if (place != Place::kGlobal) address &= ~kWindowMask;
+  }
+  if (place != Place::kShared) return {place, address};
+  return {place, address & (kSharedSpan - 1), cta_at(w, address)};
 }
 void addresses_of(const Warp& w, const Ins& i, u64* out);  // of all lanes
 const Allocation* find_holder(const Warp& w, u64 address, u32 bytes);
@@ -84,7 +91,7 @@ inline const Allocation* holder(const Warp& w, u64 address, u32 bytes) {
 inline u8* written_at(const Warp& w, Target t, int lane) {
   switch (t.place) {
     case Place::kShared:
-      return w.cta->check->shared_written + t.address;
+      return t.cta ? t.cta->check->shared_written + t.address : nullptr;
     case Place::kLocal:
       return w.check->local_written + static_cast<u32>(lane) * w.local_bytes + t.address;
     case Place::kGlobal:
@@ -99,16 +106,32 @@ inline u8* written_at(const Warp& w, Target t, int lane) {
 
 // The warp ends, though some may be under way (watch_warpgroup.cpp).
 void end_wgmmas(Warp& w);
+// The CTA ends, though some copies may still come to it (watch_bulk.cpp).
+void end_bulk_copies(Warp& w);
 
-// --- racecheck (races.cpp)
+// --- racecheck (races.cpp, watch_bulk.cpp)
+u32 warpgroup_number(const Warp& w);
+bool unordered(const Warp& w, u32 epoch);        // another's, that this warp has not seen
+std::string name_of(const Warp& w, u32 number);  // a warp, or the copies of an mbarrier
+// With the phases that have ended since brought up to date (async_checks.cpp).
+MbarrierCheck& mbarrier_of(Warp& w, const Cta& cta, u32 at);
+// The bulk copy under way that uses a byte of shared memory, or null.
+const BulkCopy* copy_at(const Warp& w, const Cta& cta, u32 at);
+// The same in words: which instruction, and the mbarrier that it completes at.
+std::string describe(const Warp& w, const BulkCopy& copy);
+void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text);
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);
+void race_matrix_load(Warp& w, Target row, int lane);
+// A bulk copy's access to global memory, when it lands.
+void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, int lane);
 void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane);  // when it is issued
 // What wgmma reads of shared memory: from its issue until the warp has waited for it.
 void race_wgmma(Warp& w, u32 address, u32 bytes);
-void finish_wgmma(Warp& w, u32 address, u32 bytes);
+void finish_wgmma(Warp& w, u32 address, u32 bytes, u32 epoch);
 void acquire(Warp& w, Target t);
 // What this lane does from now on comes after all that the warp's lanes have done.
 void order_lane(Warp& w, int lane);
+void order_lanes(Warp& w);  // the same of all lanes
 void release(Warp& w, Target t, bool with_fence);
 
 }  // namespace vgpu::watch

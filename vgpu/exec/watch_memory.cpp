@@ -88,7 +88,7 @@ void load(Warp& w, const Ins& i, u32 mask, const u64* address) {
   if (watch.place == Place::kParam) return;  // the host wrote them
   for (u32 left = mask; left; left &= left - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(left));
-    const Target t = target_of(watch.place, address[l]);
+    const Target t = target_of(w, watch.place, address[l]);
     const u8* from = written_at(w, t, static_cast<int>(l));
     if (!from || all_written(from, bytes)) continue;
     u8 bits[32];
@@ -140,7 +140,7 @@ void store(Warp& w, const Ins& i, u32 mask, const u64* address) {
     undefined |= shadow_of(w, i, k).undefined;
   for (u32 left = mask; left; left &= left - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(left));
-    const Target t = target_of(watch.place, address[l]);
+    const Target t = target_of(w, watch.place, address[l]);
     u8* to = written_at(w, t, static_cast<int>(l));
     if (!to) continue;
     if (undefined >> l & 1) {
@@ -162,7 +162,7 @@ void exchange_memory(Warp& w, const Ins& i, u32 mask, const u64* address) {
     undefined |= shadow_of(w, i, k).undefined;
   for (u32 left = mask; left; left &= left - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(left));
-    const Target t = target_of(watch.place, address[l]);
+    const Target t = target_of(w, watch.place, address[l]);
     u8* at = written_at(w, t, static_cast<int>(l));
     const bool was = at && !all_written(at, watch.bytes);
     u32 origin = 0;
@@ -197,7 +197,7 @@ Status access(Warp& w, const Ins& i, u32 mask) {
     ++w.check->serial;
     for (u32 left = mask; left; left &= left - 1) {
       const int l = __builtin_ctz(left);
-      const Target t = target_of(watch.place, address[l]);
+      const Target t = target_of(w, watch.place, address[l]);
       if (watch.strong && !(watch.store && !watch.atomic)) {
         acquire(w, t);
         order_lane(w, l);
@@ -235,10 +235,10 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
   if (status != Status::kNext) return status;
   ++w.check->serial;
   for (u32 r = 0; run.has(kRacecheck) && r < rows; ++r) {
-    race(w, i, {Place::kShared, address[r]}, 16, false, static_cast<int>(r));
+    race_matrix_load(w, target_of(w, Place::kShared, address[r]), static_cast<int>(r));
   }
   if (!run.has(kInitcheck)) return status;
-  const u8* const written = w.cta->check->shared_written;
+  const u8* const written = w.cta->check->shared_written - w.shared_base;
   for (u32 n = 0; n < watch.count; ++n) {
     define(w, i, static_cast<int>(n), mask, 4);
     u32 bad = 0;
@@ -262,8 +262,8 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
       }
       if (!bits || (mask >> l & 1) == 0) continue;
       if (!c.computed) {
-        c.origin = w.launch->checks->origin(w, Place::kShared, address[8 * n + row], 16,
-                                            static_cast<int>(8 * n + row));
+        c.origin = w.launch->checks->origin(w, Place::kShared, address[8 * n + row] - w.shared_base,
+                                            16, static_cast<int>(8 * n + row));
       }
       bits_of(w, i, static_cast<int>(n))[l] = bits;
       note(shadow_of(w, i, static_cast<int>(n)), l, c);
@@ -310,7 +310,8 @@ Status async_wait(Warp& w, const Ins& i, u32 mask) {
 
 void finish_copy(Warp& w, const AsyncCopy& copy) {
   const CheckRun& run = *w.launch->checks;
-  const u32 epoch = w.check->clock[w.index] * kWarpSize + w.index;
+  const u32 me = w.check->number;
+  const u32 epoch = epoch_of(w.check->clock[me], me);
   for (u32 left = copy.mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
     if (run.has(kInitcheck)) {
@@ -328,7 +329,7 @@ void finish_copy(Warp& w, const AsyncCopy& copy) {
         cell.write = epoch;
         cell.stored = false;
         cell.last_write = {w.check->lane_epoch[l], w.check->serial, static_cast<u16>(l),
-                           static_cast<u16>(w.index)};
+                           static_cast<u16>(me)};
       }
     }
   }

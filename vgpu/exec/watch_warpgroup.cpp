@@ -110,24 +110,29 @@ struct Spoilt {
 template <class Set>
 void look(const Warp& w, bool by_lines, u32 address, u32 line, Set& lines) {
   const u8* written = w.cta->check->shared_written + address;
+  constexpr u64 kOnes = 0x0101010101010101ull;
+  u64 words[2];
+  std::memcpy(words, written, sizeof(words));
+  if (__builtin_expect(words[0] == kOnes && words[1] == kOnes, 1)) return;
   for (u32 b = 0; b < kChunkBytes; ++b) {
     if (written[b] != 1) lines.set((line + (by_lines ? b / 2 : 0)) % lines.size());
   }
 }
 
-Spoilt spoilt_lines(Warp& w, const Ins& i, const WgmmaIssue& issue) {
+void look_at_left(Warp& w, const Ins& i, const WgmmaIssue& issue, Spoilt& s) {
   const WgmmaForm& form = form_of(w, i);
-  Spoilt s;
   each_row_of_left(w, form, issue,
                    [&](u32 at, u32 line) { look(w, form.a_by_columns, at, line, s.rows); });
-  each_row_of_right(form, issue,
-                    [&](u32 at, u32 line) { look(w, form.b_by_rows, at, line, s.columns); });
   for (u32 k = 0; k < form.a_registers(); ++k) {
     u32 left = shadow_of(w, i, static_cast<int>(form.a_operand() + k)).undefined;
     for (; left; left &= left - 1)
       s.rows.set(static_cast<u32>(__builtin_ctz(left)) / 4 + k % 2 * 8);
   }
-  return s;
+}
+void look_at_right(const Warp& w, const WgmmaIssue& issue, Spoilt& s) {
+  const WgmmaForm& form = form_of(w, *issue.ins);
+  each_row_of_right(form, issue,
+                    [&](u32 at, u32 line) { look(w, form.b_by_rows, at, line, s.columns); });
 }
 
 // Columns of the sums are pairs in f16; else registers have one each.
@@ -144,10 +149,15 @@ u32 spoilt_lanes(const WgmmaForm& form, const Spoilt& s, u32 sum) {
   return lanes;
 }
 
-void follow_values(Warp& w, const Ins& i, const WgmmaIssue& issue) {
+// When the product has been made: what was undefined of its operands then is so of its sums.
+void follow_values(Warp& w, const WgmmaIssue& issue, Spoilt s) {
+  const Ins& i = *issue.ins;
   const WgmmaForm& form = form_of(w, i);
-  const Spoilt s = spoilt_lines(w, i, issue);
+  look_at_left(w, i, issue, s);
+  const s32 pc = w.pc;
+  w.pc = issue.pc;  // the origin is the wgmma, not the wait for it
   const u32 origin = s.any() ? w.launch->checks->origin(w, Place::kShared, 0, kChunkBytes, 0) : 0;
+  w.pc = pc;
   for (u32 k = 0; k < form.sums(); ++k) {
     const int sum = static_cast<int>(k);
     if (!issue.accumulate) define(w, i, sum, kFullMask, 4);
@@ -170,7 +180,6 @@ Status wgmma(Warp& w, const Ins& i, u32 mask) {
   if (status != Status::kNext || w.wgmma.issued == before) return status;
   const WgmmaIssue issue = w.wgmma.at(before);
   const WgmmaForm& form = form_of(w, i);
-  if (run.has(kInitcheck)) follow_values(w, i, issue);
   if (run.has(kRacecheck)) {
     const auto read = [&](u32 at, u32) { race_wgmma(w, at, kChunkBytes); };
     each_row_of_left(w, form, issue, read);
@@ -179,17 +188,43 @@ Status wgmma(Warp& w, const Ins& i, u32 mask) {
   return status;
 }
 
-Status wgmma_wait(Warp& w, const Ins& i, u32 mask) {
-  const WgmmaQueue before = w.wgmma;
-  const Status status = i.watch->op(w, i, mask);
-  if (status != Status::kNext || !w.launch->checks->has(kRacecheck)) return status;
-  for (u64 n = before.waited; n < w.wgmma.waited; ++n) {
-    const WgmmaIssue& issue = w.wgmma.at(n);
-    const WgmmaForm& form = form_of(w, *issue.ins);
-    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes); };
-    each_row_of_left(w, form, issue, done);
+namespace {
+
+// What the four warps have read for their product number n.
+void end_reads(Warp* group, u64 n, u32 epoch) {
+  for (u32 k = 0; k < kWarpsOfGroup; ++k) {
+    const WgmmaIssue& issue = group[k].wgmma.at(n);
+    const WgmmaForm& form = form_of(*group, *issue.ins);
+    const auto done = [&](u32 at, u32) { finish_wgmma(*group, at, kChunkBytes, epoch); };
+    each_row_of_left(group[k], form, issue, done);
     each_row_of_right(form, issue, done);
   }
+}
+
+}  // namespace
+
+// A warpgroup reads together: what one of its warps has waited for, all have done. CUTLASS's
+// pipelines have one warp of four tell the producer.
+Status wgmma_wait(Warp& w, const Ins& i, u32 mask) {
+  const Status status = i.watch->op(w, i, mask);
+  if (status != Status::kNext) return status;
+  const CheckRun& run = *w.launch->checks;
+  Warp* const group = &w - w.index % kWarpsOfGroup;
+  const u32 number = warpgroup_number(w);
+  const auto time_of = [&](u64 n) {
+    return static_cast<u32>(std::min<u64>(w.cta->check->cluster->start + n, kLatestTime));
+  };
+  u64& over = group->check->wgmmas_over;
+  for (; over < w.wgmma.waited; ++over) {
+    if (run.has(kInitcheck)) {
+      Spoilt shared;  // B is the same for all
+      look_at_right(w, group->wgmma.at(over), shared);
+      for (u32 k = 0; k < kWarpsOfGroup; ++k)
+        follow_values(group[k], group[k].wgmma.at(over), shared);
+    }
+    if (run.has(kRacecheck)) end_reads(group, over, epoch_of(time_of(over + 1), number));
+  }
+  if (run.has(kRacecheck)) w.check->clock.see(number, time_of(w.wgmma.waited));
   return status;
 }
 
@@ -228,10 +263,12 @@ void end_wgmmas(Warp& w) {
                     " of its wgmma instructions have not been waited for"};
   s.pc = q.at(q.waited).pc;
   run.report(w, s, 0);
-  for (; run.has(kRacecheck) && q.waited < q.issued; ++q.waited) {
+  const u64 over = (&w - w.index % kWarpsOfGroup)->check->wgmmas_over;
+  for (q.waited = std::max(q.waited, over); run.has(kRacecheck) && q.waited < q.issued;
+       ++q.waited) {
     const WgmmaIssue& issue = q.at(q.waited);
     const WgmmaForm& form = form_of(w, *issue.ins);
-    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes); };
+    const auto done = [&](u32 at, u32) { finish_wgmma(w, at, kChunkBytes, 0); };
     each_row_of_left(w, form, issue, done);
     each_row_of_right(form, issue, done);
   }

@@ -41,7 +41,7 @@ struct Draft {  // an Ins in the making
   int target = -1;
   int reconverge = -1;
   bool joins = false;
-  bool ends = false;     // a return: what follows is not reached from here
+  bool ends = false;     // a return or a trap: what follows is not reached from here
   bool strong = false;   // volatile, relaxed, acquire or release
   bool release = false;  // of an atomic
   u32 line = 0;
@@ -185,6 +185,7 @@ class Builder {
     counted_ = false;
   }
   [[noreturn]] void unknown() const;
+  void needs(int capability) const;  // of the PTX's target
 
   // lower_bulk.cpp
   bool lower_cluster(const Instruction& ins);

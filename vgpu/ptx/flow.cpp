@@ -6,6 +6,7 @@
 // operation writes the active lanes only.
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 #include "ptx/builder.h"
 #include "ptx/graph.h"
@@ -54,7 +55,10 @@ std::vector<int> post_dominators(const std::vector<Draft>& code, const Graph& g)
   std::vector<std::vector<int>> before(exit + 1);
   for (int b = 0; b < exit; ++b) {
     after[b] = g.blocks[b].next;
-    if (code[g.blocks[b].last].kind == Kind::kExit || after[b].empty()) after[b].push_back(exit);
+    const Draft& end = code[g.blocks[b].last];
+    // Nobody meets behind a trap or an assertion that fails.
+    const bool traps = end.ends && std::string_view(end.info->name) != "return";
+    if (end.kind == Kind::kExit || (after[b].empty() && !traps)) after[b].push_back(exit);
     for (int s : after[b]) before[s].push_back(b);
   }
   std::vector<int> order;  // postorder of the reversed graph

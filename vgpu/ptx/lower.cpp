@@ -3,6 +3,7 @@
 #include "ptx/lower.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "exec/check.h"
@@ -140,6 +141,14 @@ int Builder::guard_slot(int index) {
 
 void Builder::unknown() const {
   throw Unsupported("the virtual GPU does not know this instruction");
+}
+
+void Builder::needs(int capability) const {
+  // "sm_90a" and its like.
+  if (module_.target.rfind("sm_", 0) == 0 && std::atoi(module_.target.c_str() + 3) >= capability)
+    return;
+  throw Unsupported("it needs the target sm_" + std::to_string(capability) + ", the PTX is for " +
+                    module_.target);
 }
 
 void Builder::place_label(int label) { label_position_[label] = static_cast<int>(code_.size()); }

@@ -84,10 +84,12 @@ bool Builder::lower_cluster(const Instruction& ins) {
   const std::string& base = parts[0];
   const auto& o = ins.operands;
   if (base == "mbarrier") {
+    needs(80);
     lower_mbarrier(ins);
   } else if (base == "tensormap") {
     lower_tensor_map(ins);
   } else if (base == "mapa") {
+    needs(90);
     if (!only(parts, {"shared::cluster", "u32", "u64"})) unknown();
     const bool wide = parts.back() == "u64";
     const char code = wide ? 'd' : 'w';
@@ -119,6 +121,7 @@ bool Builder::lower_cluster(const Instruction& ins) {
     emit("shr.u32",
          {result(o.at(0), 'w', false), address, constant(Width::kWord, kSharedSpanBits)});
   } else if (base == "barrier" && has(parts, "cluster")) {
+    needs(90);
     if (!only(parts, {"cluster", "arrive", "wait", "release", "relaxed", "acquire", "aligned"}))
       unknown();
     emit("barrier.cluster." + parts.at(2), {}).extra = has(parts, "aligned") ? 1 : 0;
@@ -134,8 +137,10 @@ bool Builder::lower_cluster(const Instruction& ins) {
     emit("cp.async.mbarrier.arrive", {cluster_address(o.at(0), parts)}).extra =
         has(parts, "noinc") ? 1 : 0;
   } else if (base == "cp" && has(parts, "bulk")) {
+    needs(90);
     lower_bulk(ins);
   } else if ((base == "st" || base == "red") && has(parts, "async")) {
+    needs(90);
     lower_async_store(ins);
   } else {
     return false;

@@ -297,7 +297,7 @@ bool Builder::call_builtin(const std::string& name, const CallSite& site) {
     const int message = load(0, 'd');
     const int file = load(1, 'd');
     const int line = load(2, 'w');
-    emit("assertfail", {message, file, line, load(3, 'd')});
+    emit("assertfail", {message, file, line, load(3, 'd')}).ends = true;
   } else if (name == "cudaGraphSetConditional" && !find_body(name)) {
     const int handle = load(0, 'd');
     emit("st.global.u32.1", {handle, load(1, 'w')});

@@ -58,11 +58,10 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (name == "check.guard") return init ? &watch::guard : nullptr;
   if (name == "check.lanes") return &watch::lanes;
   if (name == "fence") return race ? &watch::fence : nullptr;
-  if (name == "fence.proxy.async") return race ? &watch::proxy_fence : nullptr;
   if (name == "check.registers") return &watch::registers;
   if (name == "wgmma") return init || race ? &watch::wgmma : nullptr;
   if (name == "wgmma.fence") return race ? &watch::wgmma_fence : nullptr;
-  if (name == "wgmma.wait_group") return race ? &watch::wgmma_wait : nullptr;
+  if (name == "wgmma.wait_group") return init || race ? &watch::wgmma_wait : nullptr;
   if (starts(name, "ld.parameter")) return init ? &watch::values : nullptr;
   if (starts(name, "ld.") || starts(name, "st.") || starts(name, "atom.")) {
     w.atomic = name[0] == 'a';
@@ -84,6 +83,10 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
     w.count = w.results;
     w.transpose = name.find(".trans") != name.npos;
     return init || race ? &watch::matrix_load : nullptr;
+  }
+  if (starts(name, "bulk.") || name == "mbarrier.init" || name == "tensormap.replace") {
+    if (starts(name, "bulk.value")) w.decisive = 'v';
+    return init ? &watch::operands : nullptr;
   }
   if (name == "cp.async") return init || race ? &watch::async_copy : nullptr;
   if (starts(name, "cp.async.")) return init || race ? &watch::async_wait : nullptr;

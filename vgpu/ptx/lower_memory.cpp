@@ -31,6 +31,7 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
   const std::string& type = parts.back();
   const u32 bytes = type_bytes(type);
   if (bytes == 0 || bytes > 8) unknown();
+  if (count * bytes > 16) needs(100);
   const bool sign = !store && type[0] == 's' && bytes <= 2;
   const std::string access = (sign ? "s" : "u") + std::to_string(8 * bytes);
 

@@ -132,12 +132,11 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "call") {
     call(ins);
   } else if (base == "trap" || base == "brkpt") {
-    emit("trap", {});
+    emit("trap", {}).ends = true;
   } else if (base == "nanosleep") {
     emit("nanosleep", {});
   } else if (base == "membar" || base == "fence") {
-    const bool async = has(ins.parts, "proxy") && ins.parts.at(2).rfind("async", 0) == 0;
-    emit(async ? "fence.proxy.async" : "fence", {});
+    emit("fence", {});
   } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
              base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.

@@ -76,7 +76,9 @@ void Parser::statement() {
 
 void Parser::directive(const std::string& word) {
   if (word == ".reg") {
-    const std::string type = lex_.word().substr(1);
+    std::string type = lex_.word().substr(1);
+    const size_t elements = type == "v2" ? 2 : type == "v4" ? 4 : 0;
+    if (elements) type = lex_.word().substr(1);
     if (type != "pred" && type_bytes(type) == 0) lex_.fail("unknown register type '." + type + "'");
     do {
       const std::string name = lex_.identifier();
@@ -85,6 +87,8 @@ void Parser::directive(const std::string& word) {
         lex_.expect('>');
         if (count > kMostRegisters) lex_.fail("too many registers");
         for (u64 i = 0; i < count; ++i) declare_register(name + std::to_string(i), type);
+      } else if (elements) {  // a vector is its elements: a whole one is no operand here
+        for (size_t e = 0; e < elements; ++e) declare_register(name + '.' + "xyzw"[e], type);
       } else {
         declare_register(name, type);
       }
@@ -189,7 +193,9 @@ Operand Parser::simple_operand() {
   if (lex_.accept('-')) {  // -%r1 is no PTX, but -WARP_SZ would be
     lex_.fail("unexpected '-'");
   }
-  Operand value = named(lex_.identifier());
+  std::string name = lex_.identifier();
+  if (lex_.accept('.')) name += "." + lex_.identifier();  // of a vector register
+  Operand value = named(std::move(name));
   if (value.kind == Operand::Kind::kSymbol || value.kind == Operand::Kind::kVariable) {
     value.offset = offset();
   }

@@ -76,7 +76,6 @@ int main() {
   const auto instantiate = DRIVER(cuGraphInstantiate);
   const auto launch_graph = DRIVER(cuGraphLaunch);
   const auto set_kernel = DRIVER(cuGraphExecKernelNodeSetParams);
-  const auto conditional = DRIVER(cuGraphConditionalHandleCreate);
 
   CUmodule module;
   CUfunction twice;
@@ -157,8 +156,6 @@ int main() {
   any = {};
   any.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
   EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_INVALID_VALUE);
-  CUgraphConditionalHandle handle;
-  EXPECT(conditional(&handle, outer, nullptr, 0, 0) == CUDA_SUCCESS);
   any.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
   EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_NOT_SUPPORTED);
   EXPECT(std::strstr(cudaGetErrorString(cudaErrorNotSupported), "signals of external semaphores"));

@@ -1,0 +1,103 @@
+"""GEMMs for sm_90a from CUTLASS's collective builder (cutlass_hopper.cu), and problems for them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from boltgen.build.cache import Cache
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import TranslationUnit
+from boltgen.codegen.nvcc import DeviceCode, device_code_flag
+from boltgen.settings import settings_from
+from tests.vgpu.driver import Array, Buffer, Driver
+
+# Type of A and B, and of C and D.
+GEMMS = {
+    "pingpong_f16": (np.dtype(np.float16), np.dtype(np.float16)),
+    "pingpong_e4m3": (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.float16)),
+    "cooperative_s8": (np.dtype(np.int8), np.dtype(np.float32)),
+}
+
+
+def build_gemms() -> Path:
+    """The library with a function for each of GEMMS, through the user's cache."""
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    unit = TranslationUnit(
+        kind="example",
+        name="cutlass_hopper",
+        text=Path(__file__).with_name("cutlass_hopper.cu").read_text(encoding="utf-8"),
+        suffix=".cu",
+        output="gemms.so",
+        compiler=tools.nvcc.path,
+        flags=(
+            *("-std=c++17", "-O2", "-shared", "-Xcompiler", "-fPIC", "--no-compress", "-w"),
+            *("--expt-relaxed-constexpr", "-cudart=none"),
+            *device_code_flag("sm_90a", DeviceCode.PTX),
+        ),
+        include=(
+            tools.cutlass.include,
+            tools.cutlass.include.parent / "tools" / "util" / "include",
+        ),
+        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
+        identity=tools.cuda_identity,
+        environment=tools.environment,
+    )
+    (built,) = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
+    return built.path
+
+
+@dataclass(frozen=True)
+class Product:
+    """D = A B^T + C / 2 on the device: A is [m, k], B [n, k], and D poisoned."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    a: Array
+    b: Array
+    c: Array
+    buffers: tuple[Buffer, ...]  # A, B, C, D
+
+    @staticmethod
+    def random(driver: Driver, name: str, m: int, n: int, k: int) -> Product:
+        operand, output = GEMMS[name]
+        rng = np.random.default_rng(m + n + k)
+
+        def draw(*shape: int) -> Array:
+            if operand == np.int8:
+                return rng.integers(-128, 128, shape, dtype=np.int8)
+            values: Array = rng.standard_normal(shape).astype(operand)
+            return values
+
+        a, b = draw(m, k), draw(n, k)
+        c = rng.standard_normal((m, n)).astype(output)
+        poison = np.full((m, n), np.nan, output)
+        raw = (x.view(np.uint8) if x.itemsize == 1 else x for x in (a, b))
+        buffers = tuple(driver.buffer(x) for x in (*raw, c, poison))
+        return Product(name, m, n, k, a, b, c, buffers)
+
+    def launch(self, library: ctypes.CDLL) -> int:
+        """Run it and wait; 0, or CUDA's or CUTLASS's error."""
+        addresses = (ctypes.c_void_p(buffer.address) for buffer in self.buffers)
+        status: int = getattr(library, self.name)(self.m, self.n, self.k, *addresses)
+        return status
+
+    def errors(self, found: Array) -> tuple[Array, Array]:
+        """How far off each element is, and how far it may be.
+
+        k products are added one by one in f32, and rounded to the output's type.
+        """
+        a, b, c = (x.astype(np.float64) for x in (self.a, self.b, self.c))
+        exact = a @ b.T + c / 2
+        terms = np.abs(a) @ np.abs(b).T + np.abs(c) / 2
+        half_ulp = 2.0**-11 if GEMMS[self.name][1] == np.float16 else 2.0**-24
+        bound = (self.k + 1) * 2.0**-24 * terms + half_ulp * np.abs(exact) + 2.0**-25
+        return np.abs(found.astype(np.float64) - exact), bound
