@@ -76,7 +76,10 @@ def run_command(
     ],
     device: Annotated[
         str | None,
-        typer.Option(metavar="SM", help="sm_75, sm_80 (default), sm_86, sm_89 or sm_90."),
+        typer.Option(
+            metavar="SM",
+            help="sm_75, sm_80 (default), sm_86, sm_89, sm_90, sm_100, sm_103, sm_120 or sm_121.",
+        ),
     ] = None,
     check: Annotated[
         list[str] | None,

@@ -40,6 +40,7 @@ class Tiling:
     promotion: int = 0
     kind: int | None = None
     rank: int | None = None
+    strides: tuple[int, ...] | None = None
     overrides: dict[str, object] = field(default_factory=dict)
 
 
@@ -51,7 +52,7 @@ def encode(driver: Driver, tensor: Buffer, tiling: Tiling) -> Buffer:
     """A map of a C-contiguous array, in device memory."""
     array = tensor.like
     dims = tuple(reversed(array.shape))
-    strides = tuple(reversed(array.strides))[1:]
+    strides = tiling.strides or tuple(reversed(array.strides))[1:]
     steps = tiling.steps or (1,) * len(dims)
     kind = TYPES[array.dtype] if tiling.kind is None else tiling.kind
     room = ctypes.create_string_buffer(192)

@@ -23,8 +23,7 @@ NOT_THERE = {
     "stores of clusters": "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%d1], "
     "%r0, [%d2];",
     "multicast": "multimem.red.relaxed.sys.global.add.u32 [%d0], %r0;",
-    "sparse products": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3},"
-    " {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, {%f0, %f1, %f2, %f3}, %r8, 0x0;",
+    "tensor memory": "tcgen05.wait::ld.sync.aligned;",
     "textures": "tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%d0, {%r0}];",
     "surfaces": "suld.b.1d.b32.trap {%r0}, [%d0, {%r1}];",
     "stack allocation": "alloca.u64 %d1, %d0;",

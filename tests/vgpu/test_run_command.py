@@ -48,7 +48,10 @@ def test_the_command_switches_checks_on(
     ("options", "message"),
     [
         (["--check", "memcheck", "--check", "typo"], "check=typo: know memcheck, initcheck, race"),
-        (["--device", "sm_99"], "device=sm_99: know sm_75, sm_80, sm_86, sm_89 and sm_90"),
+        (
+            ["--device", "sm_99"],
+            "device=sm_99: know sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_103,",
+        ),
         (["-o", "colour=red"], "no option 'colour': know device, threads, isa, check"),
         (["-o", "seed"], "seed=: want a number"),
         (["--threads", "2000"], "threads=2000: want 1 to 1024"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver, entry
+from tests.vgpu.driver import Array, Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER, TFLOAT32, Tiling, encode, image
 
 SHARED = ".shared .align 1024 .b8 tile[32768]; .shared .align 8 .b64 bar;"
@@ -94,6 +94,37 @@ def test_tiles_of_a_matrix_in_every_swizzle(
     inner = 64 if swizzle == 0 else (16 << swizzle) // 2
     tiling = Tiling(box=(inner, 24), swizzle=swizzle)
     np.testing.assert_array_equal(loaded(hopper, array, at, tiling), image(array, at, tiling))
+
+
+PACKED = 13  # 16U4_ALIGN8B: two elements in a byte, in memory and in shared memory
+
+
+def packed_map(hopper: Driver, array: Array, box: tuple[int, int], width: int) -> Buffer:
+    """A map of the array's bytes as elements of four bits, `width` of them in a row."""
+    wide = Buffer(hopper.buffer(array).address, np.zeros((len(array), width), np.uint8))
+    tiling = Tiling(box=box, swizzle=2, kind=PACKED, strides=(array.shape[1],))
+    return encode(hopper, wide, tiling)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (32, 3), (96, -2)])
+def test_elements_of_four_bits_are_halves_of_bytes(hopper: Driver, at: tuple[int, int]) -> None:
+    array = filled((40, 64), np.uint8)
+    in_bytes = Tiling(box=(64, 24), swizzle=2)
+    expected = image(array, (at[0] // 2, at[1]), in_bytes)
+    out = hopper.buffer(np.zeros(expected.size, np.uint8))
+    tensor = packed_map(hopper, array, (128, 24), 128)
+    hopper.run(load_kernel(at, 64 * 24, expected.size), [tensor, out])
+    np.testing.assert_array_equal(hopper.read(out), expected)
+
+
+def test_elements_of_four_bits_come_in_pairs(hopper: Driver) -> None:
+    array = filled((40, 64), np.uint8)
+    with pytest.raises(CudaError, match=r"globalDim\[0\] is 127 and must be even"):
+        packed_map(hopper, array, (128, 24), 127)
+    out = hopper.buffer(np.zeros(64, np.uint8))
+    tensor = packed_map(hopper, array, (128, 24), 128)
+    with pytest.raises(CudaError, match="from element 3 of 4 bits, which must be an even one"):
+        hopper.run(load_kernel((3, 0), 64 * 24, 64), [tensor, out])
 
 
 # Shape of the tensor, box, where it lies, and steps.

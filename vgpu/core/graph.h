@@ -58,13 +58,19 @@ struct EventUse {
   void* event;
 };
 
+// What an allocation node allocates, or a free node frees: of that the length is 0.
+struct MemoryUse {
+  void* base = nullptr;
+  size_t bytes = 0;
+};
+
 // What a node does.
 struct Work {
   int kind = kEmptyNode;
   std::function<Code()> run;  // empty: nothing, or the graph below
   // What it was made of, for the calls that ask. A copy has a slice for each of its planes.
   std::variant<std::monostate, std::shared_ptr<const KernelCall>, std::vector<Copy2d>, Fill2d,
-               HostCall, EventUse, std::shared_ptr<Graph>, std::shared_ptr<Conditional>>
+               HostCall, EventUse, MemoryUse, std::shared_ptr<Graph>, std::shared_ptr<Conditional>>
       made_of;
 
   Graph* child() const {

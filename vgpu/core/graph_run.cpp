@@ -267,6 +267,7 @@ Code allocation_work(Graph& graph, size_t bytes, void** out, Work* work) {
   set_free(memory->base);
   graph.memory.push_back(memory);
   work->kind = kAllocNode;
+  work->made_of = MemoryUse{memory->base, bytes};
   work->run = [base = memory->base] { return revive(base); };
   return Code::kSuccess;
 }
@@ -283,6 +284,7 @@ Code allocation_work(Handle graph, size_t bytes, void** out, Work* work) {
 Work free_work(void* base) {
   Work work;
   work.kind = kFreeNode;
+  work.made_of = MemoryUse{base, 0};
   work.run = [base] { return release(base, MemoryKind::kDevice); };
   return work;
 }

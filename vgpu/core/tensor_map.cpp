@@ -92,15 +92,25 @@ u32 element_bytes(TensorType type) {
   }
 }
 
-bool is_float(TensorType type) { return type >= TensorType::kF16; }
+bool is_float(TensorType type) {
+  return type >= TensorType::kF16 && type <= TensorType::kTF32Flushed;
+}
+
+TensorMap in_bytes(TensorMap m) {
+  if (m.type != TensorType::kPackedU4) return m;
+  m.type = TensorType::kU8;
+  m.dims[0] /= 2;
+  m.box[0] /= 2;
+  return m;
+}
 
 bool set_field(TensorMap& m, MapField field, u32 ordinal, u64 value) {
   // Source: PTX ISA, tensormap.replace, values of .elemtype: .f32.ftz stands before .f64.
   constexpr TensorType kTypes[] = {
-      TensorType::kU8,         TensorType::kU16, TensorType::kU32,  TensorType::kS32,
-      TensorType::kU64,        TensorType::kS64, TensorType::kF16,  TensorType::kF32,
-      TensorType::kF32Flushed, TensorType::kF64, TensorType::kBF16, TensorType::kTF32,
-      TensorType::kTF32Flushed};
+      TensorType::kU8,          TensorType::kU16,     TensorType::kU32,  TensorType::kS32,
+      TensorType::kU64,         TensorType::kS64,     TensorType::kF16,  TensorType::kF32,
+      TensorType::kF32Flushed,  TensorType::kF64,     TensorType::kBF16, TensorType::kTF32,
+      TensorType::kTF32Flushed, TensorType::kPackedU4};
   const u32 word = static_cast<u32>(value);
   switch (field) {
     case MapField::kAddress:
@@ -142,7 +152,15 @@ bool set_field(TensorMap& m, MapField field, u32 ordinal, u64 value) {
 std::string wrong_with(const TensorMap& m) {
   if (m.mark != kTensorMapMark) return "these 128 bytes are no tensor map";
   if (m.type >= TensorType::kCount)
-    return is("tensorDataType", static_cast<u64>(m.type), "a type of 8 to 64 bits (0 to 12)");
+    return is("tensorDataType", static_cast<u64>(m.type),
+              "a type of 8 to 64 bits (0 to 12), or packed ones of 4 (13)");
+  // Source: CUDA driver API, cuTensorMapEncodeTiled: 16U4_ALIGN8B.
+  if (m.type == TensorType::kPackedU4) {
+    if (m.im2col || m.interleave) return "tensorDataType is 13 and must be another one here";
+    if (m.dims[0] % 2) return is("globalDim[0]", m.dims[0], "even for elements of 4 bits");
+    if (m.box[0] > 256) return is("boxDim[0]", m.box[0], "1 to 256");
+    return wrong_with(in_bytes(m));
+  }
   if (m.rank < 1 || m.rank > kMostRank) return is("tensorRank", m.rank, "1 to 5");
   if (m.interleave > 2) return is("interleave", m.interleave, "0, 1 or 2 (none, 16B, 32B)");
   if (m.swizzle > 3) return is("swizzle", m.swizzle, "0 to 3 (none, 32B, 64B, 128B)");

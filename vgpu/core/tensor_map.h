@@ -28,6 +28,7 @@ enum class TensorType : u8 {
   kF32Flushed,
   kTF32,
   kTF32Flushed,
+  kPackedU4,  // 16U4_ALIGN8B
   kCount
 };
 
@@ -52,7 +53,10 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) == kTensorMapBytes);
 
-u32 element_bytes(TensorType type);
+u32 element_bytes(TensorType type);  // of kPackedU4: none, see in_bytes
+// A map of elements of four bits as one of their bytes, which has half of everything along
+// dimension 0; other maps as they are.
+TensorMap in_bytes(TensorMap map);
 bool is_float(TensorType type);
 
 // What a copy cannot do with the map; empty where it is fine. The driver's calls ask this of the

@@ -241,6 +241,28 @@ cudaError_t cudaGraphAddMemFreeNode(void** node, void* graph, void* const* after
   return done(add_graph_node(graph, handles_of(after, count), free_work(pointer), node));
 }
 
+cudaError_t cudaGraphMemAllocNodeGetParams(void* node, cudaMemAllocNodeParams* p) {
+  if (!p) return refuse_null("cudaGraphMemAllocNodeGetParams");
+  Work work;
+  if (const Code code = node_work(node, kAllocNode, &work); code != Code::kSuccess)
+    return done(code);
+  const MemoryUse use = std::get<MemoryUse>(work.made_of);
+  *p = {};
+  p->poolProps.allocType = 1;      // pinned
+  p->poolProps.location.type = 1;  // device 0
+  p->bytesize = use.bytes;
+  p->dptr = use.base;
+  return 0;
+}
+cudaError_t cudaGraphMemFreeNodeGetParams(void* node, void** pointer) {
+  if (!pointer) return refuse_null("cudaGraphMemFreeNodeGetParams");
+  Work work;
+  if (const Code code = node_work(node, kFreeNode, &work); code != Code::kSuccess)
+    return done(code);
+  *pointer = std::get<MemoryUse>(work.made_of).base;
+  return 0;
+}
+
 // graph_events.cpp
 cudaError_t cudaGraphAddEventRecordNode(void** node, void* graph, void* const* after, size_t count,
                                         void* event);

@@ -27,7 +27,7 @@ std::string fill_common(TensorMap* m, int type, unsigned rank, const void* addre
   m->mark = kTensorMapMark;
   if (type < 0 || type >= static_cast<int>(TensorType::kCount))
     return "tensorDataType is " + std::to_string(type) +
-           " and must be a type of 8 to 64 bits (0 to 12)";
+           " and must be a type of 8 to 64 bits (0 to 12), or packed ones of 4 (13)";
   m->type = static_cast<TensorType>(type);
   if (rank < 1 || rank > kMostRank)
     return "tensorRank is " + std::to_string(rank) + " and must be 1 to 5";

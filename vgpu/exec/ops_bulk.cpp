@@ -278,6 +278,15 @@ bool read_box(Warp& w, const Ins& i, u64 map, int first, bool store, int lane, B
     box->coordinates[k] = static_cast<s32>(words(w, i, first + static_cast<int>(k))[lane]);
   for (int k = 0; box->mode == BoxMode::kIm2col && k + 2 < m.rank; ++k)
     box->offsets[k] = static_cast<u16>(words(w, i, first + 5 + k)[lane]);
+  if (m.type == TensorType::kPackedU4) {
+    if (box->coordinates[0] % 2) {
+      refuse(w, lane, "a bulk tensor copy from element %d of 4 bits, which must be an even one",
+             box->coordinates[0]);
+      return false;
+    }
+    box->coordinates[0] /= 2;
+    box->map = in_bytes(box->map);
+  }
   const u32 slice = m.interleave * 16u / element_bytes(m.type);
   if (slice && box->coordinates[0] % static_cast<s32>(slice)) {
     refuse(w, lane,

@@ -171,6 +171,7 @@ void Builder::lower_mma(const Instruction& ins) {
 void Builder::lower_sparse_mma(const Instruction& ins) {
   Parts parts = ins.parts;
   const auto& o = ins.operands;
+  needs(80);
   if (parts[1] != "sp" && parts[1] != "sp::ordered_metadata") unknown();
   std::string clamped;
   for (size_t k = 6; k < parts.size(); ++k) {

@@ -59,8 +59,13 @@ const OpInfo* Builder::variant(const std::string& name, std::string results, std
 
 void Builder::lower_warpgroup(const Instruction& ins) {
   const std::string text = ins.text();
-  if (module_.target.rfind("sm_90a", 0) != 0) throw Unsupported("it needs the target sm_90a");
-  if (ins.parts[0] == "setmaxnreg") {
+  const std::string& target = module_.target;
+  // Source: PTX ISA 9.0: wgmma is sm_90a's alone, setmaxnreg is in every later a and f as well.
+  const bool later = target.rfind("sm_1", 0) == 0 && (target.back() == 'a' || target.back() == 'f');
+  const bool registers = ins.parts[0] == "setmaxnreg";
+  if (target.rfind("sm_90a", 0) != 0 && !(registers && later))
+    throw Unsupported("it needs the target sm_90a");
+  if (registers) {
     lower_register_limit(ins);
   } else if (text == "wgmma.fence.sync.aligned") {
     emit("wgmma.fence", {});

@@ -55,6 +55,25 @@ int main() {
   CHECK(well(cudaDeviceGetPCIBusId(id, sizeof(id), 0)));
   CHECK(well(cudaDeviceGetByPCIBusId(&device, id)) && device == 0);
 
+  // Nodes of a graph that allocate and free.
+  cudaGraph_t graph;
+  cudaGraphNode_t allocates, frees;
+  cudaMemAllocNodeParams wanted = {}, found = {};
+  wanted.bytesize = 256;
+  wanted.poolProps.allocType = cudaMemAllocationTypePinned;
+  wanted.poolProps.location = {cudaMemLocationTypeDevice, 0};
+  CHECK(well(cudaGraphCreate(&graph, 0)));
+  CHECK(well(cudaGraphAddMemAllocNode(&allocates, graph, nullptr, 0, &wanted)) && wanted.dptr);
+  CHECK(well(cudaGraphAddMemFreeNode(&frees, graph, &allocates, 1, wanted.dptr)));
+  CHECK(well(cudaGraphMemAllocNodeGetParams(allocates, &found)));
+  CHECK(found.dptr == wanted.dptr && found.bytesize == 256);
+  CHECK(found.poolProps.allocType == cudaMemAllocationTypePinned);
+  CHECK(found.poolProps.location.type == cudaMemLocationTypeDevice);
+  void* freed = nullptr;
+  CHECK(well(cudaGraphMemFreeNodeGetParams(frees, &freed)) && freed == wanted.dptr);
+  CHECK(cudaGraphMemFreeNodeGetParams(allocates, &freed) == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+
   // Textures: the description is there, the array is not.
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float4>();
   CHECK(format.x == 32 && format.w == 32 && format.f == cudaChannelFormatKindFloat);

@@ -156,6 +156,9 @@ int main() {
   any = {};
   any.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
   EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_INVALID_VALUE);
+  any.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
+  EXPECT(add_any(&copy, outer, nullptr, nullptr, 0, &any) == CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT(std::strstr(cudaGetErrorString(cudaErrorNotSupported), "signals of external semaphores"));
   EXPECT(add_kernel(&kernel, nullptr, nullptr, 0, &launched) == CUDA_ERROR_INVALID_VALUE);
   EXPECT(add_record(&started, outer, nullptr, 0, nullptr) == CUDA_ERROR_INVALID_HANDLE);
   copied.srcMemoryType = CU_MEMORYTYPE_ARRAY;
