@@ -29,9 +29,8 @@ void note_lane(const Warp& w, LaneAccess& a, int lane) {
        static_cast<u16>(me)};
 }
 
-// Between lanes of one warp. What `all` of them do at once, none of them does before or after what
-// follows.
-void race_in_warp(Warp& w, Target t, u32 bytes, bool write, bool all, int lane) {
+// Between lanes of one warp.
+void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
   for (u32 k = 0; k < bytes; ++k) {
     SharedCell& cell = t.cta->check->cells[t.address + k];
     if (unordered_lanes(w, cell.last_write, lane)) {
@@ -49,7 +48,7 @@ void race_in_warp(Warp& w, Target t, u32 bytes, bool write, bool all, int lane) 
     if (write) {
       note_lane(w, cell.last_write, lane);
       cell.last_read.epoch = 0;
-    } else if (!all) {
+    } else {
       note_lane(w, cell.last_read, lane);
     }
   }
@@ -74,8 +73,7 @@ void report_pending(Warp& w, Target t, u32 bytes, bool write, u32 writer, int la
           " is still filling: a wait is missing");
 }
 
-void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane,
-                 bool all = false) {
+void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
   if (!t.cta || !fits(t.address, bytes, 0, w.shared_bytes)) return;
   const u32 me = w.check->number;
   const u32 epoch = epoch_of(w.check->clock[me], me);
@@ -111,7 +109,7 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
       cell.read[second] = epoch;
     }
   }
-  if (!strong) race_in_warp(w, t, bytes, write, all, lane);
+  if (!strong) race_in_warp(w, t, bytes, write, lane);
 }
 
 // Three 64-bit words for each four bytes: writer and two readers, as
@@ -237,10 +235,6 @@ void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane) {
   const bool strong = i.watch->strong;
   if (t.place == Place::kShared) race_shared(w, t, bytes, write, strong, lane);
   if (t.place == Place::kGlobal) race_global(w, &i, t, bytes, write, strong, lane);
-}
-
-void race_matrix_load(Warp& w, Target row, int lane) {
-  race_shared(w, row, 16, false, false, lane, true);
 }
 
 void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, int lane) {

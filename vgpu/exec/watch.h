@@ -121,7 +121,6 @@ const BulkCopy* copy_at(const Warp& w, const Cta& cta, u32 at);
 std::string describe(const Warp& w, const BulkCopy& copy);
 void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text);
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);
-void race_matrix_load(Warp& w, Target row, int lane);
 // A bulk copy's access to global memory, when it lands.
 void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, int lane);
 void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane);  // when it is issued

@@ -235,7 +235,7 @@ Status matrix_load(Warp& w, const Ins& i, u32 mask) {
   if (status != Status::kNext) return status;
   ++w.check->serial;
   for (u32 r = 0; run.has(kRacecheck) && r < rows; ++r) {
-    race_matrix_load(w, target_of(w, Place::kShared, address[r]), static_cast<int>(r));
+    race(w, i, target_of(w, Place::kShared, address[r]), 16, false, static_cast<int>(r));
   }
   if (!run.has(kInitcheck)) return status;
   const u8* const written = w.cta->check->shared_written - w.shared_base;
