@@ -241,7 +241,7 @@ def multiply(
     """`a` is [64, stored], `b` [n, k] (bits: bytes of them), `c` [64, n]."""
     image = np.zeros(SHARED, np.uint8)
     left = 0 if mma.layout_a is None else mma.layout_a.place(a, 0, image)
-    right = mma.layout_b.place(b, 1 << 15, image)
+    right = mma.layout_b.place(b, 14 << 10, image)
     extra = np.zeros((128, 5), np.uint32)
     if mma.layout_a is None:
         extra[:, :4] = pack_left(a)
