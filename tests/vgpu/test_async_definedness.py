@@ -1,4 +1,4 @@
-"""initcheck behind asynchronous copies: what is undefined travels with the bytes, and no further."""
+"""initcheck behind asynchronous copies: what is undefined travels with the bytes, no further."""
 
 from __future__ import annotations
 

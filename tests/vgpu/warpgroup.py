@@ -239,7 +239,7 @@ def multiply(
     times: int = 1,
 ) -> Array:
     """`a` is [64, stored], `b` [n, k] (bits: bytes of them), `c` [64, n]."""
-    image = np.zeros(SHARED, np.uint8)
+    image = np.zeros(1 << 16, np.uint8)  # more than there is: of shapes that are refused
     left = 0 if mma.layout_a is None else mma.layout_a.place(a, 0, image)
     right = mma.layout_b.place(b, 1 << 14, image)
     extra = np.zeros((128, 5), np.uint32)
@@ -249,7 +249,7 @@ def multiply(
         extra[:, 4] = metadata
     words = np.concatenate([pack_sums(c), extra], axis=1)
     out = driver.buffer(np.zeros((128, mma.sums), np.uint32))
-    buffers: list[Buffer | int] = [driver.buffer(image), driver.buffer(words), out]
+    buffers: list[Buffer | int] = [driver.buffer(image[:SHARED]), driver.buffer(words), out]
     driver.run(program(mma, left, right, times), buffers, block=(128, 1, 1))
     found = driver.read(out)
     for buffer in buffers:
