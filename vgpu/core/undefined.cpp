@@ -49,7 +49,9 @@ u8 remember_undefined(const Finding& finding) {
   const std::lock_guard lock(undefined_mutex);
   for (size_t n = 0; n < undefined_origins.size(); ++n) {
     const Finding& f = undefined_origins[n];
-    if (f.kernel == finding.kernel && f.ptx_line == finding.ptx_line) return static_cast<u8>(n + 2);
+    // Another module may have a kernel of the same name.
+    if (f.kernel == finding.kernel && f.ptx_line == finding.ptx_line && f.ptx == finding.ptx)
+      return static_cast<u8>(n + 2);
   }
   if (undefined_origins.size() >= 253) return 255;
   undefined_origins.push_back(finding);
