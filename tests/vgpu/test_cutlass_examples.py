@@ -16,7 +16,6 @@ QUICK_EXAMPLES = (
     "batched_gemm",
     "ampere_tensorop_conv2dfprop",
     "ampere_tf32_tensorop_gemm",
-    "wgmma_tma_sm90",
 )
 
 

@@ -21,8 +21,8 @@ using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, 8, Half, Row, 8,
     cutlass::epilogue::TmaWarpSpecialized>::CollectiveOp;
 using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, 8, Half, Column, 8, float, TileShape,
-    ClusterShape, _4, cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, 8, Half, Column, 8, float,
+    TileShape, ClusterShape, _4, cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Mainloop, Epilogue>;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 
@@ -46,15 +46,12 @@ int main() {
   const Strides sa = make_stride(int64_t(k), Int<1>{}, int64_t(0));
   cutlass::KernelHardwareInfo hardware;
   hardware.sm_count = 2;  // so that clusters do several tiles each
-  typename Gemm::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
-                                     {m, n, k, 1},
-                                     {da, sa, db, sa},
-                                     {{1.0f, 0.0f},
-                                      nullptr,
-                                      {},
-                                      dd,
-                                      make_stride(int64_t(n), Int<1>{}, int64_t(0))},
-                                     hardware};
+  typename Gemm::Arguments arguments{
+      cutlass::gemm::GemmUniversalMode::kGemm,
+      {m, n, k, 1},
+      {da, sa, db, sa},
+      {{1.0f, 0.0f}, nullptr, {}, dd, make_stride(int64_t(n), Int<1>{}, int64_t(0))},
+      hardware};
   Gemm gemm;
   if (gemm.can_implement(arguments) != cutlass::Status::kSuccess) {
     std::printf("Error: cannot be implemented\n");
