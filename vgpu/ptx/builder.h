@@ -187,7 +187,7 @@ class Builder {
   [[noreturn]] void unknown() const;
   void needs(int capability) const;  // of the PTX's target
 
-  // lower_bulk.cpp
+  // lower_cluster.cpp and lower_bulk.cpp
   bool lower_cluster(const Instruction& ins);
   void lower_mbarrier(const Instruction& ins);
   void lower_proxy_fence(const Instruction& ins);

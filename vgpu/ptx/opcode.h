@@ -13,6 +13,11 @@ namespace vgpu::ptx {
 inline bool has(const Parts& parts, const std::string& what) {
   return std::find(parts.begin() + 1, parts.end(), what) != parts.end();
 }
+// Every modifier must be known: one that is not could change what the instruction does.
+inline bool only(const Parts& parts, const std::set<std::string>& known) {
+  return std::all_of(parts.begin() + 1, parts.end(),
+                     [&](const std::string& p) { return known.count(p) != 0; });
+}
 inline bool is_float(const std::string& type) {
   return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" ||
          type == "bf16x2";
