@@ -363,6 +363,7 @@ EXAMPLES = (
             f"fp8_warp_specialized_grouped_gemm_with_blockwise_scaling{kind}.cu",
             arch="sm_90a",
             arguments=_GROUPS,
+            verdicts=2,
         )
         for kind in ("", "_with_sparse_groups")
     ),

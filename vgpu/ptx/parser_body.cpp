@@ -145,8 +145,10 @@ void Parser::instruction() {
 }
 
 void Parser::instruction(const std::string& word, u32 line) {
+  std::string opcode = word;
+  while (lex_.peek() == '.') opcode += lex_.word();  // "lop3 .b32", as people write it
   Instruction ins;
-  ins.parts = split_dots(word);
+  ins.parts = split_dots(opcode);
   ins.line = line;
   ins.scope = scope_;
   if (lex_.peek() != ';') {
