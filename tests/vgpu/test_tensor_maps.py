@@ -147,6 +147,12 @@ SPACES = {
         "",
     ),
 }
+# CUTLASS gives a shared address as 64 bits.
+SPACES["shared, wide"] = (
+    SPACES["shared"][0] + "mov.u32 %a, map; cvt.u64.u32 %d0, %a;",
+    "[%d0]",
+    *SPACES["shared"][2:],
+)
 COPY_BACK = (
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
     "[%d3], [map], 128;"
@@ -179,7 +185,7 @@ def replacing_kernel(
         {changes}
         {after}
         JOIN: bar.warp.sync -1;
-        {COPY_BACK if space == "shared" else ""}
+        {"" if space == "global" else COPY_BACK}
         fence.proxy.tensormap::generic.acquire.gpu [%d3], 128;
         setp.ne.u32 %p, %t, 0; @%p bra WAIT;
         mbarrier.init.shared::cta.b64 [bar], 1;
@@ -252,8 +258,11 @@ def test_a_map_of_another_tensor(hopper: Driver, space: str) -> None:
     expected = image(array, at, then)
     out = hopper.buffer(np.zeros(expected.size, np.uint8))
     kernel = replacing_kernel(fields, at, expected.size, expected.size, space)
+    hopper.vgpu.set_option("check", "all")
+    hopper.vgpu.clear_findings()
     hopper.run(kernel, [mapped(hopper, like, first, other.address), out])
     np.testing.assert_array_equal(hopper.read(out), expected)
+    assert hopper.vgpu.findings() == []
 
 
 @pytest.mark.parametrize("space", SPACES)
