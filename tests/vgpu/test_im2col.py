@@ -12,7 +12,7 @@ from boltgen.runtime.vgpu import Vgpu
 from tests.vgpu.driver import Array, CudaError, Driver, entry
 from tests.vgpu.hopper_gemms import build_library
 from tests.vgpu.im2col_maps import Columns, column_image, encode_im2col
-from tests.vgpu.tensor_maps import HEADER
+from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 
 
@@ -156,6 +156,30 @@ def test_a_map_serves_its_own_mode_only(hopper: Driver) -> None:
     out = hopper.buffer(np.zeros(1024, np.uint8))
     with pytest.raises(CudaError, match="in tile mode with a map that was encoded for im2col"):
         hopper.run(load_kernel((0, 0, 0, 0), 1024, 1024), [tensor, out])
+
+
+PREFETCHES = {
+    "tile": "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%d0, {0, 0, 0, 0}];",
+    "im2col": "cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%d0, {0, 0, 0, 0}], {1, 1};",
+}
+
+
+@pytest.mark.parametrize("mode", PREFETCHES)
+def test_a_prefetch_wants_a_map_of_its_mode(hopper: Driver, mode: str) -> None:
+    array = hopper.buffer(filled((2, 4, 8, 16), np.float16))
+    maps = {
+        "tile": encode(hopper, array, Tiling(box=(16, 2, 2, 1))),
+        "im2col": encode_im2col(hopper, array, Columns((0, 0), (0, 0), 16, 32)),
+    }
+    body = "ld.param.u64 %d0, [p0]; prefetch.tensormap [%d0]; " + PREFETCHES[mode] + " ret;"
+    ptx = HEADER + entry(["u64"], REGISTERS, body)
+    for encoded, tensor in maps.items():
+        if encoded == mode:
+            hopper.run(ptx, [tensor])
+            continue
+        with pytest.raises(CudaError, match="with a map that was encoded for"):
+            hopper.run(ptx, [tensor])
+        hopper.vgpu.clear_error()
 
 
 # --- CUTLASS -------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ import pytest
 
 from tests.vgpu.driver import Array, Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode, image
-from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled
+from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 
 INVALID_VALUE, NOT_SUPPORTED = 1, 801
+BASE = Tiling(box=(16, 8))
 
 
 def tiled_arguments(address: int) -> dict[str, object]:
@@ -127,6 +128,32 @@ def test_an_older_device_has_no_tensor_maps(driver: Driver) -> None:
     assert raised.value.code == NOT_SUPPORTED
 
 
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [(32, ""), (8, "globalAddress is not a multiple of 16"), (None, "globalAddress is null")],
+)
+def test_the_host_replaces_an_address(hopper: Driver, offset: int | None, message: str) -> None:
+    array = filled((40, 64), np.float16)
+    tensor = hopper.buffer(array)
+    raw = hopper.read(encode(hopper, tensor, BASE)).tobytes()
+    room = ctypes.create_string_buffer(192)
+    aligned = (ctypes.addressof(room) + 63) // 64 * 64
+    ctypes.memmove(aligned, raw, 128)
+    address = None if offset is None else ctypes.c_void_p(tensor.address + offset)
+    arguments = (ctypes.c_void_p(aligned), address)
+    if message:
+        with pytest.raises(CudaError, match=f"cuTensorMapReplaceAddress: {message}") as raised:
+            hopper.call("cuTensorMapReplaceAddress", *arguments)
+        assert raised.value.code == INVALID_VALUE
+        return
+    hopper.call("cuTensorMapReplaceAddress", *arguments)
+    moved = hopper.buffer(np.frombuffer(ctypes.string_at(aligned, 128), np.uint8).copy())
+    out = hopper.buffer(np.zeros(256, np.uint8))
+    hopper.run(load_kernel((8, 0), 256, 256), [moved, out])
+    expected = image(array, (8 + 16, 0), BASE)
+    np.testing.assert_array_equal(hopper.read(out), expected)
+
+
 # --- tensormap.replace ---------------------------------------------------------------------------
 
 SPACES = {
@@ -210,7 +237,6 @@ def mapped(hopper: Driver, like: Array, tiling: Tiling, address: int) -> Buffer:
 
 
 # What the map says first, the fields that are changed, and what the copy then does.
-BASE = Tiling(box=(16, 8))
 REPLACED: dict[str, tuple[Tiling, list[str], Tiling, tuple[int, int]]] = {
     "box": (Tiling(box=(32, 4)), ["box_dim@0 16", "box_dim@1 8"], BASE, (8, 3)),
     "step": (BASE, ["element_stride@1 3"], Tiling(box=(16, 8), steps=(1, 3)), (0, 1)),
