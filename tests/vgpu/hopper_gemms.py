@@ -27,14 +27,19 @@ GEMMS = {
 
 def build_gemms() -> Path:
     """The library with a function for each of GEMMS, through the user's cache."""
+    return build_library("cutlass_hopper")
+
+
+def build_library(name: str) -> Path:
+    """A library of a .cu file here that uses CUTLASS for sm_90a, through the user's cache."""
     settings = settings_from()
     tools = find_toolchain(settings)
     unit = TranslationUnit(
         kind="example",
-        name="cutlass_hopper",
-        text=Path(__file__).with_name("cutlass_hopper.cu").read_text(encoding="utf-8"),
+        name=name,
+        text=Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
         suffix=".cu",
-        output="gemms.so",
+        output="kernels.so",
         compiler=tools.nvcc.path,
         flags=(
             *("-std=c++17", "-O2", "-shared", "-Xcompiler", "-fPIC", "--no-compress", "-w"),

@@ -224,6 +224,50 @@ def test_races_with_the_async_proxy(hopper: Driver, intact: str, broken: str, ki
     assert kind in {f.kind for f in hopper.vgpu.findings()}
 
 
+SEEDS = range(1, 9)
+
+
+@pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
+def test_a_wait_whose_answer_is_ignored(hopper: Driver, wait: str) -> None:
+    """It looks right while waits do not return early, as they do with a seed."""
+    loop = "mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W;"
+    once = f"mbarrier.{wait}.parity.shared.b64 %q, [bar], 0;"
+    assert loop in BULK
+    hopper.vgpu.set_option("check", "racecheck")
+    hopper.vgpu.clear_findings()
+    np.testing.assert_array_equal(run_bulk(hopper, BULK.replace(loop, once)), INPUT + 1)
+    assert not hopper.vgpu.findings()
+    found = []
+    for seed in SEEDS:
+        hopper.vgpu.set_option("seed", seed)
+        hopper.vgpu.clear_findings()
+        run_bulk(hopper, BULK.replace(loop, once))
+        found.append("access to a copy under way" in {f.kind for f in hopper.vgpu.findings()})
+    assert any(found) and not all(found)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_waits_that_return_early_are_repeated(hopper: Driver, wait: str) -> None:
+    hopper.vgpu.set_option("check", "all")
+    hopper.vgpu.clear_findings()
+    turns = kernel(TURNS.format(wait=WAITS[wait]))
+    for seed in SEEDS:
+        hopper.vgpu.set_option("seed", seed)
+        out = hopper.buffer(np.zeros(1, np.uint32))
+        hopper.run(turns, [out, 0, 0], block=(128, 1, 1))
+        assert hopper.read(out)[0] == ((3 + 0) * 3 + 1) * 9 + 2 * 3 + 3
+        np.testing.assert_array_equal(run_bulk(hopper, BULK), INPUT + 1)
+    assert not hopper.vgpu.findings()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_phase_that_never_ends_is_told_in_any_order(hopper: Driver, seed: int) -> None:
+    hopper.vgpu.set_option("seed", seed)
+    broken = BULK.replace("[bar], 1;", "[bar], 2;")
+    with pytest.raises(CudaError, match="misses 1 of 2 arrivals and 0 bytes"):
+        run_bulk(hopper, broken)
+
+
 def test_a_store_that_nobody_waits_for(hopper: Driver) -> None:
     hopper.vgpu.set_option("check", "synccheck")
     hopper.vgpu.clear_findings()

@@ -60,6 +60,11 @@ std::string wrong_im2col(const TensorMap& m) {
                std::to_string(-least - 1) + " for rank " + std::to_string(m.rank);
       }
     }
+    if (s64{m.dims[k + 1]} + m.upper[k] <= m.lower[k]) {
+      return at("pixelBoxUpperCorner", k) + " is " + std::to_string(m.upper[k]) +
+             " and must be more: with pixelBoxLowerCorner " + std::to_string(m.lower[k]) +
+             " and globalDim " + std::to_string(m.dims[k + 1]) + " the box of pixels is empty";
+    }
   }
   const u32 inner = m.channels * element_bytes(m.type);
   if (m.interleave == 0 && inner % 16) {

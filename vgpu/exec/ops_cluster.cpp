@@ -81,8 +81,19 @@ Status arrive(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
-// Whether the phase is over; whoever asks gets the copies landed. -1 after a fault.
-int phase_over(Warp& w, u32 address, u32 parity, int lane) {
+// With a seed a wait may return false at its first look, as PTX allows, with no copy landed: code
+// that does not ask again shows then. A coin that the seed repeats.
+bool fails_early(const Warp& w) {
+  if (!w.launch->seed || w.parked || w.gave_up) return false;
+  u64 x = w.launch->seed ^ w.instructions * 0x9e3779b97f4a7c15ull;
+  for (const u32 part : {static_cast<u32>(w.index), w.cta->id[0], w.cta->id[1], w.cta->id[2]})
+    x = (x ^ part) * 0xbf58476d1ce4e5b9ull;
+  return x >> 63;
+}
+
+// Whether the phase is over; whoever asks gets the copies landed, but for an early look. -1 after a
+// fault.
+int phase_over(Warp& w, u32 address, u32 parity, bool early, int lane) {
   const Place p = mbarrier_at(w, address, lane);
   if (!p.cta) return -1;
   for (bool again = true;; again = false) {
@@ -98,7 +109,7 @@ int phase_over(Warp& w, u32 address, u32 parity, int lane) {
       if (w.launch->checks) watch::mbarrier_passed(w, *p.cta, p.at, parity);
       return 1;
     }
-    if (!again) return 0;
+    if (!again || early) return 0;
     if (!land_for(w, p.cta, p.at)) return -1;
   }
 }
@@ -113,12 +124,13 @@ Status wait(Warp& w, const Ins& i, u32 mask) {
   u32 last_address = 0;
   u32 last_parity = 2;
   bool last = false;
+  const bool early = fails_early(w);
   for (u32 left = mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
     const u32 address = address_of(w, i, 1, l);
     const u32 parity = kState ? static_cast<u32>(doubles(w, i, 2)[l] >> 63) : words(w, i, 2)[l] & 1;
     if (address != last_address || parity != last_parity) {
-      const int answer = phase_over(w, address, parity, l);
+      const int answer = phase_over(w, address, parity, early, l);
       if (answer < 0) return Status::kFault;
       last = answer;
       last_address = address;
@@ -143,7 +155,7 @@ Status wait(Warp& w, const Ins& i, u32 mask) {
   }
   w.parked_at = waits_at;
   w.parked_parity = waits_for;
-  if (!kTry) {
+  if (!kTry || early) {
     w.looked = true;
     set_predicate(w, i, 0, over, mask);
     return Status::kYield;
