@@ -12,6 +12,7 @@ from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3 import FAMILY
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.cutlass3.legality import stage_bytes
 from boltgen.families.registry import FAMILIES, boundaries, kernel_spec, violations
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
@@ -121,6 +122,20 @@ def test_kernel_agrees_with_the_oracle(
     agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
     assert agreement.within, f"{case.problem.short}: {agreement}"
     assert [finding.message for finding in checking.vgpu.findings()] == []
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_shared_memory_is_at_most_what_legality_says_and_of_as_many_stages(
+    name: str, cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    config = KERNELS[name][0]
+    small = boundaries(_workload(name), config, SM90A)[1]
+    case = _case(name, small)
+    cuda.vgpu.clear_launches()
+    Launch(cuda, hopper_kernels[case.spec], case).run(random_inputs(case, rng))
+    (launched,) = cuda.vgpu.launches()
+    spare = FAMILY.footprint(small, config).shared_memory_bytes - launched.dynamic_shared_bytes
+    assert 0 <= spare < stage_bytes(config)
 
 
 def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(

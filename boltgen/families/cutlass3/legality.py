@@ -108,7 +108,10 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 
 
 def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
-    """Shared memory of the epilogue: subtiles of C and D, and rows of operands."""
+    """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
+
+    Or less: where D's subtiles can, they take the place of C's.
+    """
     tile = config.threadblock
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
     subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
