@@ -97,7 +97,8 @@ def kernel_body(spec: KernelSpec) -> str:
 
 def _banner(spec: KernelSpec, symbol: str, note: str) -> tuple[str, ...]:
     described = dict(FAMILIES.named(spec.family).describe(spec))
-    described["CUTLASS"] = f"2.x API, checked with {CUTLASS_RELEASE}"
+    api = described.pop("CUTLASS", "2.x API")
+    described["CUTLASS"] = f"{api}, checked with {CUTLASS_RELEASE}"
     described["Spec"] = digest(spec)
     if note:
         described["For"] = note

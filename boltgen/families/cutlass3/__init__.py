@@ -1,0 +1,131 @@
+"""`cutlass3`: single matrix products by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from boltgen.arch import Arch, arch_named
+from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass3 import code
+from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3Traits
+from boltgen.families.cutlass3.legality import (
+    footprint,
+    rejection,
+    space_of,
+    stages,
+    violations,
+)
+from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
+from boltgen.families.family import Footprint, Level
+from boltgen.families.space import Space, Violation
+from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+
+_ARCH = "sm_90a"
+# A multiple of what TMA is aligned to, and of no tile.
+_RAGGED = 8
+
+
+class Cutlass3:
+    """See `families.family.KernelFamily`."""
+
+    name = Cutlass3Config.family
+    config_type = Cutlass3Config
+
+    stem = staticmethod(code.stem)
+    describe = staticmethod(code.describe)
+    includes = staticmethod(code.includes)
+    view = staticmethod(code.view)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """Whatever is not one product that TMA can load and store."""
+        return rejection(workload, arch)
+
+    def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
+        """Tiles, clusters and schedules; swizzle as an argument of the launch."""
+        return space_of(*_parts(workload), arch)
+
+    def violations(
+        self, workload: Workload, config: Cutlass3Config, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """The rules of `legality`."""
+        return violations(*_parts(workload), config, arch)
+
+    def footprint(self, workload: Workload, config: Cutlass3Config) -> Footprint:
+        """What `legality` says."""
+        return footprint(config, workload.single.epilogue, arch_named(_ARCH))
+
+    def predict(
+        self,
+        workload: Workload,
+        config: Cutlass3Config,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> Cutlass3Prediction:
+        """The roofline of `model`."""
+        return predict(*_parts(workload), config, arch, constants)
+
+    def compiled(self, config: Cutlass3Config) -> Cutlass3Config:
+        """All but the swizzle."""
+        return config.kernel
+
+    def traits(self, workload: Workload) -> Cutlass3Traits:
+        """Types, the layout of B and the epilogue."""
+        problem, epilogue = _parts(workload)
+        return Cutlass3Traits(
+            epilogue=epilogue,
+            in_dtype=problem.in_dtype,
+            out_dtype=problem.out_dtype,
+            b_layout=problem.b_layout,
+        )
+
+    def launch(self, workload: Workload, config: Cutlass3Config) -> Launch:
+        """The problem's sizes, with the swizzle."""
+        sizes = _parts(workload)[0].sizes | {"split_k": 1, "swizzle": config.swizzle}
+        return Launch(struct="boltgen_gemm_args", sizes=sizes)
+
+    def boundaries(
+        self, workload: Workload, config: Cutlass3Config, arch: Arch
+    ) -> tuple[Workload, ...]:
+        """Ragged tiles and clusters with more steps than stages, less than a tile, and more tiles
+        than multiprocessors: a persistent threadblock's second tile finds pipelines in use.
+        """
+        problem, epilogue = _parts(workload)
+        tile = config.threadblock
+        rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
+        deep = (stages(config, epilogue, arch) + 1) * tile.k + _RAGGED
+        sizes = (
+            (rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
+            (1, _RAGGED, _RAGGED),
+            (arch.sm_count // 2 * tile.m + rows + 1, tile.n + _RAGGED, tile.k + _RAGGED),
+        )
+        return tuple(Workload.of(replace(problem, m=m, n=n, k=k), epilogue) for m, n, k in sizes)
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """None: how much of an epilogue is hidden depends on the schedule."""
+        del workload
+        return None
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """None: kernels are ranked with their epilogue."""
+        del arch, level, alignments
+        return {}
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass3Config]:
+        """None."""
+        del workload, arch, level
+        return frozenset()
+
+
+def _parts(workload: Workload) -> tuple[Gemm, ElementwiseGraph]:
+    layer = workload.single
+    assert isinstance(layer.problem, Gemm)
+    return layer.problem, layer.epilogue
+
+
+FAMILY = Cutlass3()

@@ -1,0 +1,106 @@
+"""sm_90a's kernels as text: the view of their template, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3Traits, Schedule
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.kernel import KernelSpec
+
+_MAIN_SCHEDULE = {
+    Schedule.PINGPONG: "cutlass::gemm::KernelTmaWarpSpecializedPingpong",
+    Schedule.COOPERATIVE: "cutlass::gemm::KernelTmaWarpSpecializedCooperative",
+}
+_EPILOGUE_SCHEDULE = {
+    Schedule.PINGPONG: "cutlass::epilogue::TmaWarpSpecialized",
+    Schedule.COOPERATIVE: "cutlass::epilogue::TmaWarpSpecializedCooperative",
+}
+_SHORT = {Schedule.PINGPONG: "pp", Schedule.COOPERATIVE: "co"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmSm90View:
+    """One matrix-product kernel of sm_90a."""
+
+    TEMPLATE: ClassVar[str] = "gemm_sm90.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_d: str
+    layout_b: str
+    tile: str
+    cluster: str
+    main_schedule: str
+    epilogue_schedule: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    del spec
+    return "boltgen/activations.h", "boltgen/gemm_sm90.h"
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
+    config, traits = _parts(spec)
+    return (
+        f"gemm_{spec.arch.replace('_', '')}_{config.threadblock}_{_SHORT[config.schedule]}"
+        f"_c{config.cluster_m}x{config.cluster_n}_r{traits.b_layout.value[0]}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """What the kernel computes and how, as labelled text for people."""
+    config, traits = _parts(spec)
+    b = "column" if traits.b_layout is Layout.COLUMN else "row"
+    return {
+        "Problem": (
+            f"Gemm, A: (M, K) {traits.in_dtype.value} row-major, B: (K, N) "
+            f"{traits.in_dtype.value} {b}-major, D: (M, N) {traits.out_dtype.value} row-major, "
+            "accumulated in float32"
+        ),
+        "Epilogue": f"D = {traits.epilogue.describe()}",
+        "Alignment": "16 bytes, which TMA needs",
+        "Config": (
+            f"threadblock {config.threadblock}, cluster {config.cluster_m}x{config.cluster_n}, "
+            f"TMA, warp-specialised {config.schedule.value}, persistent"
+        ),
+        "Arch": spec.arch,
+        "CUTLASS": "3.x API",
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmSm90View:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    tile = config.threadblock
+    return GemmSm90View(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(traits.epilogue),
+        element_in=traits.in_dtype.cutlass,
+        element_d=traits.out_dtype.cutlass,
+        layout_b=cpp_names.LAYOUT[traits.b_layout],
+        tile=_shape(tile.m, tile.n, tile.k),
+        cluster=_shape(config.cluster_m, config.cluster_n, 1),
+        main_schedule=_MAIN_SCHEDULE[config.schedule],
+        epilogue_schedule=_EPILOGUE_SCHEDULE[config.schedule],
+    )
+
+
+def _shape(*extents: int) -> str:
+    """`cute::Shape<cute::Int<128>, cute::Int<128>, cute::Int<64>>`."""
+    return f"cute::Shape<{', '.join(f'cute::Int<{extent}>' for extent in extents)}>"
+
+
+def _parts(spec: KernelSpec) -> tuple[Cutlass3Config, Cutlass3Traits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, Cutlass3Config)
+    assert isinstance(traits, Cutlass3Traits)
+    return config, traits

@@ -1,0 +1,293 @@
+"""Which configurations of sm_90a's kernels are legal, what they take, and which are worth
+considering: stated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.family import Footprint
+from boltgen.families.space import Knob, Space, Violation
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+
+# 128 bytes of FP16 along K: the widest swizzle of TMA and wgmma.
+# Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
+TILE_DEPTH = 64
+TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
+CLUSTERS = (1, 2)
+SWIZZLES = (1, 2, 4, 8)
+SCHEDULES = (Schedule.PINGPONG, Schedule.COOPERATIVE)
+
+_WARPGROUP = 128
+# One warpgroup loads, two multiply. Source: cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_*.hpp
+THREADS = 3 * _WARPGROUP
+# What setmaxnreg leaves a thread that multiplies; the same source.
+MATH_REGISTERS = 240
+# Addresses, barriers and the fragments of the epilogue. An estimate.
+_BOOKKEEPING_REGISTERS = 40
+# Elements of a subtile that the epilogue stores by one TMA, and stages of them.
+# Source: cutlass/epilogue/collective/builders/sm90_builder.inl.
+_SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
+# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
+_BARRIER_BYTES = 2048
+# A stage is filled while another is multiplied.
+_LEAST_STAGES = 2
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    if arch.cutlass_api < 3:
+        return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
+    if workload.is_fused:
+        return f"it computes one layer, not {len(workload.layers)} back to back"
+    layer = workload.single
+    problem = layer.problem
+    if not isinstance(problem, Gemm):
+        return f"it computes matrix products, not a {type(problem).__name__}"
+    if problem.batch > 1:
+        return "its launch describes one product to TMA, not a batch"
+    if not layer.prologue.is_identity:
+        return "TMA brings A to shared memory as it is, so nothing can be done to it before"
+    return (
+        _type_rejection(problem)
+        or graph_rejection(layer.epilogue)
+        or _epilogue_rejection(layer.epilogue)
+        or _alignment_rejection(problem, layer.epilogue)
+    )
+
+
+def _type_rejection(problem: Gemm) -> str | None:
+    if problem.in_dtype is not DType.F16:
+        return f"its wgmma multiplies float16, not {problem.in_dtype.value}"
+    if problem.acc_dtype is not DType.F32:
+        return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
+    if problem.out_dtype is not DType.F16:
+        return f"its epilogue stores float16, not {problem.out_dtype.value}"
+    return None
+
+
+def _epilogue_rejection(epilogue: ElementwiseGraph) -> str | None:
+    tensors = _tensors(epilogue)
+    if len(tensors) > 1:
+        return f"{len(tensors)} full tensors: the collective loads one, as its C"
+    return None
+
+
+def _tensors(epilogue: ElementwiseGraph) -> list[DType]:
+    return [load.dtype for load in epilogue.loads if load.kind is LoadKind.TENSOR]
+
+
+def _alignment_rejection(problem: Gemm, epilogue: ElementwiseGraph) -> str | None:
+    """TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
+    of_types = {
+        "A": problem.alignment_a * problem.in_dtype.size_bytes,
+        "B": problem.alignment_b * problem.in_dtype.size_bytes,
+        "D": problem.alignment_d * problem.out_dtype.size_bytes,
+    }
+    for name, aligned_bytes in of_types.items():
+        if aligned_bytes < VECTOR_BYTES:
+            return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
+    # D's rows are a multiple of 8 elements, which is 16 bytes or more of any operand's type.
+    assert all(dtype.size_bytes >= problem.out_dtype.size_bytes for dtype in _tensors(epilogue))
+    return None
+
+
+def accumulator_registers(config: Cutlass3Config) -> int:
+    """Of a thread: FP32 sums of a tile, or of its half."""
+    threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
+    return config.threadblock.m * config.threadblock.n // threads
+
+
+def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
+    """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
+
+    Or less: where D's subtiles can, they take the place of C's.
+    """
+    tile = config.threadblock
+    rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
+    subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
+    elements = rows * _SUBTILE_N
+    taken = elements * DType.F16.size_bytes * min(subtiles, _MOST_D_STAGES)
+    for dtype in _tensors(epilogue):
+        taken += elements * dtype.size_bytes * min(subtiles, _MOST_C_STAGES)
+    rows_of = (load.dtype for load in epilogue.loads if load.kind is LoadKind.ROW)
+    return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
+
+
+def stage_bytes(config: Cutlass3Config) -> int:
+    """Shared memory of one stage: a tile of A and one of B."""
+    tile = config.threadblock
+    return (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+
+
+def stages(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> int:
+    """How many stages fit beside the epilogue: CUTLASS takes them all."""
+    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, epilogue) - _BARRIER_BYTES
+    return max(0, left // stage_bytes(config))
+
+
+def footprint(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> Footprint:
+    """What a threadblock takes; registers are those of a thread that multiplies."""
+    shared = stages(config, epilogue, arch) * stage_bytes(config)
+    return Footprint(
+        registers=MATH_REGISTERS,
+        shared_memory_bytes=shared + epilogue_bytes(config, epilogue) + _BARRIER_BYTES,
+        warps=THREADS // 32,
+    )
+
+
+def violations(
+    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
+) -> tuple[Violation, ...]:
+    """Every rule that a configuration breaks, for a workload that the family does not reject."""
+    return tuple(_broken(problem, epilogue, config, arch))
+
+
+def _broken(
+    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
+) -> Iterator[Violation]:
+    tile = config.threadblock
+    if tile.m not in TILE_M or tile.n not in TILE_N or tile.k != TILE_DEPTH:
+        yield Violation(
+            name="tile",
+            message=f"tile {tile}: m is one of {TILE_M}, n of {TILE_N}, k is {TILE_DEPTH}",
+            reason="wgmma multiplies 64 rows, and 64 of K are a row of TMA's widest swizzle",
+        )
+        return
+    if config.schedule is Schedule.COOPERATIVE and tile.m < 2 * 64:
+        yield Violation(
+            name="halves",
+            message=f"two warpgroups cooperate on {tile.m} rows",
+            reason="wgmma multiplies 64 rows, so half a tile has at least so many",
+            slack=tile.m / 128 - 1.0,
+        )
+    wanted = accumulator_registers(config) + _BOOKKEEPING_REGISTERS
+    if wanted > MATH_REGISTERS:
+        yield Violation(
+            name="registers",
+            message=f"{wanted} registers a thread exceed {MATH_REGISTERS}",
+            reason="what setmaxnreg leaves each of 256 threads that multiply; more would spill",
+            slack=1.0 - wanted / MATH_REGISTERS,
+        )
+    if config.cluster_m not in CLUSTERS or config.cluster_n not in CLUSTERS:
+        yield Violation(
+            name="cluster",
+            message=f"a cluster of {config.cluster_m}x{config.cluster_n}",
+            reason="of larger ones fewer fit into a GPC's multiprocessors, some of which idle",
+        )
+    if config.cluster_m * config.cluster_n > max(CLUSTERS):
+        yield Violation(
+            name="cluster_size",
+            message=f"a cluster of {config.cluster_m * config.cluster_n} threadblocks",
+            reason="of 254 clusters that won on an H100 242 are of at most two (benchmarks/data)",
+        )
+    if config.swizzle not in SWIZZLES:
+        yield Violation(
+            name="swizzle",
+            message=f"{config.swizzle} tiles visited together, not one of {SWIZZLES}",
+            reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
+        )
+    fitting = stages(config, epilogue, arch)
+    if fitting < _LEAST_STAGES:
+        yield Violation(
+            name="shared_memory",
+            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the epilogue's "
+            f"{epilogue_bytes(config, epilogue)}",
+            reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
+            "filled while another is multiplied",
+            slack=fitting / _LEAST_STAGES - 1.0,
+        )
+
+
+def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cutlass3Config]:
+    """Tiles, clusters and schedules, and the swizzle as an argument of the launch."""
+
+    def config_at(point: Mapping[str, int]) -> Cutlass3Config:
+        return Cutlass3Config(
+            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], TILE_DEPTH),
+            schedule=SCHEDULES[point["schedule"] - 1],
+            cluster_m=point["cluster_m"],
+            cluster_n=point["cluster_n"],
+            swizzle=point["swizzle"],
+        )
+
+    def tried() -> Iterator[Cutlass3Config]:
+        for m, n, s, cm, cn in itertools.product(TILE_M, TILE_N, (1, 2), CLUSTERS, CLUSTERS):
+            yield config_at(
+                {
+                    "threadblock_m": m,
+                    "threadblock_n": n,
+                    "schedule": s,
+                    "cluster_m": cm,
+                    "cluster_n": cn,
+                    "swizzle": 1,
+                }
+            )
+
+    def listed() -> Iterator[Cutlass3Config]:
+        for config in tried():
+            if violations(problem, epilogue, config, arch) or not _is_sensible(problem, config):
+                continue
+            yield from _launches(problem, config)
+
+    return Space(
+        family=Cutlass3Config.family,
+        knobs=(
+            Knob("threadblock_m", TILE_M, 128),
+            Knob("threadblock_n", TILE_N, 128),
+            Knob("schedule", (1, 2), 2),
+            Knob("cluster_m", CLUSTERS, 1),
+            Knob("cluster_n", CLUSTERS, 1),
+            Knob("swizzle", SWIZZLES, 1),
+        ),
+        config_at=config_at,
+        point_of=_point,
+        listed=listed,
+        tried=tried,
+        broken=lambda config: violations(problem, epilogue, config, arch),
+    )
+
+
+def _point(config: Cutlass3Config) -> dict[str, int]:
+    return {
+        "threadblock_m": config.threadblock.m,
+        "threadblock_n": config.threadblock.n,
+        "schedule": SCHEDULES.index(config.schedule) + 1,
+        "cluster_m": config.cluster_m,
+        "cluster_n": config.cluster_n,
+        "swizzle": config.swizzle,
+    }
+
+
+def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
+    """Whether a cluster is no larger than the problem, in tiles: the rest of it would idle."""
+    rows = math.ceil(problem.m / config.threadblock.m)
+    columns = math.ceil(problem.n / config.threadblock.n)
+    least_m, least_n = TILE_M[0], TILE_N[0]
+    fits_m = config.threadblock.m == least_m or config.threadblock.m < 2 * problem.m
+    fits_n = config.threadblock.n == least_n or config.threadblock.n < 2 * problem.n
+    return config.cluster_m <= rows and config.cluster_n <= columns and fits_m and fits_n
+
+
+def _launches(problem: Gemm, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
+    rows = math.ceil(problem.m / config.threadblock.m)
+    columns = math.ceil(problem.n / config.threadblock.n)
+    for swizzle in SWIZZLES:
+        # CUTLASS lessens the swizzle where there are fewer tiles than it.
+        if swizzle == 1 or swizzle <= min(rows, columns):
+            yield Cutlass3Config(
+                threadblock=config.threadblock,
+                schedule=config.schedule,
+                cluster_m=config.cluster_m,
+                cluster_n=config.cluster_n,
+                swizzle=swizzle,
+            )

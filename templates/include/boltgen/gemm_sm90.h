@@ -1,0 +1,301 @@
+// Matrix products on sm_90a: TMA fills shared memory, a producer warpgroup ahead of those that
+// multiply (wgmma), and the elementwise graph is one node of a visitor tree. CUTLASS 3.x's
+// collectives without its device adapter.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <cutlass/cutlass.h>
+#include <cute/tensor.hpp>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include <type_traits>
+#include <utility>
+
+#include "boltgen/arguments.h"
+#include "boltgen/launch.h"
+#include "boltgen/operands.h"
+
+namespace boltgen {
+
+/// The generated functor on arrays, as `Sm90Compute` calls it.
+template <typename Graph>
+struct OnArrays {
+  template <typename Array>
+  struct Function {
+    template <typename... Arrays>
+    CUTLASS_DEVICE Array operator()(Array const& accumulators, Arrays const&... operands) const {
+      Graph const graph;
+      Array results;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < Array::kElements; ++i) {
+        results[i] = graph(accumulators[i], operands[i]...);
+      }
+      return results;
+    }
+  };
+};
+
+/// The node of a visitor tree that loads one operand. No pointer is null: the launch checks.
+template <typename Operand, typename Tile>
+struct OperandNode;
+
+/// The full tensor is the collective's C, which TMA brings.
+template <typename Element, typename Tile>
+struct OperandNode<Tensor<Element>, Tile> {
+  using Node = cutlass::epilogue::fusion::Sm90SrcFetch<Element>;
+
+  static typename Node::Arguments arguments(boltgen_operand const&) { return {}; }
+};
+
+template <typename Element, typename Tile>
+struct OperandNode<Row<Element>, Tile> {
+  using Node = cutlass::epilogue::fusion::Sm90RowBroadcast<
+      /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
+      cute::Stride<cute::_0, cute::_1, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+
+  static typename Node::Arguments arguments(boltgen_operand const& operand) {
+    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+  }
+};
+
+template <typename Element, typename Tile>
+struct OperandNode<Column<Element>, Tile> {
+  using Node = cutlass::epilogue::fusion::Sm90ColBroadcast<
+      /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
+      cute::Stride<cute::_1, cute::_0, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+
+  static typename Node::Arguments arguments(boltgen_operand const& operand) {
+    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+  }
+};
+
+/// Element type of the full tensor among the operands; void where there is none.
+template <typename... Operand>
+struct TensorElement {
+  using Type = void;
+};
+
+template <typename Element, typename... Rest>
+struct TensorElement<Tensor<Element>, Rest...> {
+  static_assert(std::is_void<typename TensorElement<Rest...>::Type>::value,
+                "the collective has one C, and so the epilogue one full tensor");
+  using Type = Element;
+};
+
+template <typename First, typename... Rest>
+struct TensorElement<First, Rest...> : TensorElement<Rest...> {};
+
+/// The visitor tree of a graph: its functor over the accumulator and all operands.
+template <typename Graph, typename Tile, typename ElementD, typename Operands>
+struct GraphTree;
+
+template <typename Graph, typename Tile, typename ElementD, typename... Operand>
+struct GraphTree<Graph, Tile, ElementD, Operands<Operand...>> {
+  using ElementC = typename TensorElement<Operand...>::Type;
+  using Compute =
+      cutlass::epilogue::fusion::Sm90Compute<OnArrays<Graph>::template Function, ElementD,
+                                             /*ElementCompute=*/float,
+                                             cutlass::FloatRoundStyle::round_to_nearest>;
+  using Tree = cutlass::epilogue::fusion::Sm90EVT<Compute, cutlass::epilogue::fusion::Sm90AccFetch,
+                                                  typename OperandNode<Operand, Tile>::Node...>;
+
+  static typename Tree::Arguments arguments(boltgen_operand const* operands) {
+    return arguments(operands, std::index_sequence_for<Operand...>());
+  }
+
+  /// The full tensor, all zeros where there is none.
+  static boltgen_operand tensor([[maybe_unused]] boltgen_operand const* operands) {
+    boltgen_operand found{};
+    [[maybe_unused]] int index = 0;
+    ((std::is_same<Operand, Tensor<typename Operand::Element>>::value
+          ? void(found = operands[index++])
+          : void(++index)),
+     ...);
+    return found;
+  }
+
+ private:
+  template <size_t... kIndex>
+  static typename Tree::Arguments arguments([[maybe_unused]] boltgen_operand const* operands,
+                                            std::index_sequence<kIndex...>) {
+    return {{}, OperandNode<Operand, Tile>::arguments(operands[kIndex])..., {}};
+  }
+};
+
+/// A kernel: CUTLASS's, and what its host side needs to know. `MainSchedule` and
+/// `EpilogueSchedule` are CUTLASS's tags; 16 bytes is the alignment of all that TMA moves.
+template <typename ElementA_, typename LayoutB_, typename ElementD_, typename Graph, typename Tile,
+          typename Cluster_, typename MainSchedule, typename EpilogueSchedule>
+struct GemmSm90 {
+  using ElementA = ElementA_;
+  using LayoutB = LayoutB_;
+  using ElementD = ElementD_;
+  using Operands = typename Graph::Operands;
+  using Cluster = Cluster_;
+  using Epilogue = GraphTree<Graph, Tile, ElementD, Operands>;
+  using ElementC = typename Epilogue::ElementC;
+
+  static constexpr int kAlignmentA = 128 / cutlass::sizeof_bits<ElementA>::value;
+  static constexpr int kAlignmentD = 128 / cutlass::sizeof_bits<ElementD>::value;
+  static constexpr int kAlignmentC =
+      std::is_same<ElementC, float>::value ? 4 : 8;  // of void any will do
+
+  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, /*ElementAccumulator=*/float,
+      /*ElementCompute=*/float, ElementC, cutlass::layout::RowMajor, kAlignmentC, ElementD,
+      cutlass::layout::RowMajor, kAlignmentD, EpilogueSchedule,
+      typename Epilogue::Tree>::CollectiveOp;
+
+  using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, cutlass::layout::RowMajor,
+      kAlignmentA, ElementA, LayoutB, kAlignmentA, /*ElementAccumulator=*/float, Tile, Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<int(
+          sizeof(typename CollectiveEpilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
+                                           CollectiveEpilogue, cutlass::gemm::PersistentScheduler>;
+  using Params = typename Kernel::Params;
+
+  static constexpr int kThreads = int(Kernel::MaxThreadsPerBlock);
+  static constexpr int kSharedBytes = Kernel::SharedStorageSize;
+  static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;
+};
+
+/// CUTLASS's arguments: all sizes and addresses.
+template <typename Gemm>
+typename Gemm::Kernel::Arguments gemm_arguments(boltgen_gemm_args const& args,
+                                                cutlass::KernelHardwareInfo const& hardware) {
+  using Kernel = typename Gemm::Kernel;
+  using Element = typename Gemm::ElementA;
+  boltgen_operand const tensor = Gemm::Epilogue::tensor(args.operands);
+  typename Kernel::StrideA a{};
+  typename Kernel::StrideB b{};
+  typename Kernel::StrideC c{};
+  typename Kernel::StrideD d{};
+  cute::get<0>(a) = args.lda;
+  cute::get<Gemm::kRowMajorB ? 1 : 0>(b) = args.ldb;
+  cute::get<0>(c) = tensor.ld;
+  cute::get<0>(d) = args.ldd;
+  typename Kernel::TileScheduler::Arguments scheduler{};
+  scheduler.max_swizzle_size = args.swizzle;
+  return {cutlass::gemm::GemmUniversalMode::kGemm,
+          {args.m, args.n, args.k, /*batch=*/1},
+          {static_cast<Element const*>(args.a), a, static_cast<Element const*>(args.b), b},
+          {Gemm::Epilogue::arguments(args.operands),
+           static_cast<typename Gemm::ElementC const*>(tensor.pointer), c,
+           static_cast<typename Gemm::ElementD*>(args.d), d},
+          hardware,
+          scheduler};
+}
+
+template <typename Gemm>
+void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
+  constexpr int kVector = Gemm::kAlignmentA;
+  check.at_least("m", args.m, 1);
+  check.at_least("n", args.n, 1);
+  check.at_least("k", args.k, 1);
+  check.at_least("batch", args.batch, 1);
+  check.at_most("batch", args.batch, 1);
+  check.at_least("split_k", args.split_k, 1);
+  check.at_most("split_k", args.split_k, 1);
+  check.power_of_two("swizzle", args.swizzle, 8);
+  check.at_least("lda", args.lda, args.k);
+  check.at_least("ldb", args.ldb, Gemm::kRowMajorB ? args.n : args.k);
+  check.at_least("ldd", args.ldd, args.n);
+  check.multiple("k (rows of A)", args.k, kVector);
+  check.multiple("lda", args.lda, kVector);
+  check.multiple(Gemm::kRowMajorB ? "n (rows of B)" : "k (columns of B)",
+                 Gemm::kRowMajorB ? args.n : args.k, kVector);
+  check.multiple("ldb", args.ldb, kVector);
+  check.multiple("n (rows of D)", args.n, Gemm::kAlignmentD);
+  check.multiple("ldd", args.ldd, Gemm::kAlignmentD);
+  check.pointer("a", args.a, kVector, sizeof(typename Gemm::ElementA));
+  check.pointer("b", args.b, kVector, sizeof(typename Gemm::ElementA));
+  check.pointer("d", args.d, Gemm::kAlignmentD, sizeof(typename Gemm::ElementD));
+  check_operands(typename Gemm::Operands(), check, args.operands, args.n, Gemm::kAlignmentD);
+}
+
+/// The current device's multiprocessors, and how many clusters of the kernel it runs at once:
+/// without that number a grid of clusters leaves multiprocessors idle (NVIDIA/cutlass#1921).
+/// The grid of `config` is one cluster.
+inline cudaError_t ask_hardware(cutlass::KernelHardwareInfo& hardware, void const* function,
+                                cudaLaunchConfig_t const& config) {
+  cudaError_t error = cudaGetDevice(&hardware.device_id);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&hardware.sm_count, cudaDevAttrMultiProcessorCount,
+                                   hardware.device_id);
+  }
+  hardware.max_active_clusters = hardware.sm_count;
+  if (error == cudaSuccess && config.gridDim.x * config.gridDim.y > 1) {
+    error = cudaOccupancyMaxActiveClusters(&hardware.max_active_clusters, function, &config);
+  }
+  return error;
+}
+
+template <typename Gemm>
+int run_gemm_sm90(void (*kernel)(typename Gemm::Params), boltgen_gemm_args const* args,
+                  boltgen_status* status) {
+  using Kernel = typename Gemm::Kernel;
+  ArgumentCheck check(status);
+  check_gemm<Gemm>(check, *args);
+  if (check.failed()) {
+    return check.code();
+  }
+  auto const function = reinterpret_cast<void const*>(kernel);
+  constexpr unsigned kClusterM = cute::size<0>(typename Gemm::Cluster{});
+  constexpr unsigned kClusterN = cute::size<1>(typename Gemm::Cluster{});
+  cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           Gemm::kSharedBytes);
+  if (error != cudaSuccess) {
+    return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", Gemm::kSharedBytes);
+  }
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kClusterM, kClusterN, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = {kClusterM, kClusterN, 1};
+  config.blockDim = {unsigned(Gemm::kThreads), 1, 1};
+  config.dynamicSmemBytes = size_t(Gemm::kSharedBytes);
+  config.stream = static_cast<cudaStream_t>(args->stream);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  cutlass::KernelHardwareInfo hardware;
+  error = ask_hardware(hardware, function, config);
+  if (error != cudaSuccess) {
+    return fail_cuda(status, error, "cannot ask the device for clusters of %u x %u blocks",
+                     kClusterM, kClusterN);
+  }
+  check.at_least("number of clusters that the device runs at once", hardware.max_active_clusters,
+                 1);
+  typename Kernel::Arguments const arguments = gemm_arguments<Gemm>(*args, hardware);
+  if (!check.failed() && !Kernel::can_implement(arguments)) {
+    return fail(status, BOLTGEN_INVALID_ARGUMENT,
+                "CUTLASS cannot implement %d x %d x %d, rows %lld, %lld and %lld elements apart",
+                args->m, args->n, args->k, static_cast<long long>(args->lda),
+                static_cast<long long>(args->ldb), static_cast<long long>(args->ldd));
+  }
+  if (check.failed()) {
+    return check.code();
+  }
+  typename Gemm::Params params = Kernel::to_underlying_arguments(arguments, nullptr);
+  config.gridDim = Kernel::get_grid_shape(params);
+  void* pointers[] = {&params};
+  error = cudaLaunchKernelExC(&config, function, pointers);
+  if (error != cudaSuccess) {
+    return fail_cuda(status, error,
+                     "launch of %u x %u x %u blocks of %d threads, in clusters of %u x %u, with "
+                     "%d bytes of shared memory",
+                     config.gridDim.x, config.gridDim.y, config.gridDim.z, Gemm::kThreads,
+                     kClusterM, kClusterN, Gemm::kSharedBytes);
+  }
+  return succeed(status);
+}
+
+}  // namespace boltgen

@@ -1,0 +1,175 @@
+"""`cutlass3`: what it rejects, its rules, its space, and one pool with `cutlass2` on request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.codegen.render import render
+from boltgen.errors import BoltgenError
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.cutlass3 import FAMILY
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.cutlass3.legality import stages
+from boltgen.families.family import KernelFamily
+from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, launch, predict
+from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments
+from tests.cases import EPILOGUES
+from tests.chain_cases import gemm_chain
+
+SM90A = ARCHES["sm_90a"]
+GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
+WORKLOAD = Workload.of(GEMM, EPILOGUES["residual_before"])
+CONFIG = Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE)
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    FAMILIES.register(FAMILY)
+    yield
+    FAMILIES.remove(FAMILY.name)
+
+
+def test_it_has_the_signatures_of_the_protocol() -> None:
+    for part in (name for name in vars(KernelFamily) if not name.startswith("_")):
+        wanted = list(inspect.signature(getattr(KernelFamily, part)).parameters)[1:]
+        assert list(inspect.signature(getattr(FAMILY, part)).parameters) == wanted, part
+
+
+def test_nothing_selects_it_that_has_not_registered_it() -> None:
+    assert {config.family for config in candidates(WORKLOAD, SM90A)} == {"cutlass2"}
+    with pytest.raises(BoltgenError, match="unknown kernel family 'cutlass3'"):
+        kernel_spec(WORKLOAD, CONFIG, "sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (gemm_chain(200, 72, (64, 48), ("relu", "relu")), "2 back to back"),
+        (Workload.of(Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)), "not a Conv2d"),
+        (Workload.of(replace(GEMM, batch=2)), "not a batch"),
+        (Workload.of(replace(GEMM, acc_dtype=DType.F16)), "sums in float32, not float16"),
+        (Workload.of(replace(GEMM, out_dtype=DType.F32)), "stores float16, not float32"),
+        (Workload.of(GEMM, EPILOGUES["two_tensors"]), "2 full tensors"),
+        (Workload.of(replace(GEMM, k=1028)), "rows of A are aligned to 8 bytes"),
+        (Workload.of(replace(GEMM, n=1028)), "rows of D are aligned to 8 bytes"),
+        (Workload.of(replace(GEMM, n=1028, b_layout=Layout.ROW)), "rows of B are aligned to 8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_workload_that_it_cannot_compute_is_rejected_with_the_reason(
+    workload: Workload, reason: str
+) -> None:
+    assert reason in (FAMILY.rejects(workload, SM90A) or "")
+
+
+@pytest.mark.parametrize("arch", [name for name in ARCHES if name != "sm_90a"])
+def test_other_architectures_lack_its_instructions(arch: str) -> None:
+    assert f"{arch} has not both" in (FAMILY.rejects(WORKLOAD, ARCHES[arch]) or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules"),
+    [
+        ({}, []),
+        ({"threadblock": Shape(128, 256, 64)}, []),
+        ({"threadblock": Shape(256, 192, 64)}, []),
+        ({"threadblock": Shape(256, 256, 64)}, ["registers"]),
+        ({"threadblock": Shape(128, 256, 64), "schedule": Schedule.PINGPONG}, ["registers"]),
+        ({"threadblock": Shape(128, 192, 64), "schedule": Schedule.PINGPONG}, []),
+        ({"threadblock": Shape(64, 128, 64)}, ["halves"]),
+        ({"threadblock": Shape(128, 96, 64)}, ["tile"]),
+        ({"threadblock": Shape(128, 128, 32)}, ["tile"]),
+        ({"cluster_m": 3}, ["cluster", "cluster_size"]),
+        ({"cluster_m": 2, "cluster_n": 2}, ["cluster_size"]),
+        ({"swizzle": 3}, ["swizzle"]),
+    ],
+    ids=str,
+)
+def test_the_rules(changes: dict[str, object], rules: list[str]) -> None:
+    config = replace(CONFIG, **changes)  # type: ignore[arg-type]
+    assert [each.name for each in FAMILY.violations(WORKLOAD, config, SM90A)] == rules
+
+
+def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
+    small = replace(SM90A, shared_memory_per_cta_bytes=99 << 10)
+    config = replace(CONFIG, threadblock=Shape(256, 128, 64))
+    assert stages(config, WORKLOAD.single.epilogue, small) == 1
+    (violation,) = FAMILY.violations(WORKLOAD, config, small)
+    assert violation.name == "shared_memory"
+    assert violation.slack == -0.5
+
+
+def test_the_space_holds_legal_candidates_of_every_tile_and_can_encode_them() -> None:
+    space = FAMILY.space(WORKLOAD, SM90A)
+    assert len(set(space.candidates)) == len(space.candidates) > 50
+    for config in space.candidates:
+        assert config in space
+        assert space.decode(space.encode(config)) == config
+        assert not space.broken(config)
+        footprint = FAMILY.footprint(WORKLOAD, config)
+        assert footprint.shared_memory_bytes <= SM90A.shared_memory_per_cta_bytes
+
+
+def test_a_cluster_is_no_larger_than_the_problem() -> None:
+    one_row = Workload.of(replace(GEMM, m=64))
+    found = FAMILY.space(one_row, SM90A).candidates
+    assert {config.cluster_m for config in found} == {1}
+    assert {config.cluster_n for config in found} == {1, 2}
+
+
+def test_the_boundaries_are_legal_and_one_gives_threadblocks_a_second_tile() -> None:
+    for config in FAMILY.space(WORKLOAD, SM90A).candidates:
+        found = FAMILY.boundaries(WORKLOAD, config, SM90A)
+        tiles = []
+        for workload in found:
+            assert FAMILY.rejects(workload, SM90A) is None
+            assert FAMILY.violations(workload, config, SM90A) == ()
+            assert FAMILY.traits(workload) == FAMILY.traits(WORKLOAD)
+            gemm = workload.single.problem.gemm
+            tiles.append(-(-gemm.m // config.threadblock.m) * -(-gemm.n // config.threadblock.n))
+        assert max(tiles) > SM90A.sm_count
+
+
+def test_a_small_product_is_predicted_faster_than_a_large_one() -> None:
+    small, large = (
+        FAMILY.predict(Workload.of(replace(GEMM, m=m)), CONFIG, SM90A).time_us
+        for m in (1024, 65536)
+    )
+    assert 0 < small < large / 10
+    assert FAMILY.predict(WORKLOAD, CONFIG, SM90A).bound
+
+
+@pytest.mark.usefixtures("registered")
+def test_where_it_is_registered_it_shares_a_pool_with_cutlass2() -> None:
+    def families(gemm: Gemm) -> set[str]:
+        return {config.family for config in candidates(Workload.of(gemm), SM90A)}
+
+    assert families(GEMM) == {"cutlass2", "cutlass3"}
+    assert families(replace(GEMM, k=1028)) == {"cutlass2"}
+    large = Workload.of(Gemm(m=8192, n=8192, k=8192))
+    found = candidates(large, SM90A)
+    assert min(found, key=lambda c: predict(large, c, SM90A).time_us).family == "cutlass3"
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_kernel_has_a_text_and_its_launch_a_struct() -> None:
+    config = replace(CONFIG, swizzle=4)
+    spec = kernel_spec(WORKLOAD, config, "sm_90a")
+    assert spec.config == compiled(config) == CONFIG
+    symbol = kernel_symbol(spec)
+    assert symbol.startswith("boltgen_gemm_sm90a_128x128x64_co_c1x1_rc_")
+    text = render_kernel(spec).text
+    assert render(FAMILY.view(spec, symbol, workspace_symbol(symbol))) in text
+    assert "3.x API, checked with" in text
+    asked = launch(WORKLOAD, config)
+    made = arguments(asked.struct, asked.sizes)
+    assert (made.swizzle, made.split_k, made.batch) == (4, 1, 1)

@@ -1,0 +1,155 @@
+"""Kernels of the family `cutlass3` against the oracle, executed with every check on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from boltgen.arch import arch_named
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.cutlass3 import FAMILY
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.cutlass3.legality import stage_bytes
+from boltgen.families.registry import FAMILIES, boundaries, kernel_spec, violations
+from boltgen.ir import reference
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+from tests.cases import KernelCase
+from tests.kernels.conftest import build_libraries
+from tests.kernels.launch import (
+    PADDING,
+    Cuda,
+    KernelError,
+    KernelLibrary,
+    Launch,
+    random_inputs,
+)
+
+SM90A = arch_named("sm_90a")
+
+
+def _every_load() -> ElementwiseGraph:
+    """relu(acc + bias) * column + residual, of which the column is FP32."""
+    graph = ElementwiseBuilder()
+    biased = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW))
+    scaled = graph.binary(
+        BinaryOp.MULTIPLY,
+        graph.unary(UnaryOp.RELU, biased),
+        graph.load(LoadKind.COLUMN, DType.F32),
+    )
+    graph.binary(BinaryOp.ADD, scaled, graph.load(LoadKind.TENSOR))
+    return graph.build()
+
+
+def _bias_gelu() -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
+    biased = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW, DType.F32))
+    graph.unary(UnaryOp.GELU_TANH, biased)
+    return graph.build()
+
+
+# Both schedules, every cluster, both orders of B, and the largest tile that the registers hold.
+KERNELS = {
+    "pingpong": (
+        Cutlass3Config(
+            threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG, cluster_m=2, swizzle=2
+        ),
+        Layout.COLUMN,
+        _every_load(),
+    ),
+    "cooperative": (
+        Cutlass3Config(threadblock=Shape(256, 192, 64), schedule=Schedule.COOPERATIVE, cluster_n=2),
+        Layout.ROW,
+        ElementwiseGraph(),
+    ),
+    "alone": (
+        Cutlass3Config(threadblock=Shape(128, 256, 64), schedule=Schedule.COOPERATIVE),
+        Layout.COLUMN,
+        _bias_gelu(),
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    FAMILIES.register(FAMILY)
+    yield
+    FAMILIES.remove(FAMILY.name)
+
+
+def _workload(name: str) -> Workload:
+    _, layout, epilogue = KERNELS[name]
+    return Workload.of(Gemm(m=512, n=512, k=512, b_layout=layout), epilogue)
+
+
+@pytest.fixture(scope="module")
+def hopper_kernels(
+    registered: None, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    specs = [kernel_spec(_workload(name), KERNELS[name][0], SM90A.name) for name in KERNELS]
+    return build_libraries(specs, tmp_path_factory.mktemp("sm90"))
+
+
+def _case(name: str, workload: Workload) -> KernelCase:
+    config = KERNELS[name][0]
+    problem = workload.single.problem
+    assert not violations(workload, config, SM90A)
+    spec = kernel_spec(workload, config, SM90A.name)
+    return KernelCase(name=name, spec=spec, problem=problem, swizzle=config.swizzle)
+
+
+@pytest.mark.parametrize("index", range(3), ids=["ragged", "small", "persistent"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_agrees_with_the_oracle(
+    name: str,
+    index: int,
+    checking: Cuda,
+    hopper_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    workload = boundaries(_workload(name), KERNELS[name][0], SM90A)[index]
+    case = _case(name, workload)
+    inputs = random_inputs(case, rng)
+    actual = Launch(checking, hopper_kernels[case.spec], case).run(inputs)
+    graph = (case.problem, case.epilogue, inputs.a, inputs.b, inputs.operands)
+    agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
+    assert agreement.within, f"{case.problem.short}: {agreement}"
+    assert [finding.message for finding in checking.vgpu.findings()] == []
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_shared_memory_is_at_most_what_legality_says_and_of_as_many_stages(
+    name: str, cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    config = KERNELS[name][0]
+    small = boundaries(_workload(name), config, SM90A)[1]
+    case = _case(name, small)
+    cuda.vgpu.clear_launches()
+    Launch(cuda, hopper_kernels[case.spec], case).run(random_inputs(case, rng))
+    (launched,) = cuda.vgpu.launches()
+    spare = FAMILY.footprint(small, config).shared_memory_bytes - launched.dynamic_shared_bytes
+    assert 0 <= spare < stage_bytes(config)
+
+
+def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(
+    cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    case = _case("pingpong", _workload("pingpong"))
+    odd = replace(case, problem=Gemm(m=16, n=16, k=16 + PADDING // 2))
+    with pytest.raises(KernelError, match="needs a multiple of 8 elements"):
+        Launch(cuda, hopper_kernels[case.spec], odd).run(random_inputs(odd, rng))
+
+
+def test_a_device_without_clusters_is_named(
+    cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    case = _case("pingpong", _workload("pingpong"))
+    with pytest.raises(KernelError, match="cannot reserve"):
+        Launch(cuda, hopper_kernels[case.spec], case, arch="sm_80").run(random_inputs(case, rng))
