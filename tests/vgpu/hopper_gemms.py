@@ -39,7 +39,7 @@ def build_library(name: str) -> Path:
         name=name,
         text=Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
         suffix=".cu",
-        output="kernels.so",
+        output="gemms.so",
         compiler=tools.nvcc.path,
         flags=(
             *("-std=c++17", "-O2", "-shared", "-Xcompiler", "-fPIC", "--no-compress", "-w"),
