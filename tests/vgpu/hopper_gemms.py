@@ -91,6 +91,8 @@ class Product:
 
     def launch(self, library: ctypes.CDLL) -> int:
         """Run it and wait; 0, or CUDA's or CUTLASS's error."""
+        # CUTLASS asks for the last error of the thread, which may be that of an earlier test.
+        ctypes.CDLL("libcudart.so.13").cudaGetLastError()
         addresses = (ctypes.c_void_p(buffer.address) for buffer in self.buffers)
         status: int = getattr(library, self.name)(self.m, self.n, self.k, *addresses)
         return status
