@@ -373,6 +373,7 @@ EXAMPLES = (
             arch="sm_90a",
             # With a K of 128 the shuffled weights are written past their end: a chunk is 256 long.
             arguments=("--m=256", "--n=256", "--k=256", *_GROUPS[3:], "--warmup=0"),
+            verdicts=2,
         )
         for kind in ("int4_bf16", "int4_fp8", "mixed_dtype")
     ),
