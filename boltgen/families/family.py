@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from boltgen.arch import Arch
 from boltgen.codegen.views import View
@@ -141,7 +141,7 @@ class KernelFamily(Protocol[C]):
         ...
 
     def describe(self, spec: KernelSpec) -> Mapping[str, str]:
-        """What a kernel computes and how, as labelled text for people."""
+        """Describe what a kernel computes and how: texts by their labels, for `boltgen inspect`."""
         ...
 
     def includes(self, spec: KernelSpec) -> tuple[str, ...]:
@@ -151,3 +151,24 @@ class KernelFamily(Protocol[C]):
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> View:
         """The variables of the kernel's template."""
         ...
+
+
+class WithoutLibrary(Generic[C]):
+    """The methods of a family whose kernels are ranked one by one, and are in no library."""
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """None."""
+        del workload
+        return None
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """None."""
+        del arch, level, alignments
+        return {}
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[C]:
+        """None."""
+        del workload, arch, level
+        return frozenset()

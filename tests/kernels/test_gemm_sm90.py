@@ -36,7 +36,7 @@ SM90A = arch_named("sm_90a")
 
 
 def _every_load() -> ElementwiseGraph:
-    """relu(acc + bias) * column + residual, of which the column is FP32."""
+    """relu(acc + bias) * column + residual, with an FP32 column."""
     graph = ElementwiseBuilder()
     biased = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW))
     scaled = graph.binary(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from boltgen.arch import Arch, arch_named
@@ -17,10 +16,10 @@ from boltgen.families.cutlass3.legality import (
     violations,
 )
 from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
@@ -29,8 +28,11 @@ _ARCH = "sm_90a"
 _RAGGED = 8
 
 
-class Cutlass3:
-    """See `families.family.KernelFamily`."""
+class Cutlass3(WithoutLibrary[Cutlass3Config]):
+    """See `families.family.KernelFamily`.
+
+    How much of an epilogue is hidden depends on the schedule, so kernels are ranked with it.
+    """
 
     name = Cutlass3Config.family
     config_type = Cutlass3Config
@@ -103,23 +105,6 @@ class Cutlass3:
             (arch.sm_count // 2 * tile.m + rows + 1, tile.n + _RAGGED, tile.k + _RAGGED),
         )
         return tuple(Workload.of(replace(problem, m=m, n=n, k=k), epilogue) for m, n, k in sizes)
-
-    def ranking(self, workload: Workload) -> Workload | None:
-        """None: how much of an epilogue is hidden depends on the schedule."""
-        del workload
-        return None
-
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        """None: kernels are ranked with their epilogue."""
-        del arch, level, alignments
-        return {}
-
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass3Config]:
-        """None."""
-        del workload, arch, level
-        return frozenset()
 
 
 def _parts(workload: Workload) -> tuple[Gemm, ElementwiseGraph]:

@@ -56,7 +56,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """What the kernel computes and how, as labelled text for people."""
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
     b = "column" if traits.b_layout is Layout.COLUMN else "row"
     return {

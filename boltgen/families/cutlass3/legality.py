@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Shape
@@ -182,7 +183,7 @@ def _broken(
         yield Violation(
             name="cluster",
             message=f"a cluster of {config.cluster_m}x{config.cluster_n}",
-            reason="of larger ones fewer fit into a GPC's multiprocessors, some of which idle",
+            reason="larger clusters leave some of a GPC's multiprocessors idle",
         )
     if config.cluster_m * config.cluster_n > max(CLUSTERS):
         yield Violation(
@@ -221,16 +222,15 @@ def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cut
         )
 
     def tried() -> Iterator[Cutlass3Config]:
-        for m, n, s, cm, cn in itertools.product(TILE_M, TILE_N, (1, 2), CLUSTERS, CLUSTERS):
-            yield config_at(
-                {
-                    "threadblock_m": m,
-                    "threadblock_n": n,
-                    "schedule": s,
-                    "cluster_m": cm,
-                    "cluster_n": cn,
-                    "swizzle": 1,
-                }
+        for m, n, schedule, cluster_m, cluster_n in itertools.product(
+            TILE_M, TILE_N, SCHEDULES, CLUSTERS, CLUSTERS
+        ):
+            yield Cutlass3Config(
+                threadblock=Shape(m, n, TILE_DEPTH),
+                schedule=schedule,
+                cluster_m=cluster_m,
+                cluster_n=cluster_n,
+                swizzle=1,
             )
 
     def listed() -> Iterator[Cutlass3Config]:
@@ -268,10 +268,15 @@ def _point(config: Cutlass3Config) -> dict[str, int]:
     }
 
 
+def _tiles(problem: Gemm, config: Cutlass3Config) -> tuple[int, int]:
+    """How many tiles lie below each other, and side by side."""
+    tile = config.threadblock
+    return math.ceil(problem.m / tile.m), math.ceil(problem.n / tile.n)
+
+
 def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
     """Whether a cluster is no larger than the problem, in tiles: the rest of it would idle."""
-    rows = math.ceil(problem.m / config.threadblock.m)
-    columns = math.ceil(problem.n / config.threadblock.n)
+    rows, columns = _tiles(problem, config)
     least_m, least_n = TILE_M[0], TILE_N[0]
     fits_m = config.threadblock.m == least_m or config.threadblock.m < 2 * problem.m
     fits_n = config.threadblock.n == least_n or config.threadblock.n < 2 * problem.n
@@ -279,15 +284,8 @@ def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
 
 
 def _launches(problem: Gemm, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
-    rows = math.ceil(problem.m / config.threadblock.m)
-    columns = math.ceil(problem.n / config.threadblock.n)
+    rows, columns = _tiles(problem, config)
     for swizzle in SWIZZLES:
         # CUTLASS lessens the swizzle where there are fewer tiles than it.
         if swizzle == 1 or swizzle <= min(rows, columns):
-            yield Cutlass3Config(
-                threadblock=config.threadblock,
-                schedule=config.schedule,
-                cluster_m=config.cluster_m,
-                cluster_n=config.cluster_n,
-                swizzle=swizzle,
-            )
+            yield replace(config, swizzle=swizzle)

@@ -38,7 +38,7 @@ class Cutlass3Prediction:
 
     @property
     def bound(self) -> str:
-        """One line for people."""
+        """Say in a line what the time is mostly made of."""
         return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles on an SM"
 
 

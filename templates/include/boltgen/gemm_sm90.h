@@ -1,6 +1,6 @@
-// Matrix products on sm_90a: TMA fills shared memory, a producer warpgroup ahead of those that
-// multiply (wgmma), and the elementwise graph is one node of a visitor tree. CUTLASS 3.x's
-// collectives without its device adapter.
+// Matrix products on sm_90a, of CUTLASS 3.x's collectives without its device adapter. One
+// warpgroup fills shared memory by TMA, ahead of two others that multiply by wgmma. The elementwise
+// graph is one node of the epilogue's visitor tree.
 
 #pragma once
 
