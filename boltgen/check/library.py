@@ -68,7 +68,7 @@ def check_kernels(
     setup = Setup(
         library=str((folder / LIBRARY).resolve()),
         vgpu=str(vgpu),
-        # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
+        # A device is no `a`: code for sm_90a runs on an sm_90.
         device=arch_named(metadata.arch).name.removesuffix("a"),
         checks=_CHECKS,
     )

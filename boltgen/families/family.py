@@ -18,6 +18,10 @@ from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
+# Multiprocessors of the device that boundaries are executed on before a kernel ships: so few that
+# a persistent kernel's threadblocks go from tile to tile in a small problem.
+CHECKED_SMS = 8
+
 
 class Config(Protocol):
     """One setting of a family's free parameters: a frozen, ordered dataclass; `str` is for people.

@@ -1,4 +1,4 @@
-"""`cutlass3`: single matrix products by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
+"""`cutlass3`: matrix products by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.families.cutlass3.legality import (
     violations,
 )
 from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
-from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import Launch
@@ -92,19 +92,25 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
     def boundaries(
         self, workload: Workload, config: Cutlass3Config, arch: Arch
     ) -> tuple[Workload, ...]:
-        """Ragged tiles and clusters with more steps than stages, less than a tile, and more tiles
-        than multiprocessors: a persistent threadblock's second tile finds pipelines in use.
+        """Ragged tiles and clusters with more steps than stages, less than a tile, and several
+        tiles for each threadblock: all but its first find pipelines in use.
         """
         problem, epilogue = _parts(workload)
         tile = config.threadblock
         rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
         deep = (stages(config, epilogue, arch) + 1) * tile.k + _RAGGED
+        # In pingpong a threadblock's third tile is the second one of a warpgroup.
+        long = 3 * CHECKED_SMS * tile.m + 1
+        few = min(problem.batch, 2)
         sizes = (
-            (rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
-            (1, _RAGGED, _RAGGED),
-            (arch.sm_count // 2 * tile.m + rows + 1, tile.n + _RAGGED, tile.k + _RAGGED),
+            (few, rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
+            (few, 1, _RAGGED, _RAGGED),
+            (1, long, _RAGGED, tile.k + _RAGGED),
         )
-        return tuple(Workload.of(replace(problem, m=m, n=n, k=k), epilogue) for m, n, k in sizes)
+        return tuple(
+            Workload.of(replace(problem, batch=batch, m=m, n=n, k=k), epilogue)
+            for batch, m, n, k in sizes
+        )
 
 
 def _parts(workload: Workload) -> tuple[Gemm, ElementwiseGraph]:

@@ -40,6 +40,8 @@ _BOOKKEEPING_REGISTERS = 40
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
 # Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
 _BARRIER_BYTES = 2048
+# The driver's documentation has no case of a stride of 0 along an extent beyond 1.
+_NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
 _LEAST_STAGES = 2
 
@@ -54,8 +56,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     problem = layer.problem
     if not isinstance(problem, Gemm):
         return f"it computes matrix products, not a {type(problem).__name__}"
-    if problem.batch > 1:
-        return "its launch describes one product to TMA, not a batch"
+    if not (problem.a_batched and problem.b_batched):
+        return f"its batch shares an operand, {_NO_STRIDE}"
+    if problem.batch > 1 and _tensors(layer.epilogue):
+        return f"a batch may share the epilogue's full tensor, {_NO_STRIDE}"
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (

@@ -2,7 +2,7 @@
 
 Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile.
 
-    time = launch + max(tiles of the busiest multiprocessor, L2 bytes, DRAM bytes)
+    time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
     tile = k steps * max(tensor cores, shared memory, L2) and the epilogue
 
 In pingpong the epilogue hides behind the other warpgroup's product; cooperating warpgroups wait for
@@ -57,7 +57,8 @@ def predict(
     steps = math.ceil(problem.k / tile.k)
     cluster = config.cluster_m * config.cluster_n
     at_once = arch.sm_count // cluster * cluster
-    per_sm = math.ceil(rows * columns / at_once)
+    tiles = problem.batch * rows * columns
+    per_sm = math.ceil(tiles / at_once)
 
     # Threadblocks side by side share A, those below each other B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
@@ -75,19 +76,21 @@ def predict(
     if after > product:
         bound_by = "its epilogue"
 
-    out_bytes = problem.m * problem.n * output_bytes_per_element(problem, epilogue)
-    l2_bytes = rows * columns * steps * loaded + out_bytes
+    outputs = problem.batch * problem.m * problem.n
+    out_bytes = outputs * output_bytes_per_element(problem, epilogue)
+    l2_bytes = tiles * steps * loaded + out_bytes
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
-    operands = _dram_bytes(problem, config, arch, c, rows=rows, columns=columns, at_once=at_once)
+    operands = problem.batch * _dram_bytes(
+        problem.gemm, config, arch, c, rows=rows, columns=columns, at_once=at_once
+    )
     dram_us = (operands + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(
         (clocks / arch.boost_mhz, bound_by), (l2_us, "L2"), (dram_us, "DRAM")
     )
-    if slowest_us < c.launch_us:
+    begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
+    if slowest_us < begin_us:
         bound_by = "its launch"
-    return Cutlass3Prediction(
-        time_us=c.launch_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
-    )
+    return Cutlass3Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
 
 
 def _whole(extent: int, tile: int, cluster: int) -> int:

@@ -55,10 +55,11 @@ template <typename Element, typename Tile>
 struct OperandNode<Row<Element>, Tile> {
   using Node = cutlass::epilogue::fusion::Sm90RowBroadcast<
       /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
-      cute::Stride<cute::_0, cute::_1, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+      cute::Stride<cute::_0, cute::_1, int64_t>, /*Alignment=*/1, /*EnableNullptr=*/false>;
 
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
-    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+    return {
+        static_cast<Element const*>(operand.pointer), Element(0), {{}, {}, operand.batch_stride}};
   }
 };
 
@@ -66,10 +67,11 @@ template <typename Element, typename Tile>
 struct OperandNode<Column<Element>, Tile> {
   using Node = cutlass::epilogue::fusion::Sm90ColBroadcast<
       /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
-      cute::Stride<cute::_1, cute::_0, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+      cute::Stride<cute::_1, cute::_0, int64_t>, /*Alignment=*/1, /*EnableNullptr=*/false>;
 
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
-    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+    return {
+        static_cast<Element const*>(operand.pointer), Element(0), {{}, {}, operand.batch_stride}};
   }
 };
 
@@ -183,10 +185,16 @@ typename Gemm::Kernel::Arguments gemm_arguments(boltgen_gemm_args const& args,
   cute::get<Gemm::kRowMajorB ? 1 : 0>(b) = args.ldb;
   cute::get<0>(c) = tensor.ld;
   cute::get<0>(d) = args.ldd;
+  // Where there is one product TMA has no use for its stride, which may be anything.
+  if (args.batch > 1) {
+    cute::get<2>(a) = args.batch_stride_a;
+    cute::get<2>(b) = args.batch_stride_b;
+    cute::get<2>(d) = args.batch_stride_d;
+  }
   typename Kernel::TileScheduler::Arguments scheduler{};
   scheduler.max_swizzle_size = args.swizzle;
   return {cutlass::gemm::GemmUniversalMode::kGemm,
-          {args.m, args.n, args.k, /*batch=*/1},
+          {args.m, args.n, args.k, args.batch},
           {static_cast<Element const*>(args.a), a, static_cast<Element const*>(args.b), b},
           {Gemm::Epilogue::arguments(args.operands),
            static_cast<typename Gemm::ElementC const*>(tensor.pointer), c,
@@ -202,7 +210,6 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   check.at_least("n", args.n, 1);
   check.at_least("k", args.k, 1);
   check.at_least("batch", args.batch, 1);
-  check.at_most("batch", args.batch, 1);
   check.at_least("split_k", args.split_k, 1);
   check.at_most("split_k", args.split_k, 1);
   check.power_of_two("swizzle", args.swizzle, 8);
@@ -220,6 +227,18 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   check.pointer("b", args.b, kVector, sizeof(typename Gemm::ElementA));
   check.pointer("d", args.d, Gemm::kAlignmentD, sizeof(typename Gemm::ElementD));
   check_operands(typename Gemm::Operands(), check, args.operands, args.n, Gemm::kAlignmentD);
+  if (args.batch > 1) {
+    check.at_least("batch_stride_a", args.batch_stride_a, 1);
+    check.at_least("batch_stride_b", args.batch_stride_b, 1);
+    check.at_least("batch_stride_d", args.batch_stride_d, 1);
+    check.multiple("batch_stride_a", args.batch_stride_a, kVector);
+    check.multiple("batch_stride_b", args.batch_stride_b, kVector);
+    check.multiple("batch_stride_d", args.batch_stride_d, Gemm::kAlignmentD);
+  }
+  // A batch may share the full tensor, and no document says that TMA takes a stride of 0.
+  if (!std::is_void<typename Gemm::ElementC>::value) {
+    check.at_most("batch", args.batch, 1);
+  }
 }
 
 /// The current device's multiprocessors, and how many clusters of the kernel it runs at once:
