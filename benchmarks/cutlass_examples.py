@@ -25,6 +25,7 @@ from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
+from boltgen.runtime.vgpu import device_for
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
@@ -88,8 +89,8 @@ class Example:
 
     @property
     def device(self) -> str:
-        """The device that it runs on: code for sm_90a runs on an sm_90."""
-        return self.arch.removesuffix("a")
+        """The device that it runs on."""
+        return device_for(self.arch)
 
 
 def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:

@@ -15,6 +15,7 @@ from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
@@ -539,7 +540,13 @@ def golden_specs() -> dict[str, KernelSpec]:
         "conv2d_sm89": ("sm_89", conv, "sm80_deep", "residual_after"),
         "conv2d_image_sm80": ("sm_80", image, "sm80_small", "bias_relu"),
     }
+    by_wgmma = Cutlass3Config(threadblock=Shape(128, 192, 64), schedule=Schedule.PINGPONG)
     return {
-        name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
-        for name, (arch, problem, config, epilogue) in table.items()
+        **{
+            name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
+            for name, (arch, problem, config, epilogue) in table.items()
+        },
+        "gemm_sm90a": kernel_spec(
+            Workload.of(gemm, EPILOGUES["residual_before"]), by_wgmma, "sm_90a"
+        ),
     }

@@ -68,8 +68,7 @@ def check_kernels(
     setup = Setup(
         library=str((folder / LIBRARY).resolve()),
         vgpu=str(vgpu),
-        # A device is no `a`: code for sm_90a runs on an sm_90.
-        device=arch_named(metadata.arch).name.removesuffix("a"),
+        arch=arch_named(metadata.arch).name,
         checks=_CHECKS,
     )
     verdicts = (

@@ -40,7 +40,7 @@ class Worker:
     """The virtual GPU with the library that is to be checked."""
 
     def __init__(self, setup: Setup) -> None:
-        self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.device)
+        self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.arch)
         for name, value in _OPTIONS.items():
             self._vgpu.set_option(name, value)
         self._vgpu.set_option("timeout", _MOST_SECONDS)

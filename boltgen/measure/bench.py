@@ -30,6 +30,7 @@ from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
+from boltgen.runtime.vgpu import device_for
 from boltgen.settings import Settings, settings_from
 
 # A candidate is given so long, and a second more for so many operations of its problem. What takes
@@ -217,8 +218,7 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         ToolchainError: a compiler is missing, or the virtual GPU cannot be built.
     """
     chosen = options or BenchOptions()
-    # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
-    model = arch_named(arch).name.removesuffix("a")
+    model = device_for(arch_named(arch).name)
     libraries = vgpu_libraries(chosen.settings, chosen.cache, chosen.reporter)
     bench = _open(
         chosen,

@@ -236,7 +236,12 @@ def _text(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
+def device_for(arch: str) -> str:
+    """The device that runs code for `arch`: for sm_90a it is an sm_90."""
+    return arch.removesuffix("a")
+
+
+def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
     """Put the virtual GPU's libraries in `lib_dir` in the place of CUDA's, for this process.
 
     `runtimes` are the CUDA runtimes whose place it takes. To be called before TVM or any CUDA
@@ -264,7 +269,7 @@ def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNT
             f"the virtual GPU cannot be loaded ({error}); build it with `make -C vgpu OUT={folder}`"
         ) from error
     vgpu = Vgpu(libraries[0])
-    vgpu.set_option("device", device)
+    vgpu.set_option("device", device_for(arch))
     return vgpu
 
 

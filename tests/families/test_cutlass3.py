@@ -46,7 +46,10 @@ def test_it_has_the_signatures_of_the_protocol() -> None:
             "may share the epilogue's full tensor",
         ),
         (Workload.of(replace(GEMM, acc_dtype=DType.F16)), "sums in float32, not float16"),
-        (Workload.of(replace(GEMM, out_dtype=DType.F32)), "stores float16, not float32"),
+        (
+            Workload.of(replace(GEMM, n=1028, out_dtype=DType.F32), EPILOGUES["residual_before"]),
+            "rows of the epilogue's tensor are aligned to 8 bytes",
+        ),
         (Workload.of(GEMM, EPILOGUES["two_tensors"]), "2 full tensors"),
         (Workload.of(replace(GEMM, k=1028)), "rows of A are aligned to 8 bytes"),
         (Workload.of(replace(GEMM, n=1028)), "rows of D are aligned to 8 bytes"),
@@ -91,7 +94,7 @@ def test_the_rules(changes: dict[str, object], rules: list[str]) -> None:
 def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
     small = replace(SM90A, shared_memory_per_cta_bytes=99 << 10)
     config = replace(CONFIG, threadblock=Shape(256, 128, 64))
-    assert stages(config, WORKLOAD.single.epilogue, small) == 1
+    assert stages(config, WORKLOAD.single, small) == 1
     (violation,) = FAMILY.violations(WORKLOAD, config, small)
     assert violation.name == "shared_memory"
     assert violation.slack == -0.5

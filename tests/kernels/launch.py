@@ -20,7 +20,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.measure.abi import arguments, structs
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.runtime.vgpu import Vgpu, device_for
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,7 @@ class Cuda:
 
     def become(self, arch: str) -> None:
         """Make the device one of that arch."""
-        self.vgpu.set_option("device", arch.removesuffix("a"))
+        self.vgpu.set_option("device", device_for(arch))
 
     def recover(self) -> None:
         """Make the device usable again after a fault."""

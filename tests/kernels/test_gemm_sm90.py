@@ -76,11 +76,14 @@ KERNELS = {
         _bias_gelu(),
     ),
 }
+OUT_DTYPES = {"alone": DType.F32}
 
 
 def _workload(name: str, batch: int = 1) -> Workload:
     _, layout, epilogue = KERNELS[name]
-    return Workload.of(Gemm(m=512, n=512, k=512, batch=batch, b_layout=layout), epilogue)
+    out = OUT_DTYPES.get(name, DType.F16)
+    problem = Gemm(m=512, n=512, k=512, batch=batch, b_layout=layout, out_dtype=out)
+    return Workload.of(problem, epilogue)
 
 
 @pytest.fixture(scope="module")

@@ -48,17 +48,17 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
 
     def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
         """Tiles, clusters and schedules; swizzle as an argument of the launch."""
-        return space_of(*_parts(workload), arch)
+        return space_of(workload.single, arch)
 
     def violations(
         self, workload: Workload, config: Cutlass3Config, arch: Arch
     ) -> tuple[Violation, ...]:
         """The rules of `legality`."""
-        return violations(*_parts(workload), config, arch)
+        return violations(workload.single, config, arch)
 
     def footprint(self, workload: Workload, config: Cutlass3Config) -> Footprint:
         """What `legality` says."""
-        return footprint(config, workload.single.epilogue, arch_named(_ARCH))
+        return footprint(config, workload.single, arch_named(_ARCH))
 
     def predict(
         self,
@@ -98,7 +98,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         problem, epilogue = _parts(workload)
         tile = config.threadblock
         rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
-        deep = (stages(config, epilogue, arch) + 1) * tile.k + _RAGGED
+        deep = (stages(config, workload.single, arch) + 1) * tile.k + _RAGGED
         # In pingpong a threadblock's third tile is the second one of a warpgroup.
         long = 3 * CHECKED_SMS * tile.m + 1
         few = min(problem.batch, 2)

@@ -15,10 +15,10 @@ from boltgen.families.cutlass2.legality import graph_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.family import Footprint
 from boltgen.families.space import Knob, Space, Violation
-from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.ir.workload import Layer, Workload
 
 # 128 bytes of FP16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
@@ -75,8 +75,6 @@ def _type_rejection(problem: Gemm) -> str | None:
         return f"its wgmma multiplies float16, not {problem.in_dtype.value}"
     if problem.acc_dtype is not DType.F32:
         return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
-    if problem.out_dtype is not DType.F16:
-        return f"its epilogue stores float16, not {problem.out_dtype.value}"
     return None
 
 
@@ -93,16 +91,17 @@ def _tensors(epilogue: ElementwiseGraph) -> list[DType]:
 
 def _alignment_rejection(problem: Gemm, epilogue: ElementwiseGraph) -> str | None:
     """TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
-    of_types = {
-        "A": problem.alignment_a * problem.in_dtype.size_bytes,
-        "B": problem.alignment_b * problem.in_dtype.size_bytes,
-        "D": problem.alignment_d * problem.out_dtype.size_bytes,
-    }
-    for name, aligned_bytes in of_types.items():
+    rows = [
+        ("A", problem.alignment_a, problem.in_dtype),
+        ("B", problem.alignment_b, problem.in_dtype),
+        ("D", problem.alignment_d, problem.out_dtype),
+    ]
+    for dtype in _tensors(epilogue):
+        rows.append(("the epilogue's tensor", alignment_elements(dtype, problem.n), dtype))
+    for name, elements, dtype in rows:
+        aligned_bytes = elements * dtype.size_bytes
         if aligned_bytes < VECTOR_BYTES:
             return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
-    # D's rows are a multiple of 8 elements, which is 16 bytes or more of any operand's type.
-    assert all(dtype.size_bytes >= problem.out_dtype.size_bytes for dtype in _tensors(epilogue))
     return None
 
 
@@ -112,7 +111,7 @@ def accumulator_registers(config: Cutlass3Config) -> int:
     return config.threadblock.m * config.threadblock.n // threads
 
 
-def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
+def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
 
     Or less: where D's subtiles can, they take the place of C's.
@@ -121,10 +120,10 @@ def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
     subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
     elements = rows * _SUBTILE_N
-    taken = elements * DType.F16.size_bytes * min(subtiles, _MOST_D_STAGES)
-    for dtype in _tensors(epilogue):
+    taken = elements * layer.problem.out_dtype.size_bytes * min(subtiles, _MOST_D_STAGES)
+    for dtype in _tensors(layer.epilogue):
         taken += elements * dtype.size_bytes * min(subtiles, _MOST_C_STAGES)
-    rows_of = (load.dtype for load in epilogue.loads if load.kind is LoadKind.ROW)
+    rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
     return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
 
 
@@ -134,32 +133,28 @@ def stage_bytes(config: Cutlass3Config) -> int:
     return (tile.m + tile.n) * tile.k * DType.F16.size_bytes
 
 
-def stages(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> int:
+def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
     """How many stages fit beside the epilogue: CUTLASS takes them all."""
-    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, epilogue) - _BARRIER_BYTES
+    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
     return max(0, left // stage_bytes(config))
 
 
-def footprint(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> Footprint:
+def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
     """What a threadblock takes; registers are those of a thread that multiplies."""
-    shared = stages(config, epilogue, arch) * stage_bytes(config)
+    shared = stages(config, layer, arch) * stage_bytes(config)
     return Footprint(
         registers=MATH_REGISTERS,
-        shared_memory_bytes=shared + epilogue_bytes(config, epilogue) + _BARRIER_BYTES,
+        shared_memory_bytes=shared + epilogue_bytes(config, layer) + _BARRIER_BYTES,
         warps=THREADS // 32,
     )
 
 
-def violations(
-    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
-) -> tuple[Violation, ...]:
-    """Every rule that a configuration breaks, for a workload that the family does not reject."""
-    return tuple(_broken(problem, epilogue, config, arch))
+def violations(layer: Layer, config: Cutlass3Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that a configuration breaks, for a layer that the family does not reject."""
+    return tuple(_broken(layer, config, arch))
 
 
-def _broken(
-    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
-) -> Iterator[Violation]:
+def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violation]:
     tile = config.threadblock
     if tile.m not in TILE_M or tile.n not in TILE_N or tile.k != TILE_DEPTH:
         yield Violation(
@@ -201,19 +196,19 @@ def _broken(
             message=f"{config.swizzle} tiles visited together, not one of {SWIZZLES}",
             reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
         )
-    fitting = stages(config, epilogue, arch)
+    fitting = stages(config, layer, arch)
     if fitting < _LEAST_STAGES:
         yield Violation(
             name="shared_memory",
             message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the epilogue's "
-            f"{epilogue_bytes(config, epilogue)}",
+            f"{epilogue_bytes(config, layer)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
             slack=fitting / _LEAST_STAGES - 1.0,
         )
 
 
-def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cutlass3Config]:
+def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
     """Tiles, clusters and schedules, and the swizzle as an argument of the launch."""
 
     def config_at(point: Mapping[str, int]) -> Cutlass3Config:
@@ -239,9 +234,9 @@ def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cut
 
     def listed() -> Iterator[Cutlass3Config]:
         for config in tried():
-            if violations(problem, epilogue, config, arch) or not _is_sensible(problem, config):
+            if violations(layer, config, arch) or not _is_sensible(layer.problem.gemm, config):
                 continue
-            yield from _launches(problem, config)
+            yield from _launches(layer.problem.gemm, config)
 
     return Space(
         family=Cutlass3Config.family,
@@ -257,7 +252,7 @@ def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cut
         point_of=_point,
         listed=listed,
         tried=tried,
-        broken=lambda config: violations(problem, epilogue, config, arch),
+        broken=lambda config: violations(layer, config, arch),
     )
 
 

@@ -235,8 +235,11 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
     check.multiple("batch_stride_b", args.batch_stride_b, kVector);
     check.multiple("batch_stride_d", args.batch_stride_d, Gemm::kAlignmentD);
   }
-  // A batch may share the full tensor, and no document says that TMA takes a stride of 0.
   if (!std::is_void<typename Gemm::ElementC>::value) {
+    check.multiple("n (rows of the full tensor)", args.n, Gemm::kAlignmentC);
+    check.multiple("ld of the full tensor", Gemm::Epilogue::tensor(args.operands).ld,
+                   Gemm::kAlignmentC);
+    // A batch may share it, and no document says that TMA takes a stride of 0.
     check.at_most("batch", args.batch, 1);
   }
 }
