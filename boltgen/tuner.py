@@ -113,7 +113,7 @@ def _arch_of(asked: str | None, device: str) -> Arch:
     if DeviceKind(kind) is not DeviceKind.CUDA:
         return asked_arch(asked or DEFAULT_ARCH)
     if asked is None or asked == NATIVE:
-        return native_arch(int(place or 0))
+        return native_arch(int(place or 0), "measure on the virtual GPU: --device vgpu")
     return asked_arch(asked)
 
 

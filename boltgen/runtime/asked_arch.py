@@ -20,7 +20,10 @@ _log = logging.getLogger(__name__)
 # kernels are checked on the virtual GPU. Numbers: CUdevice_attribute's compute capability.
 _ASK = """
 import ctypes, sys
-driver = ctypes.CDLL("libcuda.so.1")
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    sys.exit(f"libcuda.so.1 cannot be loaded ({error})")
 def call(function, *arguments):
     status = function(*arguments)
     if status:
@@ -35,6 +38,7 @@ call(driver.cuDeviceGetAttribute, ctypes.byref(minor), 76, device)
 print(f"sm_{major.value}{minor.value}")
 """
 _SECONDS = 60
+_REMEDY = "name the architecture, such as --arch sm_80"
 
 
 def asked_arch(name: str) -> Arch:
@@ -52,13 +56,14 @@ def asked_arch(name: str) -> Arch:
     return row
 
 
-def native_arch(ordinal: int = 0) -> Arch:
+def native_arch(ordinal: int = 0, remedy: str = _REMEDY) -> Arch:
     """The row that makes the most of this machine's GPU number `ordinal`.
+
+    `remedy` is what to do where there is none, for the message.
 
     Raises:
         DeviceError: there is none, or boltgen does not know it.
     """
-    remedy = "name the architecture, such as --arch sm_80"
     command = [sys.executable, "-c", _ASK, str(ordinal)]
     try:
         done = subprocess.run(
@@ -74,7 +79,7 @@ def native_arch(ordinal: int = 0) -> Arch:
         raise DeviceError(f"the driver does not answer within {_SECONDS} s; {remedy}") from error
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise DeviceError(f"no GPU to compile for: {said}; {remedy}")
+        raise DeviceError(f"no GPU: {said}; {remedy}")
     found = done.stdout.split()[-1]
     try:
         return arch_of_device(found)

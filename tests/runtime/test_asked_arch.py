@@ -60,11 +60,38 @@ def test_native_is_what_makes_the_most_of_the_gpu(device: str, chosen: str) -> N
     assert said.split() == [chosen, chosen, chosen, "sm_80", "sm_80"]
 
 
+# What a bench of a GPU says of its device, for each arch that it is opened for.
+_BENCHES = """
+import contextlib
+from boltgen.pipeline import PipelineOptions
+from boltgen.tuner import open_bench
+for arch in ("sm_90", "sm_90a"):
+    with contextlib.closing(open_bench("cuda", arch, PipelineOptions())) as bench:
+        print(bench.arch, bench.device.arch, bench.device.kind.value)
+try:
+    open_bench("cuda", "sm_80", PipelineOptions())
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_hopper_gpu_is_tuned_for_either_of_its_architectures() -> None:
+    settings = settings_from()
+    env = vgpu_environment(settings, vgpu_libraries(settings), {"device": "sm_90"})
+    command = [sys.executable, "-c", _BENCHES]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    first, second, refused = said.splitlines()
+    assert (first, second) == ("sm_90 sm_90 cuda", "sm_90a sm_90a cuda")
+    assert "kernels for sm_80 are not measured on it: give --arch sm_90a" in refused
+
+
 def test_native_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = module._ASK.replace("libcuda.so.1", "libcuda-of-no-machine.so.1")
     monkeypatch.setattr(module, "_ASK", absent)
-    with pytest.raises(DeviceError, match=r"no GPU to compile for: .*no-machine.*--arch sm_80"):
+    with pytest.raises(DeviceError, match=r"no GPU: libcuda-of-no-machine.*--arch sm_80"):
         asked_arch("native")
+    with pytest.raises(DeviceError, match=r"no GPU: .*virtual GPU: --device vgpu"):
+        boltgen.tune("absent.onnx")
 
 
 def test_native_on_a_gpu_that_boltgen_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +106,7 @@ def test_a_gpu_that_is_not_there() -> None:
     program = "from boltgen.runtime.asked_arch import native_arch; native_arch(7)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert "DeviceError: no GPU to compile for: the driver reports" in done.stderr
+    assert "DeviceError: no GPU: the driver reports" in done.stderr
 
 
 def test_an_unknown_name_is_refused() -> None:
