@@ -499,13 +499,16 @@ def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
     return replace(case, spec=with_traits(case.spec, **changes))
 
 
+BLACKWELL = ("sm_100", "sm_103", "sm_120", "sm_121")
+
+
 def newer_arch_cases() -> list[KernelCase]:
     """sm_80's kernels, compiled for the archs after it."""
     problems = {"gemm": problem_for("gemm_row", 8, 8, "f32_f16")}
     problems["conv"] = problem_for("conv", 8, 8, "f32_f16")
     cases = []
     for arch, (name, problem) in itertools.product(
-        ("sm_86", "sm_89", "sm_90", "sm_90a"), problems.items()
+        ("sm_86", "sm_89", "sm_90", "sm_90a", *BLACKWELL), problems.items()
     ):
         case = _case(f"{arch}-{name}", problem, "sm80_square", "residual_after")
         cases.append(replace(case, spec=replace(case.spec, arch=arch)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boltgen.arch import device_for
 from boltgen.errors import VgpuError
 
 # In this order: the runtimes need the others.
@@ -234,11 +235,6 @@ def check_options(lib_dir: Path, text: str) -> None:
 
 def _text(text: bytes) -> str:
     return text.decode(errors="replace")
-
-
-def device_for(arch: str) -> str:
-    """The device that runs code for `arch`: for sm_90a it is an sm_90."""
-    return arch.removesuffix("a")
 
 
 def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:

@@ -17,13 +17,21 @@ from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Level
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.workload import Workload
-from tests.cases import all_cases
+from tests.cases import BLACKWELL, all_cases
 from tests.chain_cases import all_chain_cases
 
 
 @pytest.fixture(scope="module")
 def wanted() -> Wanted:
     return Wanted(arch_named("sm_90"), Level.QUICK)
+
+
+@pytest.mark.parametrize("arch", BLACKWELL)
+def test_every_kernel_of_a_bundle_for_blackwell_is_one_of_its(arch: str) -> None:
+    wanted = Wanted(arch_named(arch), Level.QUICK)
+    sections = {item.section for item in full_items(wanted)}
+    assert {"check", "gemm", "conv", "b2b", "tune"} <= sections
+    assert {spec.arch for spec in wanted.specs.values()} == {arch}
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from boltgen.arch import device_for
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.measure.abi import arguments, structs
-from boltgen.runtime.vgpu import Vgpu, device_for
+from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]
