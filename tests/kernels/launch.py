@@ -98,6 +98,7 @@ class KernelLibrary:
     """A shared library of kernels."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._library = ctypes.CDLL(str(path))
 
     def workspace_bytes(self, symbol: str, args: Args) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -142,6 +143,14 @@ def test_shared_memory_is_at_most_what_legality_says_and_of_as_many_stages(
     (launched,) = cuda.vgpu.launches()
     spare = FAMILY.footprint(small, config).shared_memory_bytes - launched.dynamic_shared_bytes
     assert 0 <= spare < stage_bytes(config)
+
+
+def test_no_kernel_calls_a_function(hopper_kernels: dict[KernelSpec, KernelLibrary]) -> None:
+    """ptxas would serialise each wgmma of it (C7510)."""
+    for library in hopper_kernels.values():
+        binary = library.path.read_bytes()
+        assert b"wgmma.mma_async" in binary
+        assert re.search(rb"\bcall(\.uni)?\s", binary) is None
 
 
 def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(
