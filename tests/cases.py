@@ -549,7 +549,10 @@ def golden_specs() -> dict[str, KernelSpec]:
             name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
             for name, (arch, problem, config, epilogue) in table.items()
         },
-        "gemm_sm90a": kernel_spec(
-            Workload.of(gemm, EPILOGUES["residual_before"]), by_wgmma, "sm_90a"
-        ),
+        **{
+            f"{problem.kind}_sm90a": kernel_spec(
+                Workload.of(problem, EPILOGUES["residual_before"]), by_wgmma, "sm_90a"
+            )
+            for problem in (gemm, conv)
+        },
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from boltgen.arch import Arch, arch_named
+from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.registry import boundaries, kernel_spec, violations
@@ -13,34 +14,28 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
 SM90A = arch_named("sm_90a")
 
 
+GEMM = Gemm(m=512, n=512, k=512, b_layout=Layout.COLUMN)
+CONV = Conv2d(n=2, h=14, w=14, c=512, k=512, r=3, s=3, padding=(1, 1, 1, 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WgmmaKernel:
-    """A kernel, and the shape of the product that it is made for."""
+    """A kernel, and the problem that it is made for."""
 
     config: Cutlass3Config
     epilogue: ElementwiseGraph
-    b_layout: Layout = Layout.COLUMN
-    out_dtype: DType = DType.F16
-    batch: int = 1
+    problem: Problem
 
     @property
     def workload(self) -> Workload:
-        """A product of 512x512x512."""
-        problem = Gemm(
-            m=512,
-            n=512,
-            k=512,
-            batch=self.batch,
-            b_layout=self.b_layout,
-            out_dtype=self.out_dtype,
-        )
-        return Workload.of(problem, self.epilogue)
+        """The problem with its epilogue."""
+        return Workload.of(self.problem, self.epilogue)
 
     @property
     def spec(self) -> KernelSpec:
@@ -57,7 +52,7 @@ class WgmmaKernel:
         """Several tiles for each threadblock on a whole device of `arch`."""
         small = self.boundary(2).single
         rows = 3 * arch.sm_count * self.config.threadblock.m + 1
-        return Workload.of(replace(small.problem.gemm, m=rows), small.epilogue)
+        return Workload.of(with_rows(small.problem, rows), small.epilogue)
 
 
 def _every_load() -> ElementwiseGraph:
@@ -80,28 +75,41 @@ def _bias_gelu() -> ElementwiseGraph:
     return graph.build()
 
 
-# Both schedules, every cluster, both orders of B, both types of D, batches, and the largest tile
-# that the registers hold.
+# Both schedules, every cluster, both orders of B, both types of D, batches, the largest tile that
+# the registers hold; convolutions of both schedules, one of uneven strides, paddings and dilations.
 KERNELS = {
     "pingpong": WgmmaKernel(
         config=Cutlass3Config(
             threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG, cluster_m=2, swizzle=2
         ),
         epilogue=_every_load(),
+        problem=GEMM,
     ),
     "cooperative": WgmmaKernel(
         config=Cutlass3Config(
             threadblock=Shape(256, 192, 64), schedule=Schedule.COOPERATIVE, cluster_n=2
         ),
         epilogue=ElementwiseGraph(),
-        b_layout=Layout.ROW,
-        batch=3,
+        problem=replace(GEMM, batch=3, b_layout=Layout.ROW),
     ),
     "alone": WgmmaKernel(
         config=Cutlass3Config(threadblock=Shape(128, 256, 64), schedule=Schedule.COOPERATIVE),
         epilogue=_bias_gelu(),
-        out_dtype=DType.F32,
-        batch=3,
+        problem=replace(GEMM, batch=3, out_dtype=DType.F32),
+    ),
+    "conv-pingpong": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(64, 128, 64), schedule=Schedule.PINGPONG, cluster_n=2
+        ),
+        epilogue=_every_load(),
+        problem=CONV,
+    ),
+    "conv-cooperative": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE, cluster_m=2
+        ),
+        epilogue=_bias_gelu(),
+        problem=replace(CONV, stride=(2, 1), dilation=(1, 2), padding=(1, 2, 0, 3)),
     ),
 }
 

@@ -17,6 +17,7 @@ from boltgen.families.family import CHECKED_SMS, KernelFamily
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
@@ -26,6 +27,14 @@ from tests.chain_cases import gemm_chain
 SM90A = ARCHES["sm_90a"]
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 WORKLOAD = Workload.of(GEMM, EPILOGUES["residual_before"])
+CONV = Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)
+MOVE = LayoutTransform(
+    move=Move(source=NHWC_F16, target=NHWC_F16),
+    images=2,
+    pixels=64,
+    source_channels=8,
+    target_channels=16,
+)
 CONFIG = Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE)
 
 
@@ -39,7 +48,12 @@ def test_it_has_the_signatures_of_the_protocol() -> None:
     ("workload", "reason"),
     [
         (gemm_chain(200, 72, (64, 48), ("relu", "relu")), "2 back to back"),
-        (Workload.of(Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)), "not a Conv2d"),
+        (Workload.of(MOVE), "not a LayoutTransform"),
+        (Workload.of(replace(CONV, c=4)), "rows of A are aligned to 8 bytes"),
+        (Workload.of(replace(CONV, h=40, stride=(9, 1))), "stride 9: TMA steps over 8 pixels"),
+        (Workload.of(replace(CONV, w=600, dilation=(1, 128))), "reaches over 256 pixels"),
+        (Workload.of(replace(CONV, padding=(0, 129, 0, 0))), "at most 128 pixels off"),
+        (Workload.of(replace(CONV, w=400, dilation=(1, 65))), "a reach of 130 pixels"),
         (Workload.of(replace(GEMM, batch=2, a_batched=False)), "its batch shares an operand"),
         (
             Workload.of(replace(GEMM, batch=2), EPILOGUES["residual_before"]),

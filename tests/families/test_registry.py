@@ -58,6 +58,7 @@ WORKLOADS = {
     "cutlass3": (
         Workload.of(Gemm(m=200, n=136, k=264), EPILOGUES["residual_before"]),
         Workload.of(Gemm(batch=4, m=200, n=136, k=264), EPILOGUES["columns"]),
+        Workload.of(CONV, EPILOGUES["bias_relu"]),
     ),
     "move": (Workload.of(MOVE),),
 }

@@ -11,7 +11,7 @@
 // CUTLASS    3.x API, checked with 4.2
 // Spec       e58d2dae2f2682aab378be8ec2780a14adf22e8db065dd3899f22f86402b4722
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -gencode
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
 //            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
 //            templates/include -I $CUTLASS boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_e58d2dae2f.cu
 
@@ -43,16 +43,16 @@ using Gemm = boltgen::GemmSm90<
     /*MainSchedule=*/cutlass::gemm::KernelTmaWarpSpecializedPingpong,
     /*EpilogueSchedule=*/cutlass::epilogue::TmaWarpSpecialized>;
 
-extern "C" __global__ void __launch_bounds__(Gemm::kThreads, /*minBlocks=*/1)
+extern "C" __global__ void __launch_bounds__(Gemm::Kernel::MaxThreadsPerBlock, /*minBlocks=*/1)
     boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_e58d2dae2f_device(
-        CUTLASS_GRID_CONSTANT Gemm::Params const params) {
+        CUTLASS_GRID_CONSTANT Gemm::Kernel::Params const params) {
   extern __shared__ char boltgen_shared_memory_sm90[];
   Gemm::Kernel()(params, boltgen_shared_memory_sm90);
 }
 
 extern "C" int boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_e58d2dae2f(
     boltgen_gemm_args const* args, boltgen_status* status) {
-  return boltgen::run_gemm_sm90<Gemm>(
+  return boltgen::run_sm90<Gemm>(
       boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_e58d2dae2f_device, args, status);
 }
 

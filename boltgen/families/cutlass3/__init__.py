@@ -1,13 +1,12 @@
-"""`cutlass3`: matrix products by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
+"""`cutlass3`: products and convolutions by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from boltgen.arch import Arch, arch_named
 from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass3 import code
-from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3Traits
+from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3ConvTraits, Cutlass3Traits
 from boltgen.families.cutlass3.legality import (
     footprint,
     rejection,
@@ -20,7 +19,7 @@ from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
 
 _ARCH = "sm_90a"
@@ -43,7 +42,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
     view = staticmethod(code.view)
 
     def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """Whatever is not one product that TMA can load and store."""
+        """Whatever is not one product or convolution that TMA can load and store."""
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
@@ -74,20 +73,21 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         """All but the swizzle."""
         return config.kernel
 
-    def traits(self, workload: Workload) -> Cutlass3Traits:
-        """Types, the layout of B and the epilogue."""
+    def traits(self, workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
+        """Types, the layout of a product's B and the epilogue."""
         problem, epilogue = _parts(workload)
-        return Cutlass3Traits(
-            epilogue=epilogue,
-            in_dtype=problem.in_dtype,
-            out_dtype=problem.out_dtype,
-            b_layout=problem.b_layout,
-        )
+        types = {"in_dtype": problem.in_dtype, "out_dtype": problem.out_dtype}
+        if not problem.is_matrix:
+            return Cutlass3ConvTraits(epilogue=epilogue, **types)
+        return Cutlass3Traits(epilogue=epilogue, b_layout=problem.gemm.b_layout, **types)
 
     def launch(self, workload: Workload, config: Cutlass3Config) -> Launch:
         """The problem's sizes, with the swizzle."""
-        sizes = _parts(workload)[0].sizes | {"split_k": 1, "swizzle": config.swizzle}
-        return Launch(struct="boltgen_gemm_args", sizes=sizes)
+        problem, _ = _parts(workload)
+        return Launch(
+            struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+            sizes=problem.sizes | {"split_k": 1, "swizzle": config.swizzle},
+        )
 
     def boundaries(
         self, workload: Workload, config: Cutlass3Config, arch: Arch
@@ -98,24 +98,26 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         problem, epilogue = _parts(workload)
         tile = config.threadblock
         rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
-        deep = (stages(config, workload.single, arch) + 1) * tile.k + _RAGGED
+        steps = stages(config, workload.single, arch) + 1
+        if isinstance(problem, Conv2d):
+            steps = -(-steps // (problem.r * problem.s))
+        deep = steps * tile.k + _RAGGED
         # In pingpong a threadblock's third tile is the second one of a warpgroup.
-        long = 3 * CHECKED_SMS * tile.m + 1
-        few = min(problem.batch, 2)
         sizes = (
-            (few, rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
-            (few, 1, _RAGGED, _RAGGED),
-            (1, long, _RAGGED, tile.k + _RAGGED),
+            (rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
+            (1, _RAGGED, _RAGGED),
+            (3 * CHECKED_SMS * tile.m + 1, _RAGGED, tile.k + _RAGGED),
         )
-        return tuple(
-            Workload.of(replace(problem, batch=batch, m=m, n=n, k=k), epilogue)
-            for batch, m, n, k in sizes
-        )
+        return tuple(Workload.of(_sized(problem, *mnk), epilogue) for mnk in sizes)
 
 
-def _parts(workload: Workload) -> tuple[Gemm, ElementwiseGraph]:
+def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
+    """The same with other sizes: of a convolution, `k` channels, and `m` pixels or a few more."""
+    return with_rows(problem, m).resized(k, n)
+
+
+def _parts(workload: Workload) -> tuple[Problem, ElementwiseGraph]:
     layer = workload.single
-    assert isinstance(layer.problem, Gemm)
     return layer.problem, layer.epilogue
 
 

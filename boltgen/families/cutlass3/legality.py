@@ -17,7 +17,7 @@ from boltgen.families.family import Footprint
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
 # 128 bytes of FP16 along K: the widest swizzle of TMA and wgmma.
@@ -40,6 +40,8 @@ _BOOKKEEPING_REGISTERS = 40
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
 # Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
 _BARRIER_BYTES = 2048
+# Of im2col tensor maps of two dimensions, in pixels.
+_MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 # The driver's documentation has no case of a stride of 0 along an extent beyond 1.
 _NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
@@ -54,10 +56,15 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     layer = workload.single
     problem = layer.problem
-    if not isinstance(problem, Gemm):
-        return f"it computes matrix products, not a {type(problem).__name__}"
-    if not (problem.a_batched and problem.b_batched):
-        return f"its batch shares an operand, {_NO_STRIDE}"
+    match problem:
+        case Gemm():
+            if not (problem.a_batched and problem.b_batched):
+                return f"its batch shares an operand, {_NO_STRIDE}"
+        case Conv2d():
+            if (reason := _im2col_rejection(problem)) is not None:
+                return reason
+        case _:
+            return f"it computes products and convolutions, not a {type(problem).__name__}"
     if problem.batch > 1 and _tensors(layer.epilogue):
         return f"a batch may share the epilogue's full tensor, {_NO_STRIDE}"
     if not layer.prologue.is_identity:
@@ -70,7 +77,25 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     )
 
 
-def _type_rejection(problem: Gemm) -> str | None:
+def _im2col_rejection(problem: Conv2d) -> str | None:
+    """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
+    if max(problem.stride) > _MOST_STRIDE:
+        return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
+    for axis, size in enumerate((problem.r, problem.s)):
+        reach = (size - 1) * problem.dilation[axis]
+        if reach > _MOST_REACH:
+            return f"a filter that reaches over {reach} pixels: TMA's offsets end at {_MOST_REACH}"
+        # The corners of the box of pixels that a filter's first tap visits.
+        corners = problem.padding[axis], reach - problem.padding[axis + 2]
+        if max(corners) > _MOST_CORNER or reach - problem.padding[axis + 2] <= -_MOST_CORNER:
+            return (
+                f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
+                f"most {_MOST_CORNER} pixels off"
+            )
+    return None
+
+
+def _type_rejection(problem: Problem) -> str | None:
     if problem.in_dtype is not DType.F16:
         return f"its wgmma multiplies float16, not {problem.in_dtype.value}"
     if problem.acc_dtype is not DType.F32:
@@ -89,7 +114,7 @@ def _tensors(epilogue: ElementwiseGraph) -> list[DType]:
     return [load.dtype for load in epilogue.loads if load.kind is LoadKind.TENSOR]
 
 
-def _alignment_rejection(problem: Gemm, epilogue: ElementwiseGraph) -> str | None:
+def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | None:
     """TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
     rows = [
         ("A", problem.alignment_a, problem.in_dtype),
@@ -97,7 +122,7 @@ def _alignment_rejection(problem: Gemm, epilogue: ElementwiseGraph) -> str | Non
         ("D", problem.alignment_d, problem.out_dtype),
     ]
     for dtype in _tensors(epilogue):
-        rows.append(("the epilogue's tensor", alignment_elements(dtype, problem.n), dtype))
+        rows.append(("the epilogue's tensor", alignment_elements(dtype, problem.gemm.n), dtype))
     for name, elements, dtype in rows:
         aligned_bytes = elements * dtype.size_bytes
         if aligned_bytes < VECTOR_BYTES:

@@ -20,7 +20,7 @@ from boltgen.families.cutlass2.model import arithmetic_clocks
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
 _SHARED_BYTES_PER_CLOCK = 128
@@ -43,7 +43,7 @@ class Cutlass3Prediction:
 
 
 def predict(
-    problem: Gemm,
+    problem: Problem,
     epilogue: ElementwiseGraph,
     config: Cutlass3Config,
     arch: Arch,
@@ -51,10 +51,10 @@ def predict(
 ) -> Cutlass3Prediction:
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants()
-    tile, in_bytes = config.threadblock, problem.in_dtype.size_bytes
-    rows = _whole(problem.m, tile.m, config.cluster_m)
-    columns = _whole(problem.n, tile.n, config.cluster_n)
-    steps = math.ceil(problem.k / tile.k)
+    tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
+    rows = _whole(gemm.m, tile.m, config.cluster_m)
+    columns = _whole(gemm.n, tile.n, config.cluster_n)
+    steps = _steps(problem, tile.k)
     cluster = config.cluster_m * config.cluster_n
     at_once = arch.sm_count // cluster * cluster
     tiles = problem.batch * rows * columns
@@ -76,12 +76,14 @@ def predict(
     if after > product:
         bound_by = "its epilogue"
 
-    outputs = problem.batch * problem.m * problem.n
+    outputs = problem.batch * gemm.m * gemm.n
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
     l2_bytes = tiles * steps * loaded + out_bytes
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
+    # Of a convolution the pixels themselves: taps meet them again in L2.
+    one = gemm if problem.is_matrix else problem
     operands = problem.batch * _dram_bytes(
-        problem.gemm, config, arch, c, rows=rows, columns=columns, at_once=at_once
+        one, config, arch, c, rows=rows, columns=columns, at_once=at_once
     )
     dram_us = (operands + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(
@@ -91,6 +93,13 @@ def predict(
     if slowest_us < begin_us:
         bound_by = "its launch"
     return Cutlass3Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
+
+
+def _steps(problem: Problem, depth: int) -> int:
+    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
+    if isinstance(problem, Conv2d):
+        return problem.r * problem.s * math.ceil(problem.c / depth)
+    return math.ceil(problem.gemm.k / depth)
 
 
 def _whole(extent: int, tile: int, cluster: int) -> int:
@@ -119,7 +128,7 @@ def _step_clocks(
 
 
 def _dram_bytes(
-    problem: Gemm,
+    problem: Problem,
     config: Cutlass3Config,
     arch: Arch,
     c: ModelConstants,

@@ -25,7 +25,7 @@ from tests.kernels.launch import (
     Launch,
     random_inputs,
 )
-from tests.wgmma_cases import KERNELS
+from tests.wgmma_cases import CONV, KERNELS
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,15 @@ def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(
     odd = replace(case, problem=Gemm(m=16, n=16, k=16 + PADDING // 2))
     with pytest.raises(KernelError, match="needs a multiple of 8 elements"):
         Launch(cuda, hopper_kernels[case.spec], odd).run(random_inputs(odd, rng))
+
+
+def test_a_stride_that_tma_cannot_take_is_refused_by_the_kernel_too(
+    cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    case = _case("conv-pingpong", 1)
+    far = replace(case, problem=replace(CONV, h=40, c=8, k=8, stride=(9, 1)))
+    with pytest.raises(KernelError, match="stride_h is 9; it must be at most 8"):
+        Launch(cuda, hopper_kernels[case.spec], far).run(random_inputs(far, rng))
 
 
 def test_a_device_without_clusters_is_named(
