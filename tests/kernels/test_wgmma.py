@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from boltgen.build.ptx import embedded_ptx
+from boltgen.build.toolchain import find_toolchain
 from boltgen.families.cutlass3 import FAMILY
 from boltgen.families.cutlass3.legality import stage_bytes
 from boltgen.families.family import CHECKED_SMS
 from boltgen.ir import reference
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
+from boltgen.settings import settings_from
 from tests.cases import KernelCase
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import (
@@ -81,12 +85,20 @@ def test_shared_memory_is_at_most_what_legality_says_and_of_as_many_stages(
     assert 0 <= spare < stage_bytes(kernel.config)
 
 
-def test_no_kernel_calls_a_function(hopper_kernels: dict[KernelSpec, KernelLibrary]) -> None:
-    """ptxas would serialise each wgmma of it (C7510)."""
-    for library in hopper_kernels.values():
-        binary = library.path.read_bytes()
-        assert b"wgmma.mma_async" in binary
-        assert re.search(rb"\bcall(\.uni)?\s", binary) is None
+def test_ptxas_neither_serialises_wgmma_nor_spills(
+    hopper_kernels: dict[KernelSpec, KernelLibrary], tmp_path: Path
+) -> None:
+    """It serialises all wgmma of a kernel that calls a function, such as that of an assertion."""
+    ptxas = find_toolchain(settings_from()).nvcc.path.with_name("ptxas")
+    for path in {library.path for library in hopper_kernels.values()}:
+        for ptx in embedded_ptx(path.read_bytes()):
+            (tmp_path / "kernels.ptx").write_text(ptx)
+            command = [ptxas, "-arch=sm_90a", "-v", "kernels.ptx", "-o", "kernels.cubin"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            said = done.stdout + done.stderr
+            assert said.count("Used ") == ptx.count(".entry ") > 0
+            assert said.count(" 0 bytes spill stores, 0 bytes spill loads") == said.count("Used ")
+            assert "serialized" not in said
 
 
 def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(

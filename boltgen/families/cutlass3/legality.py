@@ -81,13 +81,15 @@ def _im2col_rejection(problem: Conv2d) -> str | None:
     """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
     if max(problem.stride) > _MOST_STRIDE:
         return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
-    for axis, size in enumerate((problem.r, problem.s)):
-        reach = (size - 1) * problem.dilation[axis]
+    sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)
+    for axis, (taps, size, extent) in enumerate(sides):
+        reach = (taps - 1) * problem.dilation[axis]
         if reach > _MOST_REACH:
             return f"a filter that reaches over {reach} pixels: TMA's offsets end at {_MOST_REACH}"
         # The corners of the box of pixels that a filter's first tap visits.
-        corners = problem.padding[axis], reach - problem.padding[axis + 2]
-        if max(corners) > _MOST_CORNER or reach - problem.padding[axis + 2] <= -_MOST_CORNER:
+        front = problem.padding[axis]
+        behind = max(0, (extent - 1) * problem.stride[axis] + reach + 1 - size - front)
+        if front > _MOST_CORNER or not -_MOST_CORNER < reach - behind <= _MOST_CORNER:
             return (
                 f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
                 f"most {_MOST_CORNER} pixels off"
