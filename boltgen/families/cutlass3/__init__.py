@@ -103,12 +103,13 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
             steps = -(-steps // (problem.r * problem.s))
         deep = steps * tile.k + _RAGGED
         # In pingpong a threadblock's third tile is the second one of a warpgroup.
-        sizes = (
-            (rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
-            (1, _RAGGED, _RAGGED),
-            (3 * CHECKED_SMS * tile.m + 1, _RAGGED, tile.k + _RAGGED),
+        one = problem.gemm if problem.is_matrix else problem
+        sized = (
+            _sized(problem, rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
+            _sized(problem, 1, _RAGGED, _RAGGED),
+            _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, tile.k + _RAGGED),
         )
-        return tuple(Workload.of(_sized(problem, *mnk), epilogue) for mnk in sizes)
+        return tuple(Workload.of(each, epilogue) for each in sized)
 
 
 def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
