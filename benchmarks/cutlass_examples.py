@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from boltgen.build.cache import Cache
-from boltgen.build.pool import compile_all, objects_or_raise
+from benchmarks.cuda_programs import build_programs, program_unit
+from boltgen.arch import device_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.codegen.nvcc import DeviceCode, device_code_flag
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
@@ -90,8 +89,8 @@ class Example:
 
     @property
     def device(self) -> str:
-        """The device that it runs on: code for sm_90a runs on an sm_90."""
-        return self.arch.removesuffix("a")
+        """The device that it runs on."""
+        return device_for(self.arch)
 
 
 def _fused(operation: str, dtype: str, arch: str, where: str) -> Example:
@@ -420,18 +419,12 @@ def example_unit(example: Example, tools: Toolchain, libraries: Path) -> Transla
     root = tools.cutlass.include.parent
     source = root / "examples" / example.source
     curand = curand_headers()
-    return TranslationUnit(
-        kind="example",
-        name=example.name,
-        text=source.read_text(encoding="utf-8"),
-        suffix=".cu",
-        output="program",
-        compiler=tools.nvcc.path,
-        flags=(
-            *("-std=c++17", "-O2", "--no-compress", "--expt-relaxed-constexpr", "-w"),
-            *device_code_flag(example.arch, DeviceCode.PTX),
-            "-cudart=none",
-        ),
+    return program_unit(
+        example.name,
+        source.read_text(encoding="utf-8"),
+        tools,
+        arch=example.arch,
+        flags=("--expt-relaxed-constexpr", "-w"),
         include=(
             source.parent,
             tools.cutlass.include,
@@ -439,12 +432,7 @@ def example_unit(example: Example, tools: Toolchain, libraries: Path) -> Transla
             root / "examples" / "common",
             *([curand] if curand else []),
         ),
-        machine_flags=(
-            *("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
-            *("-Xlinker", str(libraries / "libcuda.so.1")),
-        ),
-        identity=tools.cuda_identity,
-        environment=tools.environment,
+        libraries=(libraries / "libcuda.so.1",),
     )
 
 
@@ -454,11 +442,8 @@ def build(examples: Sequence[Example], jobs: int, libraries: Path) -> list[Path]
     Raises:
         CompileError: one does not compile.
     """
-    settings = settings_from()
-    tools = find_toolchain(settings)
-    units = [example_unit(example, tools, libraries) for example in examples]
-    done = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=jobs))
-    return [built.path for built in done]
+    tools = find_toolchain(settings_from())
+    return build_programs([example_unit(example, tools, libraries) for example in examples], jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

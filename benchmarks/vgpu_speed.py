@@ -29,14 +29,15 @@ import numpy as np
 import onnx
 
 import boltgen
+from benchmarks.cuda_programs import build_programs, program_unit
 from benchmarks.record import summary, write
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import TranslationUnit, kernel_unit
+from boltgen.build.unit import kernel_unit
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.codegen.nvcc import DeviceCode, device_code_flag
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import VgpuError
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
@@ -280,26 +281,10 @@ def measure_launches() -> Figures:
     """Microseconds of wall time for a launch of an empty kernel, by a program of its own."""
     settings = settings_from()
     tools = find_toolchain(settings)
-    unit = TranslationUnit(
-        kind="example",
-        name="vgpu_launches",
-        text=Path(__file__).with_name("vgpu_launches.cu").read_text(encoding="utf-8"),
-        suffix=".cu",
-        output="program",
-        compiler=tools.nvcc.path,
-        flags=(
-            *("-std=c++17", "-O2", "--no-compress"),
-            *device_code_flag("sm_80", DeviceCode.PTX),
-            "-cudart=none",
-        ),
-        include=(),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
-        identity=tools.cuda_identity,
-        environment=tools.environment,
-    )
-    (program,) = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
+    text = Path(__file__).with_name("vgpu_launches.cu").read_text(encoding="utf-8")
+    (program,) = build_programs([program_unit("vgpu_launches", text, tools, arch="sm_80")])
     done = run_program(
-        [str(program.path)],
+        [str(program)],
         libraries=vgpu_libraries(settings),
         options={"device": "sm_80", "threads": "1"},
         settings=settings,
@@ -319,10 +304,13 @@ def main() -> None:
         "--only", choices=("launches", "hopper"), help="this part only; nothing is recorded"
     )
     only = parser.parse_args().only
+    if only == "launches":
+        print(json.dumps(measure_launches()))
+        return
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None
-    if only:
-        print(json.dumps(measure_launches() if only == "launches" else measure_hopper(vgpu)))
+    if only == "hopper":
+        print(json.dumps(measure_hopper(vgpu)))
         return
     cuda = Cuda(vgpu)
     load = os.getloadavg()

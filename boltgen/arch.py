@@ -17,6 +17,7 @@ Sources:
     LUO: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024
         (arXiv 2402.13499): latencies in Table IV, L2 throughput in Table V.
     BW: NVIDIA's data sheets of HGX B200 and B300, and the Blackwell architecture's technical brief.
+    PTX: PTX ISA, release notes: the versions that brought each target, and the CUDA they are of.
     RTX: NVIDIA's white paper of the RTX Blackwell architecture, Appendix A.
     DGX: NVIDIA's data sheet of DGX Spark.
     EST: nobody has published the figure; an estimate after the neighbouring rows.
@@ -47,7 +48,8 @@ class Arch:
     preferred one first. `min_stages` and `max_stages` bound the software pipeline; without
     asynchronous copies it is always 2. `mma_sync_fraction` is the share of the tensor cores' peak
     that `mma.sync` can reach. `l2_bytes_per_clock` is what L2 delivers to all SMs together,
-    `memory_latency_clocks` a round trip to DRAM.
+    `memory_latency_clocks` a round trip to DRAM. `first_nvcc` is the first release that compiles
+    for it; older than what boltgen takes at all says nothing.
 
     `boost_mhz` is the clock at which the tensor cores' figures hold, `max_mhz` the highest, which
     the driver tells and `fp32_tflops` holds at. GeForce devices sum in FP32 at half the rate of
@@ -87,6 +89,7 @@ class Arch:
     pcie_gb_per_s: float
     cutlass_api: int = 2
     mma_sync_fraction: float = 1.0
+    first_nvcc: tuple[int, int] = (11, 8)
     max_threads_per_cta: int = 1024
     max_registers_per_thread: int = 255
     register_allocation_unit: int = 256
@@ -285,21 +288,8 @@ _SM90 = replace(
     mma_sync_fraction=0.629,  # LUO: of the peak that wgmma reaches
 )
 
-ARCHES: dict[str, Arch] = {
-    arch.name: arch
-    for arch in (
-        _SM75,
-        _SM80,
-        _SM86,
-        _SM89,
-        _SM90,
-        # `a` is for instructions of this one architecture: wgmma, setmaxnreg.
-        replace(_SM90, name="sm_90a", cutlass_api=3),
-    )
-}
-
-
-# Devices that the virtual GPU imitates and boltgen has no kernels for, so they are no targets.
+# sm_90's instructions but for wgmma: what is faster than mma.sync there, tcgen05.mma, is for
+# sm_100a alone, of which there is no row.
 _SM100 = replace(
     _SM90,
     name="sm_100",
@@ -317,6 +307,7 @@ _SM100 = replace(
     dram_bytes=180 * _GIB,  # BW
     dram_bus_bits=8192,  # BW: eight stacks of 1024
     mma_sync_fraction=0.25,  # EST: of the peak that tcgen05.mma reaches
+    first_nvcc=(12, 8),  # PTX: 8.6
 )
 
 _SM103 = replace(
@@ -326,6 +317,7 @@ _SM103 = replace(
     dram_bytes=270 * _GIB,  # BW
     fp64_per_clock=2,  # BW: 1.2 TFLOP/s
     pcie_gb_per_s=128,  # BW: 6.0, 16 lanes
+    first_nvcc=(12, 9),  # PTX: 8.8
 )
 
 _SM120 = replace(
@@ -346,6 +338,7 @@ _SM120 = replace(
     dram_bus_bits=512,  # RTX
     half_per_clock=128,  # EST
     pcie_gb_per_s=64,  # RTX: 5.0, 16 lanes
+    first_nvcc=(12, 8),  # PTX: 8.7
 )
 
 _SM121 = replace(
@@ -363,9 +356,30 @@ _SM121 = replace(
     max_mhz=2418,
     dram_bytes=119 * _GIB,  # DGX: 128 GB
     dram_bus_bits=256,  # DGX
+    first_nvcc=(12, 9),  # PTX: 8.8
 )
 
-IMITATED: dict[str, Arch] = {arch.name: arch for arch in (_SM100, _SM103, _SM120, _SM121)}
+ARCHES: dict[str, Arch] = {
+    arch.name: arch
+    for arch in (
+        _SM75,
+        _SM80,
+        _SM86,
+        _SM89,
+        _SM90,
+        # `a` is for instructions of this one architecture: wgmma, setmaxnreg.
+        replace(_SM90, name="sm_90a", cutlass_api=3),
+        _SM100,
+        _SM103,
+        _SM120,
+        _SM121,
+    )
+}
+
+
+def device_for(arch: str) -> str:
+    """The virtual GPU's device that runs code for `arch`: for sm_90a it is an sm_90."""
+    return arch.removesuffix("a")
 
 
 def arch_named(name: str) -> Arch:
@@ -381,8 +395,30 @@ def arch_named(name: str) -> Arch:
     raise UnknownArchError(f"unknown arch {name!r}{hint} Known: {', '.join(ARCHES)}")
 
 
+def arch_of_device(name: str) -> Arch:
+    """The row that makes the most of devices of `name`: "sm_90a" for those of sm_90.
+
+    Raises:
+        UnknownArchError: the table has no row of such devices.
+    """
+    row = arch_named(name)
+    same = (a for a in ARCHES.values() if a.compute_capability == row.compute_capability)
+    return max(same, key=lambda arch: arch.cutlass_api)
+
+
+def what_is_lost(arch: Arch) -> str | None:
+    """What kernels for `arch` do not have that those of another row of the same devices have."""
+    most = arch_of_device(arch.name)
+    if most.cutlass_api == arch.cutlass_api:
+        return None
+    return (
+        f"kernels for {arch.name} have no wgmma and TMA, which those of the family "
+        f"cutlass{most.cutlass_api} have: the same GPUs run them with arch {most.name}"
+    )
+
+
 def _nearest(name: str) -> str | None:
-    digits = re.search(r"(\d)\.?(\d)(a?)", name.lower())
+    digits = re.search(r"(\d{1,2})\.?(\d)(a?)", name.lower())
     if digits and (guess := "sm_" + "".join(digits.groups())) in ARCHES:
         return guess
     close = difflib.get_close_matches(name.lower(), ARCHES, n=1)

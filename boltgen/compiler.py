@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from boltgen.arch import Arch, arch_named
+from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.check.ship import checked, checking_vgpu
@@ -30,6 +30,7 @@ from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOption
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
+from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
@@ -92,7 +93,7 @@ def compile(
         CacheError: the cache folder cannot be used.
         BoltgenError: an option has a value that it cannot have.
         TuningError: `tune` is no budget, or another session has the device.
-        DeviceError: there is no such device to tune on.
+        DeviceError: there is no such device to tune on, or `arch` is native and there is no GPU.
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.
@@ -100,7 +101,7 @@ def compile(
     """
     given = chosen(CompileOptions, options, overrides)
     given = replace(given, frontend=frontend_of(given))
-    row = arch_named(arch)
+    row = asked_arch(arch)
     samples = [_sample(each) for each in given.calibrate]
     name = _model_name(model)
     source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, given)

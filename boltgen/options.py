@@ -149,7 +149,13 @@ def _named(find: Callable[[str], Any]) -> Check:
 
 
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
-ARCH = Option("The GPU's architecture.", given.as_it_is, str, metavar="SM")
+ARCH = Option(
+    "The GPU's architecture, or native: that of the GPU here, which `tune` takes by default where "
+    "it measures on one.",
+    given.as_it_is,
+    str,
+    metavar="SM",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 from boltgen.frontend.relay.versions import require_relax
 from boltgen.options import DEFAULT_ARCH, KernelOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.settings import settings_from
 
@@ -53,4 +54,5 @@ def partition(
             compiled.
     """
     given = PipelineOptions.of(chosen(KernelOptions, options, overrides))
-    return relax_model.partition(module, arch=arch, normalise=normalise, options=given)
+    row = asked_arch(arch)
+    return relax_model.partition(module, arch=row.name, normalise=normalise, options=given)

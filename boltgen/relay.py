@@ -11,6 +11,7 @@ from typing import Any
 from boltgen.frontend.relay.versions import require_relay
 from boltgen.options import DEFAULT_ARCH, KernelOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.settings import settings_from
 
@@ -62,7 +63,7 @@ def partition(
     return relay_model.partition(
         module,
         params,
-        arch=arch,
+        arch=asked_arch(arch).name,
         normalise=normalise,
         allow_nonfinite=allow_nonfinite,
         options=given,

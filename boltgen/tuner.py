@@ -10,13 +10,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from boltgen.arch import arch_named
+from boltgen.arch import Arch
 from boltgen.errors import DeviceError
 from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.asked_arch import NATIVE, asked_arch, native_arch
 from boltgen.runtime.model import import_model, tasks_of_model
 from boltgen.stored import database_path, lock_folder
 from boltgen.tuning.bench import Bench
@@ -29,7 +30,7 @@ from boltgen.tuning.session import Session, SessionOptions, SessionReport
 @takes(TuneOptions)
 def tune(
     model: object,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
     options: TuneOptions | None = None,
     **overrides: Any,
 ) -> SessionReport:
@@ -37,7 +38,8 @@ def tune(
 
     What is in the database already is not measured again: a session that was cut short goes on
     where it was. With `fuse`, products in sequence are also measured as one back-to-back kernel.
-    The keyword arguments are the fields of `boltgen.TuneOptions`, and come before `options`.
+    `arch` is by default that of the GPU to measure on, and sm_80 on other devices. The keyword
+    arguments are the fields of `boltgen.TuneOptions`, and come before `options`.
 
     Example: `boltgen.tune("resnet50.onnx", arch="sm_80", budget="120s", device="vgpu")`.
 
@@ -59,7 +61,7 @@ def tune(
 @contextmanager
 def open_session(
     model: object,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
     options: TuneOptions | None = None,
     **overrides: Any,
 ) -> Iterator[Session]:
@@ -71,7 +73,7 @@ def open_session(
                 print(trial.config, outcome)
     """
     tuning = chosen(TuneOptions, options, overrides)
-    row = arch_named(arch)
+    row = _arch_of(arch, tuning.device)
     pipeline = PipelineOptions(**tuning.of_model)
     tasks = tasks_of_model(import_model(model, pipeline), row.name, pipeline)
     with open_task_session(tasks, row.name, tuning, pipeline) as session:
@@ -105,10 +107,20 @@ def open_task_session(
         )
 
 
+def _arch_of(asked: str | None, device: str) -> Arch:
+    """The row to measure kernels for, on `device`."""
+    kind, _, place = device.partition(":")
+    if DeviceKind(kind) is not DeviceKind.CUDA:
+        return asked_arch(asked or DEFAULT_ARCH)
+    if asked is None or asked == NATIVE:
+        return native_arch(int(place or 0), "measure on the virtual GPU: --device vgpu")
+    return asked_arch(asked)
+
+
 # What opens a bench of kernels for an architecture; the text is what follows the device's kind.
 BenchOpener: TypeAlias = Callable[[str, str, BenchOptions], Bench]
 BENCHES: dict[DeviceKind, BenchOpener] = {
-    DeviceKind.CUDA: lambda arch, place, how: open_cuda(how, ordinal=int(place or 0)),
+    DeviceKind.CUDA: lambda arch, place, how: open_cuda(how, arch=arch, ordinal=int(place or 0)),
     DeviceKind.VGPU: lambda arch, place, how: open_vgpu(arch, how),
     DeviceKind.RECORDED: lambda arch, place, how: RecordedBench(Path(place), arch),
 }

@@ -15,6 +15,7 @@ from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
@@ -498,13 +499,16 @@ def at_alignment(case: KernelCase, alignment: int) -> KernelCase:
     return replace(case, spec=with_traits(case.spec, **changes))
 
 
+BLACKWELL = ("sm_100", "sm_103", "sm_120", "sm_121")
+
+
 def newer_arch_cases() -> list[KernelCase]:
     """sm_80's kernels, compiled for the archs after it."""
     problems = {"gemm": problem_for("gemm_row", 8, 8, "f32_f16")}
     problems["conv"] = problem_for("conv", 8, 8, "f32_f16")
     cases = []
     for arch, (name, problem) in itertools.product(
-        ("sm_86", "sm_89", "sm_90", "sm_90a"), problems.items()
+        ("sm_86", "sm_89", "sm_90", "sm_90a", *BLACKWELL), problems.items()
     ):
         case = _case(f"{arch}-{name}", problem, "sm80_square", "residual_after")
         cases.append(replace(case, spec=replace(case.spec, arch=arch)))
@@ -539,7 +543,16 @@ def golden_specs() -> dict[str, KernelSpec]:
         "conv2d_sm89": ("sm_89", conv, "sm80_deep", "residual_after"),
         "conv2d_image_sm80": ("sm_80", image, "sm80_small", "bias_relu"),
     }
+    by_wgmma = Cutlass3Config(threadblock=Shape(128, 192, 64), schedule=Schedule.PINGPONG)
     return {
-        name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
-        for name, (arch, problem, config, epilogue) in table.items()
+        **{
+            name: replace(_case(name, problem, config, epilogue).spec, arch=arch)
+            for name, (arch, problem, config, epilogue) in table.items()
+        },
+        **{
+            f"{problem.kind}_sm90a": kernel_spec(
+                Workload.of(problem, EPILOGUES["residual_before"]), by_wgmma, "sm_90a"
+            )
+            for problem in (gemm, conv)
+        },
     }

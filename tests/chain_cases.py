@@ -15,7 +15,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from tests.cases import DTYPES, EPILOGUES
+from tests.cases import BLACKWELL, DTYPES, EPILOGUES
 
 _SM80 = Shape(16, 8, 16)
 _SM75 = Shape(16, 8, 8)
@@ -269,13 +269,13 @@ def paper_cases(*, whole: bool = False) -> list[ChainCase]:
     """Bolt's chains in both residences, on every arch.
 
     Unless they are wanted `whole`, those architectures whose kernels differ from sm_80's by nvcc's
-    target alone have a quarter each.
+    target alone have a quarter each, and Blackwell's one each, by turns in both residences.
     """
     cases = []
     for arch in ARCHES:
         for index, (name, chain) in enumerate(paper_chains(_PAPER_ROWS, batch=1).items()):
             for position, residence in enumerate(Residence):
-                if not whole and arch not in ("sm_75", "sm_80") and (index + position) % 4:
+                if not whole and not _is_tried(arch, index, position):
                     continue
                 config = paper_config(chain, arch, residence)
                 cases.append(
@@ -286,6 +286,14 @@ def paper_cases(*, whole: bool = False) -> list[ChainCase]:
                     )
                 )
     return cases
+
+
+def _is_tried(arch: str, index: int, position: int) -> bool:
+    """Whether the chain of a number has a case on `arch` in the residence of a position."""
+    if arch in BLACKWELL:
+        turn = BLACKWELL.index(arch)
+        return (index, position) == (turn, turn % len(Residence))
+    return arch in ("sm_75", "sm_80") or (index + position) % 4 == 0
 
 
 def paper_config(chain: Workload, arch: str, residence: Residence) -> B2bConfig:

@@ -1,9 +1,11 @@
 """Every configuration that the enumerator offers, compiled and run against the oracle.
 
 `make test` covers pairs of dimensions; this takes everything: what legality calls legal must
-compile and be right. About a thousand kernels, half an hour on two cores; `--every 9` for a ninth:
+compile and be right. About a thousand kernels, half an hour on two cores; `--every 9` for a ninth.
+Those of sm_90a's own family take a minute each:
 
     python -m tests.sweep_kernels --arch sm_80
+    python -m tests.sweep_kernels --arch sm_90a --family cutlass3
 
 Swizzles take turns: each kernel is launched with one.
 """
@@ -22,8 +24,10 @@ import numpy as np
 
 from boltgen.arch import arch_named
 from boltgen.families.cutlass2.candidates import SWIZZLES, kernel_configs
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.traits import kernel_traits
-from boltgen.families.registry import kernel_spec
+from boltgen.families.cutlass3.config import Cutlass3Config
+from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import Agreement, compare, error_bound, run
@@ -51,8 +55,31 @@ PROBLEMS: dict[str, Problem] = {
 }
 
 
-def cases(arch: str) -> Iterator[KernelCase]:
-    """Every kernel for `arch`, with an epilogue that loads rows and tensors."""
+def cases(arch: str, family: str) -> Iterator[KernelCase]:
+    """Every kernel of a family for `arch`, with an epilogue that loads rows and tensors."""
+    return wgmma_cases(arch) if family == Cutlass3Config.family else mma_cases(arch)
+
+
+def wgmma_cases(arch: str) -> Iterator[KernelCase]:
+    """Every kernel of `cutlass3`, each with one of its swizzles."""
+    own, row = FAMILIES.named(Cutlass3Config.family), arch_named(arch)
+    for name, problem in PROBLEMS.items():
+        workload = Workload.of(problem, EPILOGUES["residual_before"])
+        if own.rejects(workload, row) is not None:
+            continue
+        by_kernel: dict[Cutlass3Config, list[Cutlass3Config]] = {}
+        for config in own.space(workload, row).candidates:
+            by_kernel.setdefault(config.kernel, []).append(config)
+        for turn, launches in enumerate(by_kernel.values()):
+            config = launches[turn % len(launches)]
+            spec = kernel_spec(workload, config, arch)
+            yield KernelCase(
+                name=f"{name} {config}", spec=spec, problem=problem, swizzle=config.swizzle
+            )
+
+
+def mma_cases(arch: str) -> Iterator[KernelCase]:
+    """Every kernel of `cutlass2`."""
     swizzles = itertools.cycle(SWIZZLES)
     for name, problem in PROBLEMS.items():
         for kernel in kernel_configs(kernel_traits(problem), arch_named(arch)):
@@ -66,6 +93,8 @@ def cases(arch: str) -> Iterator[KernelCase]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", default="sm_80")
+    families = (Cutlass2Config.family, Cutlass3Config.family)
+    parser.add_argument("--family", choices=families, default=Cutlass2Config.family)
     parser.add_argument("--every", type=int, default=1, help="only one kernel in so many")
     options = parser.parse_args()
     device = activate("vgpu")
@@ -78,7 +107,7 @@ def main() -> int:
         actual = Launch(cuda, libraries[case.spec], case).run(inputs)
         return compare(actual, run(*graph), error_bound(*graph))
 
-    todo = list(cases(options.arch))[:: options.every]
+    todo = list(cases(options.arch, options.family))[:: options.every]
     wrong = 0
     for start in range(0, len(todo), _KERNELS_AT_ONCE):
         with tempfile.TemporaryDirectory() as folder:

@@ -16,15 +16,18 @@ from boltgen.ir.problem import Gemm
 
 
 def test_the_table_has_the_promised_architectures():
-    assert list(ARCHES) == ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"]
+    cutlass2 = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"]
+    blackwell = ["sm_100", "sm_103", "sm_120", "sm_121"]
+    assert list(ARCHES) == [*cutlass2, "sm_90a", *blackwell]
     assert Arch.named("sm_80") is ARCHES["sm_80"]
-    assert [arch.cutlass_api for arch in ARCHES.values()] == [2, 2, 2, 2, 2, 3]
+    assert [name for name, arch in ARCHES.items() if arch.cutlass_api == 3] == ["sm_90a"]
 
 
 @pytest.mark.parametrize("arch", ARCHES.values(), ids=ARCHES)
 def test_peak_is_what_the_tensor_cores_retire(arch):
-    # FP16 FLOP per clock and SM. Source: NVIDIA's white papers of the four architectures.
+    # FP16 FLOP per clock and SM, summed in FP32. Source: NVIDIA's white papers and data sheets.
     per_clock = {(7, 5): 1024, (8, 0): 2048, (8, 6): 1024, (8, 9): 1024, (9, 0): 4096}
+    per_clock |= {(10, 0): 8192, (10, 3): 8192, (12, 0): 512, (12, 1): 512}
     peak = per_clock[arch.compute_capability] * arch.sm_count * arch.boost_mhz / 1e6
     assert arch.tensor_f32_acc_tflops == pytest.approx(peak, rel=0.015)
 
@@ -32,9 +35,29 @@ def test_peak_is_what_the_tensor_cores_retire(arch):
 @pytest.mark.parametrize("arch", ARCHES.values(), ids=ARCHES)
 def test_units_of_an_sm_are_whole(arch):
     # FP32 results each clock. Source: CUDA C++ Best Practices Guide, arithmetic throughput.
-    lanes = {(7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128}
-    assert arch.fp32_per_clock == lanes[arch.compute_capability]
+    lanes = {(7, 5): 64, (8, 0): 64}
+    assert arch.fp32_per_clock == lanes.get(arch.compute_capability, 128)
     assert arch.has_async_copies == (arch.compute_capability >= (8, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "shared_kib", "warps", "blocks", "f16_gain"),
+    [
+        ("sm_100", 227, 64, 32, 1),
+        ("sm_103", 227, 64, 32, 1),
+        ("sm_120", 99, 48, 24, 2),
+        ("sm_121", 99, 48, 24, 2),
+    ],
+)
+def test_limits_of_blackwell(
+    name: str, shared_kib: int, warps: int, blocks: int, f16_gain: int
+) -> None:
+    # Source: CUDA C++ Programming Guide 13.0, compute capabilities 10.x and 12.x.
+    row = ARCHES[name]
+    assert row.shared_memory_per_cta_bytes == shared_kib << 10
+    assert (row.max_warps_per_sm, row.max_ctas_per_sm) == (warps, blocks)
+    assert row.has_async_copies
+    assert tensor_tflops(DType.F16, row) == f16_gain * tensor_tflops(DType.F32, row)
 
 
 # Source: NVIDIA's white papers of Turing (TU102) and GA102, Appendix A: reference boost clocks.
@@ -95,6 +118,9 @@ def test_a_geforce_that_sums_at_half_rate_in_fp32_can_be_described(name):
         ("8.6", "sm_86"),
         ("SM_90A", "sm_90a"),
         ("sm_9O", "sm_90"),
+        ("100", "sm_100"),
+        ("12.1", "sm_121"),
+        ("sm_100a", "sm_100"),
     ],
 )
 def test_a_near_miss_is_answered_with_the_right_name(name, guess):
@@ -104,7 +130,7 @@ def test_a_near_miss_is_answered_with_the_right_name(name, guess):
 
 @pytest.mark.parametrize("name", ["cuda", "", "sm_70", "llvm"])
 def test_an_unknown_arch_lists_the_known_ones(name):
-    with pytest.raises(UnknownArchError, match=r"sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a"):
+    with pytest.raises(UnknownArchError, match=", ".join(ARCHES)):
         arch_named(name)
 
 

@@ -20,6 +20,8 @@ from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from models import build
 from models.digits import MODEL_PATH, load_heldout
+from models.onnx_graph import GraphBuilder
+from models.parameters import RandomParameters
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,10 @@ def assert_every_region_was_launched(artifact: Artifact, vgpu: Vgpu, runs: int =
     }
 
 
-def test_the_demo_model_loses_no_accuracy(vgpu: Vgpu) -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_demo_model_loses_no_accuracy(arch: str, vgpu: Vgpu) -> None:
     heldout = load_heldout()
-    artifact = boltgen.compile(MODEL_PATH, arch="sm_80")
+    artifact = boltgen.compile(MODEL_PATH, arch=arch)
     vgpu.clear_launches()
     batches = list(heldout.batches())
     logits = np.concatenate([artifact.run({"input": x}, device="vgpu")["logits"] for x in batches])
@@ -109,6 +112,24 @@ def test_resnet18_runs_in_boltgen_kernels(vgpu: Vgpu, tmp_path: Path) -> None:
     expected = reference(path, {"input": image})
     error = np.sqrt(np.mean(np.square(actual - expected)))
     assert error <= fp16_tolerance(expected, layers=len(products))
+
+
+def test_a_large_layer_runs_by_wgmma(vgpu: Vgpu, tmp_path: Path) -> None:
+    graph = GraphBuilder("layer", parameters=RandomParameters(0))
+    x = graph.input("x", (4096, 768))
+    graph.output(graph.relu(graph.linear(x, "linear", features=3072), "relu"), "y")
+    path = tmp_path / "layer.onnx"
+    onnx.save(graph.build(), path)
+    artifact = boltgen.compile(path, arch="sm_90a")
+    (region,) = artifact.metadata.regions
+    assert region.family == "cutlass3"
+    values = np.random.default_rng(0).standard_normal((4096, 768)).astype(np.float32)
+    vgpu.clear_launches()
+    actual = artifact.run({"x": values}, device="vgpu")["y"]
+    assert_every_region_was_launched(artifact, vgpu)
+    expected = reference(path, {"x": values})
+    error = np.sqrt(np.mean(np.square(actual - expected)))
+    assert error <= fp16_tolerance(expected, layers=1)
 
 
 def test_products_may_be_summed_in_fp16(vgpu: Vgpu) -> None:

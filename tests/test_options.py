@@ -34,6 +34,8 @@ from boltgen.tuning.budget import Budget
 KINDS: dict[str, type[ModelOptions]] = {"compile": CompileOptions, "tune": TuneOptions}
 # All functions that take options; `partition` is boltgen.relax's and boltgen.relay's.
 TAKERS: dict[str, type[KernelOptions]] = {**KINDS, "partition": KernelOptions}
+# To tune is by default for the GPU that is measured on.
+DEFAULT_ARCHES = {"compile": DEFAULT_ARCH, "tune": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": boltgen.tune}
 # Of the commands alone: what is read, what is written, and how they end.
 OWN = {"model", "arch", "output", "debug", "help"}
@@ -59,7 +61,7 @@ def test_the_command_line_has_an_option_for_each_field_with_a_flag(command: str)
         flag = f"--{name}"
         assert found[name].opts == [*(option.names or [flag])]
         assert found[name].secondary_opts == ([f"--no-{name}"] if option.flag is bool else [])
-    assert (found["arch"].default, found["arch"].help) == (DEFAULT_ARCH, ARCH.help)
+    assert (found["arch"].default, found["arch"].help) == (DEFAULT_ARCHES[command], ARCH.help)
 
 
 @pytest.mark.parametrize("command", KINDS)
@@ -82,7 +84,7 @@ def test_python_has_a_keyword_for_each_field(name: str) -> None:
     for each in fields(TAKERS[name]):
         assert parameters[each.name].default == default_of(each)
         assert f"{each.name}: {option_of(each).help}" in (function.__doc__ or "")
-    assert parameters["arch"].default == DEFAULT_ARCH
+    assert parameters["arch"].default == DEFAULT_ARCHES.get(name, DEFAULT_ARCH)
     assert "overrides" not in parameters
 
 

@@ -35,7 +35,7 @@ from benchmarks.gpu.tvm_models import build_models
 from benchmarks.gpu.tvm_runtime import LIBRARIES
 from benchmarks.gpu.wanted import Wanted, full_items, quick_items, quick_wanted
 from benchmarks.record import ROOT, commit
-from boltgen.arch import Arch, arch_named
+from boltgen.arch import Arch, arch_named, device_for
 from boltgen.bench.slices import read_form, unpacked
 from boltgen.build.cache import Cache
 from boltgen.build.library import toolchain_text
@@ -123,7 +123,7 @@ def pack(
         packer = _Packer(Path(name))
         for arch in arches:
             wanted = quick_wanted(arch) if quick else Wanted(arch, level)
-            logs = find_logs(recorded, arch.name, virtual=quick)
+            logs = find_logs(recorded, device_for(arch.name), virtual=quick)
             _write_arch(packer, replace(wanted, logs=logs), shop, quick=quick)
         _write_sources(packer, python, shop)
         manifest = {
@@ -186,7 +186,7 @@ def _write_outputs(packer: _Packer, arch: Arch, shop: Workshop) -> None:
         BundleError: a kernel is wrong there.
     """
     libraries = vgpu_libraries(shop.settings, shop.cache, shop.reporter)
-    environment = vgpu_environment(shop.settings, libraries, {"device": arch.name})
+    environment = vgpu_environment(shop.settings, libraries, {"device": device_for(arch.name)})
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-B", "-m", "benchmarks.gpu.worker", "--virtual"]
         command += ["--bundle", str(packer.folder), "--out", out, "--unpacked", out]
@@ -255,7 +255,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path("dist/gpu-bundle")
     parser.add_argument("--out", type=Path, default=default, help=f"default: {default}")
-    parser.add_argument("--arch", action="append", help="may be given again; default: sm_90")
+    parser.add_argument("--arch", action="append", help="may be given again; default: sm_90a")
     levels = "which configurations section tune has; default: full"
     add_choice(parser, "--level", Level.FULL, levels)
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
@@ -273,7 +273,7 @@ def main() -> int:
         )
         sizes = pack(
             options.out,
-            [arch_named(name) for name in options.arch or ("sm_90",)],
+            [arch_named(name) for name in options.arch or ("sm_90a",)],
             shop,
             quick=options.quick,
             level=options.level,

@@ -89,20 +89,23 @@ class Wanted:
     _times: dict[Workload, dict[Config, float]] = field(default_factory=dict)
 
     def product(self, workload: Workload) -> Product:
-        """A workload in its likeliest configurations: back to back, of each residence."""
+        """A workload in each family's likeliest configurations: back to back, of each residence."""
         is_plain = workload == workload.plain and not workload.is_fused
         most = self.likeliest_plain if is_plain else self.likeliest
         kept: dict[Config, float] = {}
         taken: Counter[object] = Counter()
         for config, predicted_us in self._considered(workload).items():
-            group = config.residence if isinstance(config, B2bConfig) else None
+            residence = config.residence if isinstance(config, B2bConfig) else None
+            group = config.family, residence
             if taken[group] < most:
                 taken[group] += 1
                 kept[config] = predicted_us
         return self._product(workload, kept)
 
     def space(self, workload: Workload) -> Product:
-        """A workload in every configuration that boltgen considers, in the level's kernels."""
+        """A workload in every configuration that boltgen considers, in the level's kernels and
+        those that no library holds.
+        """
         if self.level is None:
             return self.product(workload)
         held = {
@@ -111,8 +114,12 @@ class Wanted:
             if family.rejects(workload, self.arch) is None
             for kernel in family.held(workload, self.arch, self.level)
         }
-        times = self._considered(workload).items()
-        return self._product(workload, {c: us for c, us in times if compiled(c) in held})
+        times = {
+            config: predicted_us
+            for config, predicted_us in self._considered(workload).items()
+            if compiled(config) in held or FAMILIES.of(config).ranking(workload) is None
+        }
+        return self._product(workload, times)
 
     def _considered(self, workload: Workload) -> dict[Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""

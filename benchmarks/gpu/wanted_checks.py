@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
-from boltgen.arch import Arch
+from boltgen.arch import Arch, device_for
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.family import Config
 from boltgen.ir.dtypes import DType
@@ -20,6 +20,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
+from tests.wgmma_cases import launches
 
 if TYPE_CHECKING:
     from benchmarks.gpu.wanted import Wanted
@@ -101,6 +102,14 @@ def sanitized(found: Sequence[Item]) -> Iterator[Item]:
         yield Sanitized(section="check", name=tool, tool=tool, keys=keys)
 
 
+def wgmma_cases(arch: Arch) -> Iterator[Case]:
+    """Cases of the family `cutlass3`; none where `arch` has not its instructions."""
+    if arch.cutlass_api < 3:
+        return
+    for name, kernel, workload in launches(arch):
+        yield Case(name=name, spec=kernel.spec, workload=workload, config=kernel.config)
+
+
 def cases_for(arch: Arch) -> list[Case]:
     """List the test suite's kernels that run on `arch`, each launch of one once."""
     cases = [*map(single_case, all_cases()), *map(fused_case, all_chain_cases())]
@@ -109,10 +118,12 @@ def cases_for(arch: Arch) -> list[Case]:
         for case in cases
         if _runs_on(case.spec, arch)
     }
-    return list(unique.values())
+    return [*unique.values(), *wgmma_cases(arch)]
 
 
 def _runs_on(spec: KernelSpec, arch: Arch) -> bool:
-    """Cases are of the first arch of a generation, but for those that try a later one."""
+    """Cases are of the first arch of a generation, but for those that try a later one; whatever
+    runs on an sm_90 does on an sm_90a.
+    """
     same_generation = spec.config.instruction == Shape(*arch.mma_shapes[0])
-    return same_generation and spec.arch in (arch.name, *_FIRST_ARCHES)
+    return same_generation and spec.arch in (arch.name, device_for(arch.name), *_FIRST_ARCHES)

@@ -12,7 +12,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableErr
 from benchmarks.gpu.timing import Turns
 from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
+from boltgen.arch import ARCHES, arch_of_device
 from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, Slice, open_slice
+from boltgen.ir.outcome import DeviceIdentity
 from boltgen.measure.native import CudaError, RefusedError
 from boltgen.measure.operands import BudgetError
 from boltgen.measure.protocol import Setup
@@ -136,11 +139,7 @@ def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, ven
     device, profiler = greeting.device, place.profiler
     if torch:
         torch.use_stream(profiler.device.stream)
-    if device.arch not in manifest["arches"]:
-        raise UnusableError(
-            f"{device.name} is of {device.arch}; the bundle has kernels for "
-            f"{', '.join(manifest['arches'])}: make one with `make gpu-bundle ARCH={device.arch}`"
-        )
+    device = replace(device, arch=packed_arch(device, manifest["arches"]))
     place.budget_bytes = (4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes())
     return Rig(
         bundle=bundle,
@@ -155,6 +154,22 @@ def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, ven
         # PyTorch's or the virtual GPU's where it is in the process, else the bundle's.
         runtime=ctypes.CDLL(RUNTIME),
         places=[place],
+    )
+
+
+def packed_arch(device: DeviceIdentity, arches: Sequence[str]) -> str:
+    """Choose the architecture of the bundle's kernels: the one that makes the most of the device.
+
+    Raises:
+        UnusableError: the bundle has none for it.
+    """
+    most = arch_of_device(device.arch).name if device.arch in ARCHES else device.arch
+    for arch in (most, device.arch):
+        if arch in arches:
+            return arch
+    raise UnusableError(
+        f"{device.name} is of {device.arch}; the bundle has kernels for {', '.join(arches)}: make "
+        f"one with `make gpu-bundle ARCH={most}`"
     )
 
 

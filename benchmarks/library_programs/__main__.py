@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from boltgen.build.cache import Cache
-from boltgen.build.pool import compile_all, objects_or_raise
+from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.codegen.nvcc import DeviceCode, device_code_flag
-from boltgen.ir.key import digest
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
@@ -44,22 +41,14 @@ class Verdict:
 def unit(file: str, tools: Toolchain) -> TranslationUnit:
     """How one file is compiled: for PTX only, linked to CUDA's runtime."""
     header = (FOLDER / "programs.h").read_text(encoding="utf-8")
-    return TranslationUnit(
-        kind="example",
-        name=file,
-        text=(FOLDER / f"{file}.cu").read_text(encoding="utf-8"),
-        suffix=".cu",
-        output="program",
-        compiler=tools.nvcc.path,
-        flags=(
-            *("-std=c++17", "-O2", "--no-compress", "--extended-lambda", "-w"),
-            *device_code_flag(ARCH, DeviceCode.PTX),
-            "-cudart=none",
-        ),
+    return program_unit(
+        file,
+        (FOLDER / f"{file}.cu").read_text(encoding="utf-8"),
+        tools,
+        arch=ARCH,
+        flags=("--extended-lambda", "-w"),
         include=(FOLDER,),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
-        identity=digest(tools.cuda_identity, header),
-        environment=tools.environment,
+        headers=header,
     )
 
 
@@ -69,11 +58,8 @@ def build(files: Sequence[str], jobs: int) -> list[Path]:
     Raises:
         CompileError: one does not compile.
     """
-    settings = settings_from()
-    tools = find_toolchain(settings)
-    units = [unit(file, tools) for file in files]
-    done = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=jobs))
-    return [built.path for built in done]
+    tools = find_toolchain(settings_from())
+    return build_programs([unit(file, tools) for file in files], jobs)
 
 
 def names_of(program: Path, libraries: Path) -> list[str]:

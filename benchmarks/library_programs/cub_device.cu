@@ -131,7 +131,7 @@ bool partition() {
   std::vector<int> want;
   std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(want), Small());
   const bool right = number.read()[0] == static_cast<int>(want.size());
-  // Those that were not chosen come from the end.
+  // The other elements follow from the end backwards.
   for (std::size_t k = numbers.size(); k-- > 0;) {
     if (!Small()(numbers[k])) want.push_back(numbers[k]);
   }

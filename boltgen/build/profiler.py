@@ -50,7 +50,8 @@ def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
 
 def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
     # PTX of the oldest serves the virtual GPU and what comes after the newest.
-    code = every_device_flags([name for name in ARCHES if not name.endswith("a")])
+    known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
+    code = every_device_flags([name for name in known if not name.endswith("a")])
     runtime = tools.nvcc.runtime
     return (
         str(tools.nvcc.path),

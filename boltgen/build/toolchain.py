@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from boltgen.arch import Arch
 from boltgen.errors import ToolchainError
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
@@ -50,6 +51,10 @@ class Nvcc:
     def version_text(self) -> str:
         """The version as people write it: "13.0.88"."""
         return ".".join(map(str, self.version))
+
+    def compiles_for(self, arch: Arch) -> bool:
+        """Whether this release knows the architecture."""
+        return self.version[:2] >= arch.first_nvcc
 
     @property
     def note(self) -> str:
@@ -153,6 +158,20 @@ def find_nvcc(settings: Settings) -> Nvcc:
         f"  {c.origin}: {f'{c.path}: ' if c.path else ''}{c.reason}" for c in passed_over
     )
     raise ToolchainError(f"no usable nvcc:\n{seen}\nRemedy: {_REMEDY}")
+
+
+def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
+    """Check that `nvcc` knows `arch`.
+
+    Raises:
+        ToolchainError: it is too old.
+    """
+    if not nvcc.compiles_for(arch):
+        first = ".".join(map(str, arch.first_nvcc))
+        raise ToolchainError(
+            f"{nvcc.path} is of release {nvcc.version_text}, and {arch.name} needs {first} or "
+            f"newer; {_REMEDY}"
+        )
 
 
 def nvcc_candidates(settings: Settings) -> Iterator[Candidate]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boltgen.arch import ARCHES
 from boltgen.build.headers import included_digest
+from boltgen.build.toolchain import require_nvcc_for
 from boltgen.codegen.nvcc import DeviceCode, device_flags, kernel_flags
 from boltgen.families.source import KernelSource
 from boltgen.ir.key import digest
@@ -112,7 +114,12 @@ def kernel_unit(
     tools: Toolchain,
     code: DeviceCode = DeviceCode.SASS_AND_PTX,
 ) -> TranslationUnit:
-    """A rendered kernel to an object file."""
+    """A rendered kernel to an object file.
+
+    Raises:
+        ToolchainError: nvcc is too old for its architecture.
+    """
+    _require(source.arch, tools)
     return TranslationUnit(
         kind="kernel",
         name=source.symbol,
@@ -134,7 +141,11 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
     """Kernels of a library, to a shared library that a worker loads.
 
     It may be compiled on one machine and used on another, so its identity names no host compiler.
+
+    Raises:
+        ToolchainError: nvcc is too old for `arch`.
     """
+    _require(arch, tools)
     runtime = tools.nvcc.runtime
     return TranslationUnit(
         kind="library",
@@ -184,7 +195,12 @@ def with_headers(identity: str, text: str, tools: Toolchain) -> str:
 
 
 def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:
-    """CUDA source that another compiler generated, to a fat binary that a driver loads."""
+    """CUDA source that another compiler generated, to a fat binary that a driver loads.
+
+    Raises:
+        ToolchainError: nvcc is too old for `arch`.
+    """
+    _require(arch, tools)
     return TranslationUnit(
         kind="fatbin",
         name=name,
@@ -198,3 +214,9 @@ def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> Translatio
         identity=tools.cuda_identity,
         environment=tools.environment,
     )
+
+
+def _require(arch: str, tools: Toolchain) -> None:
+    # TVM's users may compile for architectures that have no row: there nvcc says what it knows.
+    if arch in ARCHES:
+        require_nvcc_for(ARCHES[arch], tools.nvcc)

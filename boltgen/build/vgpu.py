@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
-from boltgen.arch import ARCHES, IMITATED, Arch
+from boltgen.arch import ARCHES, Arch
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
@@ -83,7 +83,7 @@ def device_table() -> str:
     They are the rows of `boltgen.arch`, one for each compute capability.
     """
     rows: dict[tuple[int, int], Arch] = {}
-    for arch in (*ARCHES.values(), *IMITATED.values()):
+    for arch in ARCHES.values():
         rows.setdefault(arch.compute_capability, arch)
     return "".join(map(_device_model, rows.values()))
 

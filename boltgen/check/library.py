@@ -68,8 +68,7 @@ def check_kernels(
     setup = Setup(
         library=str((folder / LIBRARY).resolve()),
         vgpu=str(vgpu),
-        # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
-        device=arch_named(metadata.arch).name.removesuffix("a"),
+        arch=arch_named(metadata.arch).name,
         checks=_CHECKS,
     )
     verdicts = (

@@ -25,11 +25,11 @@ MOST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The library to check, the virtual GPU's folder, and which device and checks it is to have."""
+    """The library to check, the virtual GPU's folder, whose device it is to be, and its checks."""
 
     library: str
     vgpu: str
-    device: str
+    arch: str
     checks: str
 
 

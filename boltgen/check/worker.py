@@ -14,6 +14,7 @@ from pathlib import Path
 
 from boltgen.check.launch import Device, LaunchError, run_job
 from boltgen.check.protocol import READY, Job, Setup, Verdict, from_line, to_line
+from boltgen.families.family import CHECKED_SMS
 from boltgen.measure.worker import end_with_parent
 from boltgen.runtime import vgpu
 from boltgen.runtime.vgpu import RUNTIMES, Vgpu
@@ -27,6 +28,7 @@ _OPTIONS: dict[str, str | int] = {
     "slack": 0,
     "times": "host",
     "seed": 1,
+    "sms": CHECKED_SMS,
 }
 # Of one launch, which takes far less than a second.
 _MOST_SECONDS = 60
@@ -38,7 +40,7 @@ class Worker:
     """The virtual GPU with the library that is to be checked."""
 
     def __init__(self, setup: Setup) -> None:
-        self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.device)
+        self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.arch)
         for name, value in _OPTIONS.items():
             self._vgpu.set_option(name, value)
         self._vgpu.set_option("timeout", _MOST_SECONDS)

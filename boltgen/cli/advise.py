@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boltgen.arch import arch_named
 from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.ir.workload import Layer
 from boltgen.options import ModelOptions
 from boltgen.pipeline import PipelineOptions
+from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.coverage import Coverage, coverage
 from boltgen.runtime.model import import_model, partition
 from boltgen.stored import own_compilers, stored_measurements
@@ -59,7 +59,7 @@ def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice
         ModelImportError: the model cannot be read or imported.
         UnknownArchError: `arch` is not in the table.
     """
-    row = arch_named(arch)
+    row = asked_arch(arch)
     pipeline = PipelineOptions(**{**options.of_model, "fuse": False})
     partitioned = import_model(model, pipeline)
     partition(partitioned, row.name, pipeline)

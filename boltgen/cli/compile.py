@@ -15,7 +15,7 @@ from boltgen import tuner
 from boltgen.build.progress import reporter_for
 from boltgen.cli import tables
 from boltgen.cli.console import err, errors_for_people, out, say
-from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Folder, Model, with_options
+from boltgen.cli.flags import DEFAULT_ARCH, Arch, ArchOrNone, Debug, Folder, Model, with_options
 from boltgen.cli.inspect import summary
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
@@ -62,7 +62,7 @@ def compile_command(
 
 @with_options(TuneOptions)
 def tune_command(
-    *, model: Model, arch: Arch = DEFAULT_ARCH, options: TuneOptions, debug: Debug = False
+    *, model: Model, arch: ArchOrNone = None, options: TuneOptions, debug: Debug = False
 ) -> None:
     """Measure kernels for a model, for `compile` to choose by.
 

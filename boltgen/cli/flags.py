@@ -16,6 +16,7 @@ from boltgen.options import ARCH, DEFAULT_ARCH, ModelOptions, Option, default_of
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 Arch = Annotated[str, typer.Option("--arch", metavar=ARCH.metavar, help=ARCH.help)]
+ArchOrNone = Annotated[str | None, typer.Option("--arch", metavar=ARCH.metavar, help=ARCH.help)]
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", min=1, max=MOST_JOBS, metavar="N", help="Compilers that run at once."),
@@ -23,7 +24,7 @@ Jobs = Annotated[
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
 
-__all__ = ["DEFAULT_ARCH", "Arch", "Debug", "Folder", "Jobs", "Model", "with_options"]
+__all__ = ["DEFAULT_ARCH", "Arch", "ArchOrNone", "Debug", "Folder", "Jobs", "Model", "with_options"]
 
 
 def with_options(

@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library import StoredUnit, build_library, is_current, stored_units
 from boltgen.build.library_archive import export_library, import_library
@@ -22,6 +21,7 @@ from boltgen.errors import LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.kernel import KernelSpec
+from boltgen.runtime.asked_arch import asked_arch
 from boltgen.settings import settings_from
 
 library_app = typer.Typer(
@@ -87,7 +87,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
     with errors_for_people(debug, interrupted="what was compiled is kept; build again to go on"):
         vectors = parse_alignments(alignments)
         settings = settings_from()
-        row = arch_named(arch)
+        row = asked_arch(arch)
         by_kind: dict[str, list[tuple[KernelSpec, ...]]] = {}
         for family in FAMILIES:
             by_kind |= family.library(row, level, vectors)
@@ -103,7 +103,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
             err.print(Text(failed.message), soft_wrap=True)
         count = sum(map(len, groups)) - len(done.failures)
         out.print(
-            f"{count} kernels for {arch}: {done.made} units compiled, {done.found} were there"
+            f"{count} kernels for {row.name}: {done.made} units compiled, {done.found} were there"
         )
         if done.failures:
             raise LibraryError(f"{len(done.failures)} kernels did not compile; see above")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from boltgen.arch import arch_named
+
 
 class DeviceCode(Enum):
     """What a fat binary holds."""
@@ -16,6 +18,10 @@ class DeviceCode(Enum):
 # `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:
 # CUTLASS calls constexpr host functions on the device.
 LANGUAGE_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
+
+# An assertion of CUTLASS calls a function, and ptxas serialises every wgmma of a kernel that calls
+# one (its message C7510).
+_WGMMA_FLAGS = ("-DNDEBUG",)
 
 # Of a kernel on its own: an object that is linked into a shared library, with the CUDA runtime that
 # the process has.
@@ -40,7 +46,12 @@ def every_device_flags(archs: Sequence[str]) -> tuple[str, ...]:
 
 def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
     """The flags that decide device code."""
-    return (*LANGUAGE_FLAGS, *device_code_flag(arch, code))
+    has_wgmma = arch_named(arch).cutlass_api >= 3
+    return (
+        *LANGUAGE_FLAGS,
+        *(_WGMMA_FLAGS if has_wgmma else ()),
+        *device_code_flag(arch, code),
+    )
 
 
 def kernel_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ class ModelConstants:
     special_instructions: float
     handover_us: float
     drift_per_step: float
+    pipeline_us: float
+    sustained_fraction: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
         """Bytes at the bandwidth of DRAM that a copy reaches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from boltgen.arch import Arch
 from boltgen.codegen.views import View
@@ -17,6 +17,10 @@ from boltgen.families.constants import ModelConstants
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
+
+# Multiprocessors of the device that boundaries are executed on before a kernel ships: so few that
+# a persistent kernel's threadblocks go from tile to tile in a small problem.
+CHECKED_SMS = 8
 
 
 class Config(Protocol):
@@ -141,7 +145,7 @@ class KernelFamily(Protocol[C]):
         ...
 
     def describe(self, spec: KernelSpec) -> Mapping[str, str]:
-        """What a kernel computes and how, as labelled text for people."""
+        """Describe what a kernel computes and how: texts by their labels, for `boltgen inspect`."""
         ...
 
     def includes(self, spec: KernelSpec) -> tuple[str, ...]:
@@ -151,3 +155,24 @@ class KernelFamily(Protocol[C]):
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> View:
         """The variables of the kernel's template."""
         ...
+
+
+class WithoutLibrary(Generic[C]):
+    """The methods of a family whose kernels are ranked one by one, and are in no library."""
+
+    def ranking(self, workload: Workload) -> Workload | None:
+        """None."""
+        del workload
+        return None
+
+    def library(
+        self, arch: Arch, level: Level, alignments: Sequence[int]
+    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
+        """None."""
+        del arch, level, alignments
+        return {}
+
+    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[C]:
+        """None."""
+        del workload, arch, level
+        return frozenset()

@@ -5,13 +5,13 @@ A region's call runs one where TVM has a tensor otherwise than the region's kern
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.move import ImageLayout, LayoutTransform, Move
@@ -63,7 +63,7 @@ class CopyPrediction:
     bound: str
 
 
-class MoveFamily:
+class MoveFamily(WithoutLibrary[MoveConfig]):
     """See `families.family.KernelFamily`."""
 
     name = MoveConfig.family
@@ -151,23 +151,6 @@ class MoveFamily:
             Workload.of(replace(narrow, images=images, pixels=pixels))
             for images, pixels in ((2, _PIXELS + rest), (1, rest or _VECTOR))
         )
-
-    def ranking(self, workload: Workload) -> Workload | None:
-        """None: there is one kernel."""
-        del workload
-        return None
-
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        """None: nothing is tuned."""
-        del arch, level, alignments
-        return {}
-
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[MoveConfig]:
-        """None."""
-        del workload, arch, level
-        return frozenset()
 
     def stem(self, spec: KernelSpec) -> str:
         """`move_nchw_f32_to_nhwc_f16`."""

@@ -1,7 +1,7 @@
 """The registry of kernel families, and what is asked of all of them.
 
 Every module or package beside this one is a family, `FAMILY` in it, but for those that families
-are made with. Some are registered on request only.
+are made with.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from boltgen.ir.workload import Workload
 _NO_FAMILIES = frozenset(
     {"constants", "family", "json_form", "registry", "source", "space", "trial"}
 )
-# Families that are tried only where somebody registers them: selection goes by predictions, and
-# those of `cutlass3` give it small products that mma.sync kernels win on an H100 (benchmarks/data).
-_ON_REQUEST = frozenset({"cutlass3"})
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
 _PARTS = ("name", "config_type", *_METHODS)
 
@@ -91,7 +88,7 @@ class Registry:
 
 def _found() -> Iterator[KernelFamily[Any]]:
     for module in pkgutil.iter_modules(families.__path__):
-        if module.name not in _NO_FAMILIES | _ON_REQUEST:
+        if module.name not in _NO_FAMILIES:
             yield importlib.import_module(f"{families.__name__}.{module.name}").FAMILY
 
 

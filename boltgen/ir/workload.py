@@ -28,7 +28,7 @@ class Layer:
     prologue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Name the workload in a line."""
         before = f"{self.prologue.describe()} -> " if not self.prologue.is_identity else ""
         return f"{before}{describe(self.problem)} -> {self.epilogue.describe()}"
 

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from boltgen.arch import arch_named
+from boltgen.arch import arch_named, arch_of_device, device_for
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.library import toolchain_text
@@ -20,7 +20,7 @@ from boltgen.build.progress import Reporter
 from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
-from boltgen.errors import DeviceError, UnknownArchError
+from boltgen.errors import BoltgenError, DeviceError, UnknownArchError
 from boltgen.families.registry import FAMILIES
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
@@ -184,29 +184,27 @@ class BenchOptions:
     timeout_s: float | None = None
 
 
-def open_cuda(options: BenchOptions | None = None, *, ordinal: int = 0) -> WorkerBench:
-    """A bench of GPU number `ordinal`.
+def open_cuda(
+    options: BenchOptions | None = None, *, arch: str | None = None, ordinal: int = 0
+) -> WorkerBench:
+    """A bench of GPU number `ordinal`, for kernels of `arch` where that GPU runs them: by default
+    of the architecture that makes the most of it.
 
     Raises:
         DeviceError: there is no such GPU, or boltgen does not know its architecture.
+        UnknownArchError: `arch` is not in the table.
         ToolchainError: a compiler is missing.
     """
     chosen = options or BenchOptions()
-    bench = _open(
+    return _open(
         chosen,
-        arch=None,
+        arch=arch,
         policy=Policy(),
         ordinal=ordinal,
         environment=None,
         budget_bytes=chosen.budget_bytes,
         timeout_s=chosen.timeout_s or _CUDA_TIMEOUT_S,
     )
-    try:
-        arch_named(bench.arch)
-    except UnknownArchError as error:
-        bench.close()
-        raise DeviceError(f"{bench.device.name}: {error}") from error
-    return bench
 
 
 def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
@@ -217,8 +215,7 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         ToolchainError: a compiler is missing, or the virtual GPU cannot be built.
     """
     chosen = options or BenchOptions()
-    # The virtual GPU knows no `a`: what it runs are kernels of the CUTLASS 2.x API.
-    model = arch_named(arch).name.removesuffix("a")
+    model = device_for(arch_named(arch).name)
     libraries = vgpu_libraries(chosen.settings, chosen.cache, chosen.reporter)
     bench = _open(
         chosen,
@@ -259,11 +256,35 @@ def _open(
         ),
         local_worker(environment),
     )
+    try:
+        device = _compiled_for(arch, worker.greeting.device)
+    except BoltgenError:
+        worker.close()
+        raise
+    worker.greeting = replace(worker.greeting, device=device)
     return WorkerBench(
         worker=worker,
         maker=KernelMaker(tools=tools, cache=cache),
         jobs=options.jobs or options.settings.jobs,
-        arch=arch or worker.greeting.device.arch,
+        arch=device.arch,
         timeout_s=timeout_s,
         flops_per_s=_VGPU_FLOPS_PER_S if policy.modelled else _CUDA_FLOPS_PER_S,
     )
+
+
+def _compiled_for(arch: str | None, device: DeviceIdentity) -> DeviceIdentity:
+    """`device` with the architecture that kernels are compiled for, if it runs those of `arch`.
+
+    A driver tells a compute capability, which sm_90 and sm_90a share; their kernels differ.
+
+    Raises:
+        DeviceError: boltgen does not know its architecture.
+        UnknownArchError: nor `arch`.
+    """
+    try:
+        most = arch_of_device(device.arch)
+    except UnknownArchError as error:
+        raise DeviceError(f"{device.name}: {error}") from error
+    if arch is not None and arch_of_device(arch) == most:
+        return replace(device, arch=arch)
+    return replace(device, arch=most.name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boltgen.arch import device_for
 from boltgen.errors import VgpuError
 
 # In this order: the runtimes need the others.
@@ -236,7 +237,7 @@ def _text(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
+def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
     """Put the virtual GPU's libraries in `lib_dir` in the place of CUDA's, for this process.
 
     `runtimes` are the CUDA runtimes whose place it takes. To be called before TVM or any CUDA
@@ -264,7 +265,7 @@ def load(lib_dir: Path, device: str = "sm_80", *, runtimes: Sequence[str] = RUNT
             f"the virtual GPU cannot be loaded ({error}); build it with `make -C vgpu OUT={folder}`"
         ) from error
     vgpu = Vgpu(libraries[0])
-    vgpu.set_option("device", device)
+    vgpu.set_option("device", device_for(arch))
     return vgpu
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from boltgen.build import toolchain
+from boltgen.build.profiler import _command
 from boltgen.build.toolchain import Nvcc, Unusable, find_host_compiler, find_nvcc, probe_nvcc
+from boltgen.build.unit import fatbin_unit
 from boltgen.errors import ToolchainError
 from boltgen.settings import Settings, settings_from
-from tests.build.fakes import write_script, write_toolkit
+from tests.build.fakes import fake_toolchain, write_script, write_toolkit
 
 
 @pytest.fixture
@@ -143,6 +146,30 @@ def test_identity_changes_with_every_part() -> None:
         other(found, cutlass=other(found.cutlass, version="4.3.0")),
     ]
     assert len({variant.cuda_identity for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize(
+    ("arch", "first"),
+    [("sm_100", "12.8"), ("sm_103", "12.9"), ("sm_120", "12.8"), ("sm_121", "12.9")],
+)
+def test_an_nvcc_that_is_too_old_for_an_arch_is_refused_before_it_is_started(
+    tmp_path: Path, arch: str, first: str
+) -> None:
+    tools = fake_toolchain(tmp_path)
+    old = replace(tools, nvcc=replace(tools.nvcc, version=(12, 4, 131)))
+    assert fatbin_unit("k", "", arch, tools).name == "k"
+    with pytest.raises(ToolchainError, match=f"12.4.131, and {arch} needs {first} or newer"):
+        fatbin_unit("k", "", arch, old)
+    assert fatbin_unit("k", "", "sm_90a", old).name == "k"
+    # One that only nvcc knows is nvcc's to refuse.
+    assert fatbin_unit("k", "", "sm_110", old).name == "k"
+
+
+def test_the_profiler_is_built_for_what_nvcc_knows(tmp_path: Path) -> None:
+    tools = fake_toolchain(tmp_path)
+    for version, known in (((12, 4, 131), 5), ((12, 8, 61), 7), ((13, 0, 88), 9)):
+        command = _command(tmp_path, replace(tools, nvcc=replace(tools.nvcc, version=version)))
+        assert command.count("-gencode") == known
 
 
 def test_no_host_compiler(places: Path) -> None:

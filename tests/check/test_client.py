@@ -50,7 +50,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def setup(library: Path) -> Setup:
     vgpu = str(vgpu_libraries(settings_from()))
-    return Setup(library=str(library), vgpu=vgpu, device="sm_80", checks="all")
+    return Setup(library=str(library), vgpu=vgpu, arch="sm_80", checks="all")
 
 
 def judge(library: Path, *symbols: str) -> dict[str, list[Verdict]]:

@@ -78,7 +78,7 @@ def source_of(trial: Trial) -> KernelSource:
 
 def judge(library, kernels: dict[str, tuple[Job, ...]]) -> dict[str, list[Verdict]]:
     vgpu = vgpu_libraries(settings_from())
-    setup = Setup(library=str(library), vgpu=str(vgpu), device=ARCH, checks="all")
+    setup = Setup(library=str(library), vgpu=str(vgpu), arch=ARCH, checks="all")
     return run_launches(setup, kernels, workers=2, reporter=Silent())
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from boltgen.codegen.render import environment, render
 from boltgen.codegen.views import AdapterView, ArgumentField, UnitView, View
-from boltgen.families.cutlass3.code import GemmSm90View
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.paths import resource_dir
@@ -26,8 +25,7 @@ def kernel_views() -> list[type[View]]:
     return list(dict.fromkeys(map(type, views)))
 
 
-# A family that is registered on request has a view too.
-VIEWS: tuple[type[View], ...] = (UnitView, AdapterView, GemmSm90View, *kernel_views())
+VIEWS: tuple[type[View], ...] = (UnitView, AdapterView, *kernel_views())
 
 
 def _variables(template: str) -> set[str]:

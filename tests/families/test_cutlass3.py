@@ -1,24 +1,23 @@
-"""`cutlass3`: what it rejects, its rules, its space, and one pool with `cutlass2` on request."""
+"""`cutlass3`: what it rejects, its rules, its space, and one pool with `cutlass2`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.codegen.render import render
-from boltgen.errors import BoltgenError
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3 import FAMILY
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.cutlass3.legality import stages
-from boltgen.families.family import KernelFamily
-from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, launch, predict
+from boltgen.families.family import CHECKED_SMS, KernelFamily
+from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
@@ -28,14 +27,15 @@ from tests.chain_cases import gemm_chain
 SM90A = ARCHES["sm_90a"]
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 WORKLOAD = Workload.of(GEMM, EPILOGUES["residual_before"])
+CONV = Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)
+MOVE = LayoutTransform(
+    move=Move(source=NHWC_F16, target=NHWC_F16),
+    images=2,
+    pixels=64,
+    source_channels=8,
+    target_channels=16,
+)
 CONFIG = Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE)
-
-
-@pytest.fixture
-def registered() -> Iterator[None]:
-    FAMILIES.register(FAMILY)
-    yield
-    FAMILIES.remove(FAMILY.name)
 
 
 def test_it_has_the_signatures_of_the_protocol() -> None:
@@ -44,20 +44,26 @@ def test_it_has_the_signatures_of_the_protocol() -> None:
         assert list(inspect.signature(getattr(FAMILY, part)).parameters) == wanted, part
 
 
-def test_nothing_selects_it_that_has_not_registered_it() -> None:
-    assert {config.family for config in candidates(WORKLOAD, SM90A)} == {"cutlass2"}
-    with pytest.raises(BoltgenError, match="unknown kernel family 'cutlass3'"):
-        kernel_spec(WORKLOAD, CONFIG, "sm_90a")
-
-
 @pytest.mark.parametrize(
     ("workload", "reason"),
     [
         (gemm_chain(200, 72, (64, 48), ("relu", "relu")), "2 back to back"),
-        (Workload.of(Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)), "not a Conv2d"),
-        (Workload.of(replace(GEMM, batch=2)), "not a batch"),
+        (Workload.of(MOVE), "not a LayoutTransform"),
+        (Workload.of(replace(CONV, c=4)), "rows of A are aligned to 8 bytes"),
+        (Workload.of(replace(CONV, h=40, stride=(9, 1))), "stride 9: TMA steps over 8 pixels"),
+        (Workload.of(replace(CONV, w=600, dilation=(1, 128))), "reaches over 256 pixels"),
+        (Workload.of(replace(CONV, padding=(0, 129, 0, 0))), "at most 128 pixels off"),
+        (Workload.of(replace(CONV, w=400, dilation=(1, 65))), "a reach of 130 pixels"),
+        (Workload.of(replace(GEMM, batch=2, a_batched=False)), "its batch shares an operand"),
+        (
+            Workload.of(replace(GEMM, batch=2), EPILOGUES["residual_before"]),
+            "may share the epilogue's full tensor",
+        ),
         (Workload.of(replace(GEMM, acc_dtype=DType.F16)), "sums in float32, not float16"),
-        (Workload.of(replace(GEMM, out_dtype=DType.F32)), "stores float16, not float32"),
+        (
+            Workload.of(replace(GEMM, n=1028, out_dtype=DType.F32), EPILOGUES["residual_before"]),
+            "rows of the epilogue's tensor are aligned to 8 bytes",
+        ),
         (Workload.of(GEMM, EPILOGUES["two_tensors"]), "2 full tensors"),
         (Workload.of(replace(GEMM, k=1028)), "rows of A are aligned to 8 bytes"),
         (Workload.of(replace(GEMM, n=1028)), "rows of D are aligned to 8 bytes"),
@@ -102,7 +108,7 @@ def test_the_rules(changes: dict[str, object], rules: list[str]) -> None:
 def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
     small = replace(SM90A, shared_memory_per_cta_bytes=99 << 10)
     config = replace(CONFIG, threadblock=Shape(256, 128, 64))
-    assert stages(config, WORKLOAD.single.epilogue, small) == 1
+    assert stages(config, WORKLOAD.single, small) == 1
     (violation,) = FAMILY.violations(WORKLOAD, config, small)
     assert violation.name == "shared_memory"
     assert violation.slack == -0.5
@@ -126,7 +132,7 @@ def test_a_cluster_is_no_larger_than_the_problem() -> None:
     assert {config.cluster_n for config in found} == {1, 2}
 
 
-def test_the_boundaries_are_legal_and_one_gives_threadblocks_a_second_tile() -> None:
+def test_the_boundaries_are_legal_and_one_gives_threadblocks_a_third_tile() -> None:
     for config in FAMILY.space(WORKLOAD, SM90A).candidates:
         found = FAMILY.boundaries(WORKLOAD, config, SM90A)
         tiles = []
@@ -136,7 +142,7 @@ def test_the_boundaries_are_legal_and_one_gives_threadblocks_a_second_tile() -> 
             assert FAMILY.traits(workload) == FAMILY.traits(WORKLOAD)
             gemm = workload.single.problem.gemm
             tiles.append(-(-gemm.m // config.threadblock.m) * -(-gemm.n // config.threadblock.n))
-        assert max(tiles) > SM90A.sm_count
+        assert max(tiles) > 3 * CHECKED_SMS
 
 
 def test_a_small_product_is_predicted_faster_than_a_large_one() -> None:
@@ -148,19 +154,27 @@ def test_a_small_product_is_predicted_faster_than_a_large_one() -> None:
     assert FAMILY.predict(WORKLOAD, CONFIG, SM90A).bound
 
 
-@pytest.mark.usefixtures("registered")
-def test_where_it_is_registered_it_shares_a_pool_with_cutlass2() -> None:
+def test_it_shares_a_pool_with_cutlass2_which_has_the_small_products() -> None:
     def families(gemm: Gemm) -> set[str]:
         return {config.family for config in candidates(Workload.of(gemm), SM90A)}
 
     assert families(GEMM) == {"cutlass2", "cutlass3"}
     assert families(replace(GEMM, k=1028)) == {"cutlass2"}
-    large = Workload.of(Gemm(m=8192, n=8192, k=8192))
-    found = candidates(large, SM90A)
-    assert min(found, key=lambda c: predict(large, c, SM90A).time_us).family == "cutlass3"
+    for extent, family in ((8192, "cutlass3"), (512, "cutlass2")):
+        workload = Workload.of(Gemm(m=extent, n=extent, k=extent))
+        found = candidates(workload, SM90A)
+        fastest = min(found, key=lambda c: predict(workload, c, SM90A).time_us)
+        assert fastest.family == family
 
 
-@pytest.mark.usefixtures("registered")
+def test_a_batch_takes_longer_than_one_product_and_no_longer_than_all_of_them() -> None:
+    one, batch = (
+        FAMILY.predict(Workload.of(replace(GEMM, batch=batch)), CONFIG, SM90A).time_us
+        for batch in (1, 12)
+    )
+    assert one < batch < 12 * one
+
+
 def test_a_kernel_has_a_text_and_its_launch_a_struct() -> None:
     config = replace(CONFIG, swizzle=4)
     spec = kernel_spec(WORKLOAD, config, "sm_90a")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from boltgen.arch import ARCHES
+from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
 from boltgen.errors import BoltgenError, NoLegalConfigError
 from boltgen.families.family import KernelFamily, Level
@@ -55,10 +55,22 @@ WORKLOADS = {
         gemm_chain(200, 72, (64, 48), ("bias_relu", "identity"), batch=3),
         conv_chain(CONV, (48, 32), ("bias_relu", "identity", "columns")),
     ),
+    "cutlass3": (
+        Workload.of(Gemm(m=200, n=136, k=264), EPILOGUES["residual_before"]),
+        Workload.of(Gemm(batch=4, m=200, n=136, k=264), EPILOGUES["columns"]),
+        Workload.of(CONV, EPILOGUES["bias_relu"]),
+    ),
     "move": (Workload.of(MOVE),),
 }
-PAIRS = [
-    pytest.param(FAMILIES.named(name), workload, id=f"{name}-{workload.short}")
+# Where a family is asked for them.
+SM90A = ARCHES["sm_90a"]
+TRIPLES = [
+    pytest.param(
+        FAMILIES.named(name),
+        workload,
+        SM90A if name == "cutlass3" else SM80,
+        id=f"{name}-{workload.short}",
+    )
     for name, workloads in WORKLOADS.items()
     for workload in workloads
 ]
@@ -136,39 +148,39 @@ def test_a_family_has_the_signatures_of_the_protocol(family: KernelFamily[Any]) 
         assert list(inspect.signature(getattr(family, part)).parameters) == wanted, part
 
 
-@pytest.mark.parametrize(("family", "workload"), PAIRS)
+@pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
 def test_a_family_computes_what_it_does_not_reject(
-    family: KernelFamily[Any], workload: Workload
+    family: KernelFamily[Any], workload: Workload, arch: Arch
 ) -> None:
     for other in FAMILIES:
-        reason = other.rejects(workload, SM80)
-        assert (reason is None) == (other is family), reason
-    (space,) = spaces(workload, SM80)
-    assert space.family == family.name
-    assert candidates(workload, SM80) == space.candidates
+        reason = other.rejects(workload, arch)
+        alone = arch is SM80 or other.name != "cutlass2"  # which sm_90a's kernels share a pool with
+        assert (reason is None) == (other is family or not alone), reason
+    space = next(each for each in spaces(workload, arch) if each.family == family.name)
+    assert set(space.candidates) <= set(candidates(workload, arch))
     assert sorted(space.candidates) == sorted(set(space.candidates))
     for config in space.candidates[:: max(1, len(space.candidates) // 20)]:
         assert isinstance(config, family.config_type)
         assert FAMILIES.of(config) is family
         assert order(config) == (family.name, config)
         assert str(config)
-        assert violations(workload, config, SM80) == ()
+        assert violations(workload, config, arch) == ()
         assert compiled(compiled(config)) == compiled(config)
         footprint = family.footprint(workload, config)
-        assert 0 < footprint.registers <= SM80.max_registers_per_thread
-        assert 0 <= footprint.shared_memory_bytes <= SM80.shared_memory_per_cta_bytes
+        assert 0 < footprint.registers <= arch.max_registers_per_thread
+        assert 0 <= footprint.shared_memory_bytes <= arch.shared_memory_per_cta_bytes
         assert footprint.warps >= 1
-        predicted = predict(workload, config, SM80)
+        predicted = predict(workload, config, arch)
         assert 0 < predicted.time_us < 1e6
         assert predicted.bound
 
 
-@pytest.mark.parametrize(("family", "workload"), PAIRS)
+@pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
 def test_a_kernel_has_a_text_and_its_launch_a_struct(
-    family: KernelFamily[Any], workload: Workload
+    family: KernelFamily[Any], workload: Workload, arch: Arch
 ) -> None:
-    config = candidates(workload, SM80)[0]
-    spec = kernel_spec(workload, config, "sm_80")
+    config = family.space(workload, arch).candidates[0]
+    spec = kernel_spec(workload, config, arch.name)
     assert (spec.family, spec.config) == (family.name, compiled(config))
     canonical(spec)  # it has a key
     symbol = kernel_symbol(spec)
@@ -188,22 +200,22 @@ def test_a_kernel_has_a_text_and_its_launch_a_struct(
     assert asked.has_layers == hasattr(made, "layers")
 
 
-@pytest.mark.parametrize(("family", "workload"), PAIRS)
+@pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
 def test_a_library_holds_kernels_of_its_family_or_nothing(
-    family: KernelFamily[Any], workload: Workload
+    family: KernelFamily[Any], workload: Workload, arch: Arch
 ) -> None:
     specs = {
         spec
-        for kind in family.library(SM80, Level.QUICK, [8]).values()
+        for kind in family.library(arch, Level.QUICK, [8]).values()
         for group in kind
         for spec in group
     }
     assert {spec.family for spec in specs} <= {family.name}
-    held = family.held(workload, SM80, Level.QUICK)
+    held = family.held(workload, arch, Level.QUICK)
     plain = family.ranking(workload)
     assert bool(held) == (plain is not None)
     if plain is not None:
-        assert {kernel_spec(plain, config, "sm_80") for config in held} <= specs
+        assert {kernel_spec(plain, config, arch.name) for config in held} <= specs
 
 
 def test_a_configuration_of_a_family_that_rejects_the_workload_is_illegal_with_its_reason() -> None:

@@ -12,18 +12,27 @@ from benchmarks.gpu.items import Check, Race, key_of, read_items, write_items
 from benchmarks.gpu.paper import figures
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Level
+from boltgen.families.registry import candidates, order
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.workload import Workload
-from tests.cases import all_cases
+from tests.cases import BLACKWELL, all_cases
 from tests.chain_cases import all_chain_cases
+from tests.wgmma_cases import launches
 
 
 @pytest.fixture(scope="module")
 def wanted() -> Wanted:
-    return Wanted(arch_named("sm_90"), Level.QUICK)
+    return Wanted(arch_named("sm_90a"), Level.QUICK)
+
+
+@pytest.mark.parametrize("arch", BLACKWELL)
+def test_every_kernel_of_a_bundle_for_blackwell_is_one_of_its(arch: str) -> None:
+    wanted = Wanted(arch_named(arch), Level.QUICK)
+    sections = {item.section for item in full_items(wanted)}
+    assert {"check", "gemm", "conv", "b2b", "tune"} <= sections
+    assert {spec.arch for spec in wanted.specs.values()} == {arch}
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +58,14 @@ def test_every_product_has_kernels_in_the_bundle(wanted: Wanted, items):
         if isinstance(item, Race):
             assert item.product.choices
             assert all(choice.kernel in wanted.specs for choice in item.product.choices)
+            if item.section == "gemm" and item.problem.alignment_a == 8 == item.problem.alignment_d:
+                families = {choice.config.family for choice in item.product.choices}
+                assert families == {"cutlass2", "cutlass3"}, item.name
 
 
 def test_every_case_that_runs_on_the_arch_is_checked(items):
     """Each kernel with each workload; operands of a batch are as the measuring lays them out."""
-    arch = arch_named("sm_90")
+    arch = arch_named("sm_90a")
     checked = {
         (choice.kernel, item.product.workload, choice.config)
         for item in items
@@ -70,6 +82,9 @@ def test_every_case_that_runs_on_the_arch_is_checked(items):
     ]
     cases += [(case.spec, case.chain, case.spec.config) for case in all_chain_cases()]
     runs = {
+        (kernel_symbol(kernel.spec), workload, kernel.config)
+        for _, kernel, workload in launches(arch)
+    } | {
         (kernel_symbol(replace(spec, arch=arch.name)), workload, config)
         for spec, workload, config in cases
         if spec.config.instruction == Shape(*arch.mma_shapes[0])
@@ -81,12 +96,13 @@ def test_every_case_that_runs_on_the_arch_is_checked(items):
 
 def test_section_tune_has_whole_spaces_in_parts():
     """At level full: every configuration that boltgen considers."""
-    arch, problem = arch_named("sm_90"), shapes.gemm(1280, 768, 768)
+    arch, problem = arch_named("sm_90a"), shapes.gemm(1280, 768, 768)
     found = spaces(Wanted(arch, Level.FULL), {"one": problem, "two": problem})
     assert all(0 < len(space.product.choices) <= 64 for space in found)
     assert [space.name for space in found[:4]] == ["one-1", "two-1", "one-2", "two-2"]
     whole = [c.config for s in found if s.name.startswith("one-") for c in s.product.choices]
-    assert sorted(whole) == sorted(enumerate_configs(problem, arch))
+    assert sorted(whole, key=order) == sorted(candidates(Workload.of(problem), arch), key=order)
+    assert {config.family for config in whole} == {"cutlass2", "cutlass3"}
 
 
 def test_every_ratio_of_the_papers_has_an_item(items):

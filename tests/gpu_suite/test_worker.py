@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +19,13 @@ import pytest
 from benchmarks.gpu import run_gpu_suite, worker
 from benchmarks.gpu.capture import Replay
 from benchmarks.gpu.items import Race, WholeModel, read_items
-from benchmarks.gpu.rig import Rig
+from benchmarks.gpu.rig import Rig, UnusableError
 from benchmarks.gpu.timing import Turns
 from boltgen.bench.slices import ResultsError, Slice
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 from tests.gpu_suite.conftest import run_suite
+from tests.measure.stub_worker import DEVICE
 
 
 def with_races(bundle: Path, folder: Path, statement: str) -> Path:
@@ -146,6 +148,18 @@ def test_what_does_not_fit_into_the_time_left_is_for_another_run(
     assert run(items) == (measured, worker.FINISHED if whole else worker.OUT_OF_TIME)
     if measured:
         assert run([model]) == (["models"], worker.FINISHED)  # the first of a process begins
+
+
+def test_a_device_gets_the_kernels_that_make_the_most_of_it():
+    def packed(*arches: str, device: str = "sm_90") -> str:
+        return worker.packed_arch(replace(DEVICE, arch=device), arches)
+
+    assert packed("sm_80", "sm_90", "sm_90a") == "sm_90a"
+    assert packed("sm_80", "sm_90") == "sm_90"
+    with pytest.raises(UnusableError, match=r"is of sm_90; .* kernels for sm_80: .*ARCH=sm_90a"):
+        packed("sm_80")
+    with pytest.raises(UnusableError, match=r"is of sm_37; .*ARCH=sm_37"):
+        packed("sm_80", device="sm_37")
 
 
 def test_a_user_without_a_name_gets_one(monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from boltgen.arch import device_for
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
@@ -53,7 +54,7 @@ class Cuda:
 
     def become(self, arch: str) -> None:
         """Make the device one of that arch."""
-        self.vgpu.set_option("device", arch.removesuffix("a"))
+        self.vgpu.set_option("device", device_for(arch))
 
     def recover(self) -> None:
         """Make the device usable again after a fault."""
@@ -97,6 +98,7 @@ class KernelLibrary:
     """A shared library of kernels."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._library = ctypes.CDLL(str(path))
 
     def workspace_bytes(self, symbol: str, args: Args) -> int:

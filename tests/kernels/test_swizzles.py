@@ -15,7 +15,7 @@ from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from tests.cases import KernelCase, all_cases
+from tests.cases import BLACKWELL, KernelCase, all_cases
 from tests.kernels.launch import Array, Cuda, Inputs, KernelLibrary, Launch, random_inputs
 
 CASES = {case.name: case for case in all_cases()}
@@ -55,7 +55,7 @@ TRIED = [
     _wider("first-resnet_sm75", 408),
     *(
         _wider(f"{arch}-{kind}", 776)
-        for arch in ("sm_86", "sm_89", "sm_90", "sm_90a")
+        for arch in ("sm_86", "sm_89", "sm_90", "sm_90a", *BLACKWELL)
         for kind in ("gemm", "conv")
     ),
 ]

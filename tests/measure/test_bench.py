@@ -14,7 +14,7 @@ from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
-from boltgen.errors import KernelContentError, UnknownArchError
+from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.library import level_configs, library_specs
 from boltgen.families.cutlass2.traits import kernel_traits
@@ -27,7 +27,7 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.outcome import NOT_COMPILED, DeviceKind, Failure, Fault, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.measure.bench import WorkerBench, open_vgpu
+from boltgen.measure.bench import WorkerBench, _compiled_for, open_vgpu
 from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
@@ -35,6 +35,7 @@ from boltgen.measure.protocol import Setup
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases
+from tests.tuning.samples import A100
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SM80 = ARCHES["sm_80"]
@@ -286,3 +287,27 @@ def test_a_launch_that_the_kernel_refuses(vgpu, arguments, message):
 def test_an_unknown_arch():
     with pytest.raises(UnknownArchError, match="unknown arch 'sm_81'"):
         open_vgpu("sm_81")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "named"),
+    [
+        (None, "sm_80", "sm_80"),
+        (None, "sm_90", "sm_90a"),
+        ("sm_90", "sm_90", "sm_90"),
+        ("sm_90a", "sm_90", "sm_90a"),
+        # Not what was asked for: whoever asked is told what the device is.
+        ("sm_80", "sm_90", "sm_90a"),
+        ("sm_100", "sm_103", "sm_103"),
+    ],
+)
+def test_a_device_has_the_architecture_that_kernels_are_compiled_for(
+    asked: str | None, found: str, named: str
+) -> None:
+    device = replace(A100, arch=found)
+    assert _compiled_for(asked, device) == replace(device, arch=named)
+
+
+def test_a_device_that_boltgen_does_not_know() -> None:
+    with pytest.raises(DeviceError, match=r"NVIDIA A100.*unknown arch 'sm_110'"):
+        _compiled_for(None, replace(A100, arch="sm_110"))

@@ -175,3 +175,27 @@ def test_inputs_and_outputs_keep_their_types(model: Any) -> None:
         "float32",
     )
     assert function.checked_type.ret_type.dtype == "float32"
+
+
+@pytest.mark.parametrize("arch", ["sm_100", "sm_121"])
+def test_tvm_builds_what_is_left_for_an_arch_of_three_digits(arch: str, tmp_path: Path) -> None:
+    """TVM 0.17 takes sm_100 for compute capability 1.0; boltgen's nvcc is told the arch by name."""
+    x = relay.var("x", shape=(8, 32), dtype="float16")
+    w = relay.var("w", shape=(16, 32), dtype="float16")
+    module = tvm.IRModule.from_expr(relay.nn.softmax(relay.nn.dense(x, w)))
+    with tvm.transform.PassContext(opt_level=3):
+        built = relay.build(module, target=tvm.target.Target(f"cuda -arch={arch}", host="llvm"))
+    vgpu = activate("vgpu").vgpu
+    assert vgpu is not None
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.normal(size=(8, 32)), "w": rng.normal(size=(16, 32))}
+    vgpu.set_option("device", arch)
+    try:
+        executor = reloaded(built, tmp_path)
+        executor.run(**{name: array.astype(np.float16) for name, array in inputs.items()})
+        found = executor.get_output(0).numpy()
+    finally:
+        vgpu.set_option("device", "sm_80")
+    powers = np.exp(inputs["x"] @ inputs["w"].T)
+    # FP16's sums of 32 products of about 1, whose error of 32 ulps a softmax at most passes on.
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=32 * 2.0**-10)

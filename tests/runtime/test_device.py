@@ -39,17 +39,31 @@ def test_no_driver() -> None:
 
 @pytest.mark.parametrize(
     ("arch", "capability"),
-    [("sm_80", "8.0"), ("sm_80", "8.6"), ("sm_80", "9.0"), ("sm_75", "12.0"), ("sm_90a", "9.0")],
+    [
+        ("sm_80", "8.0"),
+        ("sm_80", "8.6"),
+        ("sm_80", "9.0"),
+        ("sm_75", "12.0"),
+        ("sm_90a", "9.0"),
+        ("sm_100", "10.3"),
+        ("sm_120", "12.1"),
+    ],
 )
 def test_gpus_that_can_run_an_arch(arch: str, capability: str) -> None:
     check_capability(arch, capability)
 
 
 @pytest.mark.parametrize(
-    ("arch", "capability", "gpu"),
-    [("sm_80", "7.5", "sm_75"), ("sm_90", "8.9", "sm_89"), ("sm_90a", "10.0", "sm_100")],
+    ("arch", "capability", "gpu", "remedy"),
+    [
+        ("sm_80", "7.5", "sm_75", "sm_75"),
+        ("sm_90", "8.9", "sm_89", "sm_89"),
+        ("sm_90a", "10.0", "sm_100", "sm_100"),
+        ("sm_100", "9.0", "sm_90", "sm_90a"),
+        ("sm_121", "12.0", "sm_120", "sm_120"),
+    ],
 )
-def test_gpus_that_cannot(arch: str, capability: str, gpu: str) -> None:
-    said = f"compiled for {arch}, the GPU is {gpu}: compile it with --arch {gpu}"
+def test_gpus_that_cannot(arch: str, capability: str, gpu: str, remedy: str) -> None:
+    said = f"compiled for {arch}, the GPU is {gpu}: compile it with --arch {remedy},"
     with pytest.raises(DeviceError, match=said):
         check_capability(arch, capability)

@@ -66,8 +66,8 @@ def tune_odd(
         return padded_us or Failure(fault=Fault.WRONG_RESULT, reason="all elements differ")
 
     bench = FakeBench(answer, toolchain=tools)
-    monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: bench)
-    return boltgen.tune(odd_model(), budget=budget, **more)
+    monkeypatch.setattr(tuner, "open_cuda", lambda how, **_: bench)
+    return boltgen.tune(odd_model(), arch="sm_80", budget=budget, **more)
 
 
 def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:

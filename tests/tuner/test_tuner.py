@@ -35,9 +35,9 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """What a session on a made-up A100 measured for the model, by this toolchain."""
     tools = toolchain_text(find_toolchain(settings_from()))
     with monkeypatch.context() as patch:
-        patch.setattr(tuner, "open_cuda", lambda how, ordinal: FakeBench(toolchain=tools))
+        patch.setattr(tuner, "open_cuda", lambda how, **_: FakeBench(toolchain=tools))
         path = tmp_path / "measured.sqlite"
-        boltgen.tune(model(), budget="5000trials", database=path)
+        boltgen.tune(model(), arch="sm_80", budget="5000trials", database=path)
     with Database(path) as database:
         write_records(tmp_path / "a100.jsonl.gz", database.records())
     return tmp_path / "a100.jsonl.gz"
@@ -139,8 +139,8 @@ def test_an_unknown_device(device: str) -> None:
 def test_the_devices_are_opened_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
 
-    def open_cuda(how: object, ordinal: int) -> FakeBench:
-        opened.append(ordinal)
+    def open_cuda(how: object, arch: str, ordinal: int) -> FakeBench:
+        opened.append((arch, ordinal))
         return FakeBench()
 
     def open_vgpu(arch: str, how: object) -> FakeBench:
@@ -151,7 +151,7 @@ def test_the_devices_are_opened_by_their_names(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tuner, "open_vgpu", open_vgpu)
     for device in ("cuda", "cuda:3", "vgpu"):
         tuner.open_bench(device, "sm_80", OPTIONS)
-    assert opened == [0, 3, "sm_80"]
+    assert opened == [("sm_80", 0), ("sm_80", 3), "sm_80"]
     with pytest.raises(
         DeviceError, match=r"NVIDIA A100.* of sm_80; kernels for sm_86.*give --arch sm_80"
     ):
@@ -171,7 +171,7 @@ def test_a_budget_of_zero_and_an_unknown_arch_are_refused_before_anything_is_don
 
 
 def test_a_model_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner, "open_cuda", lambda how, ordinal: FakeBench())
+    monkeypatch.setattr(tuner, "open_cuda", lambda how, **_: FakeBench())
     boltgen.activate("vgpu")
     import tvm
     from tvm.script import relax as R  # noqa: N812
@@ -184,5 +184,5 @@ def test_a_model_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         return out
 
     module = tvm.IRModule.from_expr(main.with_attr("global_symbol", "main"))
-    summary = tuning_summary(boltgen.tune(module, budget="5trials"))
+    summary = tuning_summary(boltgen.tune(module, arch="sm_80", budget="5trials"))
     assert "the model has nothing to tune: boltgen computes no product of it" in summary

@@ -105,7 +105,9 @@ def test_a_large_square_product_takes_large_tiles_and_most_of_the_peak(name):
     best = min(
         configs, key=lambda config: predict(problem, ElementwiseGraph(), config, arch).time_us
     )
-    assert best.threadblock.m * best.threadblock.n >= 128 * 128
+    # A GeForce that sums in FP32 at half the rate is as busy with somewhat smaller tiles.
+    least = 128 * 128 if arch.tensor_f16_acc_tflops == arch.tensor_f32_acc_tflops else 64 * 192
+    assert best.threadblock.m * best.threadblock.n >= least
     assert (
         predict(problem, ElementwiseGraph(), best, arch).efficiency > 0.5 * arch.mma_sync_fraction
     )
@@ -149,10 +151,13 @@ def test_a_thin_product_takes_its_bytes_over_the_bandwidth(name):
     bytes_moved = 2 * ((1 << 20) * (512 + 64) + 512 * 64)
     bandwidth = arch.dram_gb_per_s * 1e3 * model_constants().dram_fraction
     assert best.traffic.dram_bytes == bytes_moved
-    # H200's L2 delivers about twice what its DRAM does: there both take their share.
-    if arch.l2_bytes_per_clock * arch.boost_mhz < 2.5 * bandwidth:
+    # H200's L2 delivers about twice what its DRAM does, and by the estimate B200's still less:
+    # there both take their share.
+    l2 = arch.l2_bytes_per_clock * arch.boost_mhz
+    if l2 < 2.5 * bandwidth:
         assert best.bound_by in {"dram", "l2"}
-        assert bytes_moved / bandwidth < best.time_us < 1.15 * bytes_moved / bandwidth
+        most = 1.15 if l2 > 2 * bandwidth else 1.6
+        assert bytes_moved / bandwidth < best.time_us < most * bytes_moved / bandwidth
     else:
         assert best.bound_by == "dram"
         assert best.time_us == pytest.approx(bytes_moved / bandwidth, rel=0.02)

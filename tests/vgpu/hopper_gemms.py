@@ -9,11 +9,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from boltgen.build.cache import Cache
-from boltgen.build.pool import compile_all, objects_or_raise
+from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import TranslationUnit
-from boltgen.codegen.nvcc import DeviceCode, device_code_flag
 from boltgen.settings import settings_from
 from tests.vgpu.driver import Array, Buffer, Driver
 
@@ -32,30 +29,18 @@ def build_gemms() -> Path:
 
 def build_library(name: str) -> Path:
     """A library of a .cu file here that uses CUTLASS for sm_90a, through the user's cache."""
-    settings = settings_from()
-    tools = find_toolchain(settings)
-    unit = TranslationUnit(
-        kind="example",
-        name=name,
-        text=Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
-        suffix=".cu",
-        output="gemms.so",
-        compiler=tools.nvcc.path,
-        flags=(
-            *("-std=c++17", "-O2", "-shared", "-Xcompiler", "-fPIC", "--no-compress", "-w"),
-            *("--expt-relaxed-constexpr", "-cudart=none"),
-            *device_code_flag("sm_90a", DeviceCode.PTX),
-        ),
-        include=(
-            tools.cutlass.include,
-            tools.cutlass.include.parent / "tools" / "util" / "include",
-        ),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
-        identity=tools.cuda_identity,
-        environment=tools.environment,
+    tools = find_toolchain(settings_from())
+    cutlass = tools.cutlass.include
+    unit = program_unit(
+        name,
+        Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
+        tools,
+        arch="sm_90a",
+        flags=("-shared", "-Xcompiler", "-fPIC", "-w", "--expt-relaxed-constexpr"),
+        include=(cutlass, cutlass.parent / "tools" / "util" / "include"),
     )
-    (built,) = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
-    return built.path
+    (built,) = build_programs([unit])
+    return built
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def init(hopper: Driver) -> Driver:
 
 
 def half_written(driver: Driver) -> Buffer:
-    """4096 bytes, of which the first half has been written."""
+    """Has 4096 bytes, the first half of them written."""
     buffer = driver.allocate(4096)
     driver.fill(Buffer(buffer.address, np.zeros(2048, np.uint8)), 1)
     return buffer

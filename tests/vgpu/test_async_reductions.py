@@ -175,7 +175,7 @@ TO_TENSORS = forms(
 
 @pytest.mark.parametrize(("op", "kind"), TO_TENSORS)
 def test_reductions_into_tensors(hopper: Driver, op: str, kind: str) -> None:
-    """A box of which a part lies outside, where nothing is written."""
+    """Nothing is written where a box lies outside of its tensor."""
     before, added = (x.reshape(8, 16) for x in operands(kind, 128))
     shaped = before.view(np.uint16) if kind == "bf16" else before
     target = hopper.buffer(shaped)

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.arch import ARCHES, IMITATED
 from boltgen.build.toolchain import find_toolchain
-from boltgen.errors import UnknownArchError, VgpuError
+from boltgen.errors import VgpuError
 from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import settings_from
 from tests.vgpu.cuda_programs import link, run
@@ -62,14 +61,6 @@ def test_tensor_core_kernels_of_sm_80_run_on_them(
         out = driver.buffer(np.zeros(256, np.float32))
         driver.run(ptx.read_text(), [out])
         np.testing.assert_array_equal(driver.read(out), 16.5)
-
-
-def test_they_are_no_targets_of_boltgens_own() -> None:
-    assert list(IMITATED) == list(DEVICES)
-    assert not set(IMITATED) & set(ARCHES)
-    for name in IMITATED:
-        with pytest.raises(UnknownArchError):
-            IMITATED[name].named(name)
 
 
 @pytest.mark.parametrize(

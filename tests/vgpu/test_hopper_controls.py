@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.build.cache import Cache
-from boltgen.build.pool import compile_all, objects_or_raise
+from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import TranslationUnit
-from boltgen.codegen.nvcc import DeviceCode, device_code_flag
 from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 from tests.vgpu.cuda_programs import SOURCES
@@ -36,25 +33,16 @@ def built(name: str, intact: str = "", broken: str = "") -> bytes:
     source = tutorial.read_text(encoding="utf-8")
     assert source.count(intact) == 1 or intact == broken
     text = text.replace('#include "wgmma_tma_sm90.cu"', source.replace(intact, broken))
-    unit = TranslationUnit(
-        kind="example",
-        name=name,
-        text=text,
-        suffix=".cu",
-        output="program",
-        compiler=tools.nvcc.path,
-        flags=(
-            *("-std=c++17", "-O2", "--no-compress", "--expt-relaxed-constexpr", "-w"),
-            *device_code_flag("sm_90a", DeviceCode.PTX),
-            "-cudart=none",
-        ),
+    unit = program_unit(
+        name,
+        text,
+        tools,
+        arch="sm_90a",
+        flags=("--expt-relaxed-constexpr", "-w"),
         include=(tools.cutlass.include, root / "tools" / "util" / "include"),
-        machine_flags=("-ccbin", str(tools.cxx.path), "-Xlinker", str(tools.nvcc.runtime)),
-        identity=tools.cuda_identity,
-        environment=tools.environment,
     )
-    (program,) = objects_or_raise(compile_all([unit], Cache(settings.cache_dir), jobs=1))
-    return program.path.read_bytes()
+    (program,) = build_programs([unit])
+    return program.read_bytes()
 
 
 def changed(image: bytes, kernel: int, intact: str, broken: str, which: int) -> bytes:

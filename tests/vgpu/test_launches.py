@@ -211,6 +211,21 @@ def test_slack_lets_reads_past_the_end_pass(driver: Driver, vgpu: Vgpu) -> None:
         driver.launch(function, [driver.buffer(np.zeros(16, np.uint32))])
 
 
+def test_a_device_may_have_fewer_multiprocessors_than_its_model(driver: Driver, vgpu: Vgpu) -> None:
+    def multiprocessors() -> int:
+        count = ctypes.c_int()
+        driver.call("cuDeviceGetAttribute", ctypes.byref(count), 16, 0)
+        return count.value
+
+    own = multiprocessors()
+    vgpu.set_option("sms", 8)
+    few = multiprocessors()
+    vgpu.set_option("sms", 0)
+    assert (few, multiprocessors()) == (8, own)
+    with pytest.raises(VgpuError, match="sms=many: want 0 to 1024"):
+        vgpu.set_option("sms", "many")
+
+
 def test_shared_memory_beyond_48_kib_must_be_asked_for(driver: Driver) -> None:
     function = driver.function(driver.load(storing(1)), "k")
     out = driver.buffer(np.zeros(1, np.uint32))

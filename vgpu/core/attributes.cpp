@@ -5,7 +5,7 @@
 namespace vgpu {
 
 Code device_attribute(int attribute, int* value) {
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   const bool ampere = d.capability >= 80;
   const auto pick = [&]() -> int {
     switch (attribute) {

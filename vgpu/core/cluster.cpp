@@ -49,9 +49,9 @@ Code check_cluster(Kernel& kernel, const LaunchShape& s) {
                   text + ", the kernel was compiled for " +
                       triple(limits.shape[0], limits.shape[1], limits.shape[2]));
   }
-  if (said && options().device->capability < kFirstWithClusters) {
+  if (said && options().device.capability < kFirstWithClusters) {
     return refuse(Code::kNotSupported, kernel,
-                  text + ": " + options().device->name + " has no clusters (sm_90 has)");
+                  text + ": " + options().device.name + " has no clusters (sm_90 has)");
   }
   for (u32 d = 0; d < 3; ++d) {
     if (s.grid[d] % c[d]) {
@@ -86,7 +86,7 @@ Code max_active_clusters(Kernel& kernel, const LaunchShape& s, int* clusters) {
   const Code code = occupancy(kernel, threads, s.dynamic_shared, &blocks);
   if (code != Code::kSuccess) return code;
   const int size = static_cast<int>(c[0] * c[1] * c[2]);
-  const int sms = options().device->multiprocessors;
+  const int sms = options().device.multiprocessors;
   *clusters = sms / kGroup * (kGroup * blocks / size) + sms % kGroup * blocks / size;
   return Code::kSuccess;
 }
@@ -96,7 +96,7 @@ Code max_cluster_size(Kernel& kernel, const LaunchShape& s, int* size) {
   const int threads = static_cast<int>(s.block[0] * s.block[1] * s.block[2]);
   const Code code = occupancy(kernel, threads, s.dynamic_shared, &blocks);
   if (code != Code::kSuccess) return code;
-  const bool some = options().device->capability >= kFirstWithClusters;
+  const bool some = options().device.capability >= kFirstWithClusters;
   u32 most = kernel.non_portable_cluster ? kMost : kPortable;
   if (const u32 limit = kernel.cluster().most) most = std::min(most, limit);
   *size = blocks == 0 ? 0 : some ? static_cast<int>(most) : 1;

@@ -66,7 +66,7 @@ Code perform(const Copy2d& c) {
     }
     follow_copy(to, from, c.width);
   }
-  pass_ns(copy_ns(*options().device, c.width * c.height, on_host(c.to) || on_host(c.from)), 0);
+  pass_ns(copy_ns(options().device, c.width * c.height, on_host(c.to) || on_host(c.from)), 0);
   return Code::kSuccess;
 }
 
@@ -84,7 +84,7 @@ Code perform(const Fill2d& f) {
     for (u64 k = 0; k < bytes; k += f.element) std::memcpy(to + k, &f.value, f.element);
   }
   // It writes only.
-  pass_ns(copy_ns(*options().device, f.width * f.element * f.height / 2, false), 0);
+  pass_ns(copy_ns(options().device, f.width * f.element * f.height / 2, false), 0);
   return Code::kSuccess;
 }
 

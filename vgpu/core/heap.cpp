@@ -31,7 +31,7 @@ Code Heap::allocate(u64 bytes, MemoryKind kind, void** out) {
     return Code::kSuccess;
   }
   const std::lock_guard lock(mutex_);
-  const u64 most = kind == MemoryKind::kHost ? kAddressSpace : options().device->memory_bytes;
+  const u64 most = kind == MemoryKind::kHost ? kAddressSpace : options().device.memory_bytes;
   const u64 room = most - std::min(used_, most);
   const u64 slack = kind == MemoryKind::kDevice ? options().slack_bytes : 0;
   if (bytes > room || slack > room - bytes) return no_memory(bytes);
@@ -232,7 +232,7 @@ void Heap::make_fresh(Block& block) {
 Code Heap::no_memory(u64 bytes) {
   return fail(Code::kOutOfMemory, "no room for " + std::to_string(bytes) + " bytes beside the " +
                                       std::to_string(used_) + " in use on " +
-                                      options().device->name);
+                                      options().device.name);
 }
 
 }  // namespace vgpu

@@ -36,7 +36,7 @@ Code refuse(Code code, Kernel& kernel, const std::string& why) {
 
 // Shared memory that one block may have in all, and how to get more.
 Code check_shared(Kernel& kernel, u64 static_bytes, u64 dynamic) {
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   const u64 total = static_bytes + dynamic;
   const u64 optin = static_cast<u64>(d.shared_per_block_optin);
   if (total > optin) {
@@ -58,7 +58,7 @@ Code check_shared(Kernel& kernel, u64 static_bytes, u64 dynamic) {
 // A compiler that is not told the block's size takes as many registers as are alive at once: an
 // estimate, so nothing is refused where the PTX sets a limit that it has to keep.
 Code check_registers(Kernel& kernel, const Program& p, u64 threads) {
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   const u64 rounded = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
   const u64 wanted =
       std::min(p.live_registers, kernel.register_limit(static_cast<u32>(d.registers_per_sm)));
@@ -110,13 +110,13 @@ Code resident_blocks(Kernel& kernel, const LaunchShape& s, u64* blocks) {
   const Code code =
       occupancy(kernel, static_cast<int>(threads), s.dynamic_shared, &per_multiprocessor);
   *blocks = static_cast<u64>(std::max(per_multiprocessor, 1)) *
-            static_cast<u64>(options().device->multiprocessors);
+            static_cast<u64>(options().device.multiprocessors);
   if (code != Code::kSuccess || !s.cooperative) return code;
   const u64 wanted = static_cast<u64>(s.grid[0]) * s.grid[1] * s.grid[2];
   if (wanted <= *blocks) return code;
   return refuse(Code::kCooperativeTooLarge, kernel,
                 "a cooperative grid of " + std::to_string(wanted) + " blocks; " +
-                    options().device->name + " runs " + std::to_string(*blocks) + " at once");
+                    options().device.name + " runs " + std::to_string(*blocks) + " at once");
 }
 
 // What a profiler would say of the launch.
@@ -134,7 +134,7 @@ void describe(Kernel& kernel, const Program& program, const LaunchShape& shape,
   out->resident_blocks = blocks;
   out->resident_warps = blocks * static_cast<int>((threads + kWarpSize - 1) / kWarpSize);
   out->occupancy = static_cast<double>(out->resident_warps) * kWarpSize /
-                   static_cast<double>(options().device->threads_per_sm);
+                   static_cast<double>(options().device.threads_per_sm);
 }
 
 void warn_of_samples() {
@@ -186,7 +186,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.dynamic_shared = static_cast<u32>(shape.dynamic_shared);
   if (kernel.limits_registers()) {
     state.register_limit =
-        kernel.register_limit(static_cast<u32>(options().device->registers_per_sm));
+        kernel.register_limit(static_cast<u32>(options().device.registers_per_sm));
   }
   state.stack_bytes = stack_bytes();
   state.params = params;
@@ -215,7 +215,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   const int threads = o.seed || (o.checks & kRacecheck) ? 1 : o.threads;
   const auto begin = std::chrono::steady_clock::now();
   GridResult result =
-      run_grid(state, *o.isa, threads, static_cast<u32>(o.device->multiprocessors), grid_id);
+      run_grid(state, *o.isa, threads, static_cast<u32>(o.device.multiprocessors), grid_id);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (program.prints) flush_prints(kernel.short_name());
   if (workspace) release(workspace, MemoryKind::kModule);
@@ -224,10 +224,10 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     LaunchWork work;
     work.blocks = static_cast<u64>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
     work.warps = (shape.block[0] * shape.block[1] * shape.block[2] + kWarpSize - 1) / kWarpSize;
-    work.resident = static_cast<int>(resident / static_cast<u64>(o.device->multiprocessors));
+    work.resident = static_cast<int>(resident / static_cast<u64>(o.device.multiprocessors));
     work.samples = std::move(result.samples);
     work.pointers = pointers_among(params, param_bytes, *index);
-    time = model_time(*o.device, work);
+    time = model_time(o.device, work);
     pass_ns(launch_gap_ns() + time.ns, time.share);
   }
   {

@@ -175,7 +175,7 @@ Code Module::read(const void* image, std::unique_ptr<Module>* out) {
   int capability = 0;
   if (magic_of(start) == kFatbinMagic) {
     const std::string whole = read_mapped(image, std::max<u64>(fatbin_bytes(start), start.size()));
-    const Code code = ptx_from_fatbin(whole, options().device->capability, &text, &capability);
+    const Code code = ptx_from_fatbin(whole, options().device.capability, &text, &capability);
     if (code != Code::kSuccess) return code;
   } else if (start.rfind("\x7f"
                          "ELF",
@@ -212,10 +212,10 @@ Code Module::parse(std::string text, int capability) {
   }
   capability_ = capability ? capability : std::atoi(digits.c_str());
   const std::string target = ast_.target.substr(0, ast_.target.find(','));
-  if (capability_ > options().device->capability ||
-      (target.rfind("sm_", 0) == 0 && !runs_on(target, options().device->capability))) {
+  if (capability_ > options().device.capability ||
+      (target.rfind("sm_", 0) == 0 && !runs_on(target, options().device.capability))) {
     return fail(Code::kNoBinaryForDevice,
-                "the PTX is for " + ast_.target + ", the device is " + options().device->name);
+                "the PTX is for " + ast_.target + ", the device is " + options().device.name);
   }
   for (const ptx::Function& f : ast_.functions) {
     if (f.is_entry && f.has_body) kernels_.emplace(f.name, std::make_unique<Kernel>(*this, f));

@@ -24,7 +24,7 @@ Code resources(Kernel& kernel, KernelResources* out) {
   Code code = Code::kSuccess;
   const Program* p = kernel.program(&code);
   if (!p) return code;
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   out->static_shared = p->static_shared_bytes;
   out->local_bytes = p->local_bytes;
   // An estimate: a few more than are alive at once in the PTX's order, which ptxas may change.
@@ -43,7 +43,7 @@ Code set_max_dynamic_shared(Kernel& kernel, int bytes) {
   Code code = Code::kSuccess;
   const Program* p = kernel.program(&code);
   if (!p) return code;
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   if (bytes < 0 || static_cast<u64>(bytes) + p->static_shared_bytes >
                        static_cast<u64>(d.shared_per_block_optin)) {
     return fail(Code::kInvalidValue, "kernel '" + kernel.short_name() + "' asks for " +
@@ -59,7 +59,7 @@ Code set_max_dynamic_shared(Kernel& kernel, int bytes) {
 Code occupancy(Kernel& kernel, int block_threads, u64 dynamic_shared, int* blocks) {
   KernelResources r;
   if (const Code code = resources(kernel, &r); code != Code::kSuccess) return code;
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   if (block_threads < 1 || !blocks)
     return fail(Code::kInvalidValue,
                 "occupancy of a block of " + std::to_string(block_threads) + " threads");
@@ -80,7 +80,7 @@ Code available_shared(Kernel& kernel, int blocks, int block_threads, size_t* byt
   Code code = resources(kernel, &r);
   if (code == Code::kSuccess) code = occupancy(kernel, block_threads, 0, &fit);
   if (code != Code::kSuccess) return code;
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   const u64 share = static_cast<u64>(d.shared_per_sm) / static_cast<u64>(blocks);
   const u64 taken = r.static_shared + static_cast<u64>(d.shared_reserved);
   const u64 most = static_cast<u64>(d.shared_per_block_optin) - r.static_shared;

@@ -57,12 +57,21 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     if (!d) {
       return fail(Code::kInvalidValue, "vgpu option device=" + value + ": know " + known_devices());
     }
-    o.device = d;
+    o.device = *d;
+    if (o.multiprocessors) o.device.multiprocessors = o.multiprocessors;
   } else if (name == "threads") {
     const int n = std::atoi(value.c_str());
     if (n < 1 || n > 1024)
       return fail(Code::kInvalidValue, "vgpu option threads=" + value + ": want 1 to 1024");
     o.threads = n;
+  } else if (name == "sms") {
+    char* end = nullptr;
+    const long n = std::strtol(value.c_str(), &end, 10);
+    if (value.empty() || *end || n < 0 || n > 1024)
+      return fail(Code::kInvalidValue, "vgpu option sms=" + value + ": want 0 to 1024");
+    o.multiprocessors = static_cast<int>(n);
+    o.device.multiprocessors =
+        n ? o.multiprocessors : find_device(o.device.capability)->multiprocessors;
   } else if (name == "isa") {
     const Isa& isa = select_isa(value);
     if (value != "auto" && value != isa.name) {
@@ -113,14 +122,14 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     return fail(Code::kInvalidValue,
                 "vgpu has no option '" + name +
                     "': know device, threads, isa, check, fresh, copies, counters, "
-                    "times, seed, timeout, slack");
+                    "times, seed, timeout, slack, sms");
   }
   return Code::kSuccess;
 }
 
 // What is in force where nothing is set.
 Options defaults() {
-  Options o = {find_device(80),
+  Options o = {*find_device(80),
                static_cast<int>(std::thread::hardware_concurrency()),
                &select_isa("auto"),
                false,

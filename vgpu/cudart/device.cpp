@@ -93,7 +93,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (!p) return refuse_null("cudaGetDeviceProperties");
   if (const Code code = only_device(device); code != Code::kSuccess) return done(code);
-  const DeviceModel& d = *options().device;
+  const DeviceModel& d = options().device;
   const auto attribute = [](int which) {
     int value = 0;
     device_attribute(which, &value);

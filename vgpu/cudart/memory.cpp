@@ -119,7 +119,7 @@ cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, s
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
-  *total = options().device->memory_bytes;
+  *total = options().device.memory_bytes;
   *free_bytes = *total - allocated_bytes();
   return done(alive());
 }

@@ -231,7 +231,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function)
   out->maxThreadsPerBlock = static_cast<int>(r.max_threads);
   out->numRegs = static_cast<int>(r.registers);
   out->ptxVersion = r.capability;
-  out->binaryVersion = vgpu::options().device->capability;
+  out->binaryVersion = vgpu::options().device.capability;
   out->maxDynamicSharedSizeBytes = static_cast<int>(r.max_dynamic_shared);
   out->preferredShmemCarveout = kernel->shared_carveout;
   int* const of_clusters[] = {&out->clusterDimMustBeSet, &out->requiredClusterWidth,

@@ -61,7 +61,7 @@ CUresult cuDeviceGet(int* device, int ordinal) {
 }
 CUresult cuDeviceGetName(char* name, int length, int) {
   if (!name) return refuse_null("cuDeviceGetName");
-  std::strncpy(name, options().device->name, static_cast<size_t>(length));
+  std::strncpy(name, options().device.name, static_cast<size_t>(length));
   if (length > 0) name[length - 1] = '\0';
   return 0;
 }
@@ -76,7 +76,7 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, int) {
 }
 CUresult cuDeviceTotalMem_v2(size_t* bytes, int) {
   if (!bytes) return refuse_null("cuDeviceTotalMem");
-  *bytes = options().device->memory_bytes;
+  *bytes = options().device.memory_bytes;
   return 0;
 }
 CUresult cuDeviceGetPCIBusId(char* id, int length, int) {
@@ -86,8 +86,8 @@ CUresult cuDeviceGetPCIBusId(char* id, int length, int) {
 }
 CUresult cuDeviceComputeCapability(int* major, int* minor, int) {
   if (!major || !minor) return refuse_null("cuDeviceComputeCapability");
-  *major = options().device->capability / 10;
-  *minor = options().device->capability % 10;
+  *major = options().device.capability / 10;
+  *minor = options().device.capability % 10;
   return 0;
 }
 

@@ -60,7 +60,7 @@ CUresult cuMemFreeHost(void* p) { return result(release(p, MemoryKind::kHost)); 
 CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   if (!free_bytes || !total)
     return result(fail(Code::kInvalidValue, "cuMemGetInfo: a result is null"));
-  *total = options().device->memory_bytes;
+  *total = options().device.memory_bytes;
   *free_bytes = *total - allocated_bytes();
   return 0;
 }

@@ -247,7 +247,7 @@ CUresult cuFuncGetAttribute(int* value, int attribute, void* function) {
       *value = r.capability;
       return 0;
     case 6:
-      *value = options().device->capability;
+      *value = options().device.capability;
       return 0;
     case 8:
       *value = static_cast<int>(r.max_dynamic_shared);

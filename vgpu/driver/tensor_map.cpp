@@ -69,8 +69,8 @@ std::string fill_common(TensorMap* m, int type, unsigned rank, const void* addre
 }
 
 CUresult deliver(const char* call, void* to, const TensorMap& m, const std::string& wrong) {
-  if (options().device->capability < 90) {
-    return result(fail(Code::kNotSupported, std::string(call) + ": " + options().device->name +
+  if (options().device.capability < 90) {
+    return result(fail(Code::kNotSupported, std::string(call) + ": " + options().device.name +
                                                 " has no tensor memory accelerator (sm_90 has)"));
   }
   if (!wrong.empty()) return refuse(call, wrong);

@@ -40,7 +40,7 @@ VGPU_INLINE bool inside(const Allocation& a, u64 low, u64 end, bool store) {
 }
 
 // The allocation that holds the access, from the warp's cache or the table.
-__attribute__((noinline)) inline bool lookup_global(Warp& w, u64 address, u32 bytes, bool store) {
+__attribute__((noinline)) inline bool lookup_global(Warp& w, u64 address, u64 bytes, bool store) {
   for (const Allocation& a : w.cached) {
     if (inside(a, address, address + bytes, store)) return true;
   }

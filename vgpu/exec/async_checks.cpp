@@ -10,10 +10,8 @@ u32 place_of(const Cta& cta, u32 at) { return cta.rank << kSharedSpanBits | at; 
 
 // A phase may have ended since somebody looked: then what has arrived was for it.
 void settle(MbarrierCheck& b, const Cta& cta, u32 at) {
-  u64 word;
-  std::memcpy(&word, cta.shared + at, sizeof(word));
   Mbarrier now;
-  if (!unpack(word, &now) || now.parity == b.parity) return;
+  if (!load(cta, at, &now) || now.parity == b.parity) return;
   b.opened[b.parity] = b.arriving;
   b.arriving.reset(0, 0);
   b.parity = now.parity;

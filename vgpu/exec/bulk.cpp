@@ -83,13 +83,15 @@ void fill(const TensorMap& m, u8* to, u32 bytes) {
 }
 
 // Types that are rounded or flushed on their way to shared memory.
-bool converts(TensorType type) {
-  return type == TensorType::kTF32 || type == TensorType::kTF32Flushed ||
-         type == TensorType::kF32Flushed;
+bool rounds(TensorType type) {
+  return type == TensorType::kTF32 || type == TensorType::kTF32Flushed;
+}
+bool flushes(TensorType type) {
+  return type == TensorType::kF32Flushed || type == TensorType::kTF32Flushed;
 }
 void convert(TensorType type, u8* at, u32 bytes) {
-  const bool round = type == TensorType::kTF32 || type == TensorType::kTF32Flushed;
-  const bool flush = type == TensorType::kF32Flushed || type == TensorType::kTF32Flushed;
+  const bool round = rounds(type);
+  const bool flush = flushes(type);
   for (u32 k = 0; k < bytes; k += 4) {
     u32 x;
     std::memcpy(&x, at + k, 4);
@@ -111,7 +113,7 @@ bool load_row(void* context, const BoxRow& row) {
   pieces_of(copy, row, [&](u32 at, u32 offset, auto bytes) {
     std::memcpy(shared + at, row.global + offset, bytes);
   });
-  if (converts(m.type))
+  if (rounds(m.type) || flushes(m.type))
     pieces_of(copy, row, [&](u32 at, u32, u32 bytes) { convert(m.type, shared + at, bytes); });
   return true;
 }

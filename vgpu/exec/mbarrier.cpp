@@ -25,6 +25,12 @@ u64 pack(const Mbarrier& b) {
          static_cast<u64>(b.missing) << 21 | (static_cast<u32>(b.bytes) & 0x1fffffu);
 }
 
+bool load(const Cta& cta, u32 at, Mbarrier* out) {
+  u64 word;
+  std::memcpy(&word, cta.shared + at, sizeof(word));
+  return unpack(word, out);
+}
+
 Status refuse(Warp& w, int lane, const char* format, ...) {
   static thread_local char text[256];  // Fault has room for a pointer only
   va_list arguments;
@@ -82,13 +88,11 @@ std::string describe_wait(const Warp& w) {
   const Cta* cta = cta_at(w, w.parked_at);
   if (!cta) return "";
   const u32 at = w.parked_at & (kSharedSpan - 1);
-  u64 word;
-  std::memcpy(&word, cta->shared + at, sizeof(word));
   Mbarrier b;
   std::string text = "for phase " + std::to_string(w.parked_parity) +
                      " of the mbarrier at offset " + std::to_string(at) + " of shared memory";
   if (cta != w.cta) text += " of CTA " + std::to_string(cta->rank) + " of the cluster";
-  if (!unpack(word, &b)) return text + ", which is none any more";
+  if (!load(*cta, at, &b)) return text + ", which is none any more";
   return text + ", which misses " + std::to_string(b.missing) + " of " +
          std::to_string(b.expected) + " arrivals and " +
          (b.bytes < 0 ? "has had " + std::to_string(-b.bytes) + " bytes more than expect_tx told"

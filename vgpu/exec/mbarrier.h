@@ -20,6 +20,8 @@ inline constexpr s32 kMostTransactions = (1 << 20) - 1;
 
 bool unpack(u64 word, Mbarrier* out);  // false: it is no mbarrier
 u64 pack(const Mbarrier& b);
+// The one at an offset of a CTA's shared memory.
+bool load(const Cta& cta, u32 at, Mbarrier* out);
 
 // A change to the mbarrier at an offset of a CTA's shared memory, by a lane of `w`; it completes
 // the phase when nothing is missing any more. False after recording a fault.

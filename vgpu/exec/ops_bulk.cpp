@@ -9,17 +9,6 @@ using namespace generic;
 
 constexpr u32 kMostBytes = kMostTransactions;
 
-// Whether all of [address, address + bytes) lies in one allocation.
-bool in_one_allocation(Warp& w, u64 address, u64 bytes, bool store) {
-  for (const Allocation& a : w.cached) {
-    if (inside(a, address, address + bytes, store)) return true;
-  }
-  const Allocation* found = find_allocation(*w.launch->allocations, address, bytes);
-  if (!found || found->freed || found->is_heap || (store && found->read_only)) return false;
-  w.cached[w.next_cached++ % kAllocationCache] = *found;
-  return true;
-}
-
 // Shared memory of the cluster that a copy uses; the CTA is null after a fault.
 Cta* shared_at(Warp& w, u32 address, u32 bytes, u32 alignment, bool store, int lane) {
   Cta* cta = cta_at(w, address);
@@ -48,21 +37,18 @@ bool check_global(Warp& w, u64 address, u32 bytes, bool store, int lane) {
     raise(w, FaultKind::kMisaligned, Where::kGlobal, store, address, 16, lane);
     return false;
   }
-  if (bytes == 0 || in_one_allocation(w, address, bytes, store)) return true;
+  if (bytes == 0 || lookup_global(w, address, bytes, store)) return true;
   raise(w, FaultKind::kIllegalAddress, Where::kGlobal, store, address, bytes, lane);
   return false;
 }
 
 bool check_barrier(Warp& w, BulkCopy& copy) {
-  u64 word;
   Mbarrier b;
   const Cta& cta = *copy.barrier_cta;
-  if (copy.barrier_at % 8 == 0 && fits(copy.barrier_at, 8, 0, cta.shared_bytes)) {
-    std::memcpy(&word, cta.shared + copy.barrier_at, sizeof(word));
-    if (unpack(word, &b)) {
-      copy.phase = b.parity;
-      return true;
-    }
+  if (copy.barrier_at % 8 == 0 && fits(copy.barrier_at, 8, 0, cta.shared_bytes) &&
+      load(cta, copy.barrier_at, &b)) {
+    copy.phase = b.parity;
+    return true;
   }
   refuse(w, copy.lane,
          "a bulk copy completes at offset %u of shared memory of CTA %u, where no mbarrier is",
@@ -92,8 +78,8 @@ bool issue(Warp& w, BulkCopy& copy) {
   return true;
 }
 
-// The same for each CTA of a multicast; its own offsets serve in all of them.
-bool issue_to(Warp& w, BulkCopy& copy, u32 ranks) {
+// The same for each CTA of a multicast; the copy's own offsets serve in all of them.
+bool multicast(Warp& w, BulkCopy& copy, u32 ranks) {
   Cluster& cluster = *w.cta->cluster;
   if (ranks >> cluster.size || ranks == 0) {
     refuse(w, copy.lane, "a multicast to CTAs 0x%x of a cluster of %u", ranks, cluster.size);
@@ -108,6 +94,29 @@ bool issue_to(Warp& w, BulkCopy& copy, u32 ranks) {
     if (!issue(w, copy)) return false;
   }
   return true;
+}
+
+// The same at the mbarrier of this address, which is in the CTA that is written.
+bool issue_at(Warp& w, BulkCopy& copy, u32 barrier) {
+  copy.barrier_at = barrier & (kSharedSpan - 1);
+  copy.barrier_cta = cta_at(w, barrier);
+  if (copy.barrier_cta == copy.cta) return issue(w, copy);
+  refuse(
+      w, copy.lane, "%s and its mbarrier lie in different CTAs",
+      copy.kind == BulkCopy::Kind::kValue ? "an asynchronous store" : "a bulk copy's destination");
+  return false;
+}
+
+// A load from global memory: operand `ranks` has the CTAs of a multicast, or is absent.
+bool issue_load(Warp& w, const Ins& i, BulkCopy& copy, u32 barrier, int ranks) {
+  if (!has(i, ranks)) {
+    count_bulk(w, copy, 1);
+    return issue_at(w, copy, barrier);
+  }
+  const u32 to = words(w, i, ranks)[copy.lane];
+  count_bulk(w, copy, to);
+  copy.barrier_at = barrier & (kSharedSpan - 1);
+  return multicast(w, copy, to);
 }
 
 void issue_store(Warp& w, BulkCopy& copy) {
@@ -126,24 +135,14 @@ Status bulk_load(Warp& w, const Ins& i, u32 mask) {
     const int l = __builtin_ctz(left);
     BulkCopy copy = new_copy(w, BulkCopy::Kind::kLoad, l);
     const u32 to = words(w, i, 0)[l];
-    const u32 barrier = words(w, i, 3)[l];
     copy.global = doubles(w, i, 1)[l];
     copy.bytes = words(w, i, 2)[l];
     copy.at = to & (kSharedSpan - 1);
-    copy.barrier_at = barrier & (kSharedSpan - 1);
     copy.cta = shared_at(w, to, copy.bytes, 16, true, l);
     if (!copy.cta || !check_size(w, copy.bytes, l) ||
         !check_global(w, copy.global, copy.bytes, false, l))
       return Status::kFault;
-    count_bulk(w, copy, has(i, 4) ? words(w, i, 4)[l] : 1);
-    if (has(i, 4)) {
-      if (!issue_to(w, copy, words(w, i, 4)[l])) return Status::kFault;
-      continue;
-    }
-    copy.barrier_cta = cta_at(w, barrier);
-    if (copy.barrier_cta != copy.cta)
-      return refuse(w, l, "a bulk copy's destination and its mbarrier lie in different CTAs");
-    if (!issue(w, copy)) return Status::kFault;
+    if (!issue_load(w, i, copy, words(w, i, 3)[l], 4)) return Status::kFault;
   }
   return Status::kNext;
 }
@@ -155,21 +154,16 @@ Status bulk_between(Warp& w, const Ins& i, u32 mask) {
     BulkCopy copy = new_copy(w, BulkCopy::Kind::kBetween, l);
     const u32 to = words(w, i, 0)[l];
     const u32 from = words(w, i, 1)[l];
-    const u32 barrier = words(w, i, 3)[l];
     copy.bytes = words(w, i, 2)[l];
     copy.at = to & (kSharedSpan - 1);
     copy.source_at = from & (kSharedSpan - 1);
-    copy.barrier_at = barrier & (kSharedSpan - 1);
     copy.reduce = static_cast<Reduce>(i.extra >> 8);
     copy.type = static_cast<TensorType>(i.extra & 0xff);
     copy.cta = shared_at(w, to, copy.bytes, 16, true, l);
     copy.source = copy.cta ? shared_at(w, from, copy.bytes, 16, false, l) : nullptr;
-    copy.barrier_cta = cta_at(w, barrier);
     if (!copy.source || !check_size(w, copy.bytes, l)) return Status::kFault;
-    if (copy.barrier_cta != copy.cta)
-      return refuse(w, l, "a bulk copy's destination and its mbarrier lie in different CTAs");
     count_bulk(w, copy, 1);
-    if (!issue(w, copy)) return Status::kFault;
+    if (!issue_at(w, copy, words(w, i, 3)[l])) return Status::kFault;
   }
   return Status::kNext;
 }
@@ -182,23 +176,18 @@ Status value_store(Warp& w, const Ins& i, u32 mask) {
     const int l = __builtin_ctz(left);
     BulkCopy copy = new_copy(w, BulkCopy::Kind::kValue, l);
     const u32 to = words(w, i, 0)[l];
-    const u32 barrier = words(w, i, 1)[l];
     for (int k = 0; k < 4 && has(i, 2 + k); ++k) {
       const Lane value = slot<Lane>(w, i, 2 + k)[l];
       std::memcpy(copy.value + copy.bytes, &value, sizeof(Lane));
       copy.bytes += sizeof(Lane);
     }
     copy.at = to & (kSharedSpan - 1);
-    copy.barrier_at = barrier & (kSharedSpan - 1);
     copy.reduce = static_cast<Reduce>(i.extra >> 8);
     copy.type = static_cast<TensorType>(i.extra & 0xff);
     copy.cta = shared_at(w, to, copy.bytes, copy.bytes, true, l);
-    copy.barrier_cta = cta_at(w, barrier);
     if (!copy.cta) return Status::kFault;
-    if (copy.barrier_cta != copy.cta)
-      return refuse(w, l, "an asynchronous store and its mbarrier lie in different CTAs");
     count_remote(w, *copy.cta, copy.bytes);
-    if (!issue(w, copy)) return Status::kFault;
+    if (!issue_at(w, copy, words(w, i, 1)[l])) return Status::kFault;
   }
   return Status::kNext;
 }
@@ -238,7 +227,7 @@ struct RowCheck {
 bool check_row(void* context, const BoxRow& row) {
   const RowCheck& c = *static_cast<RowCheck*>(context);
   const u64 address = reinterpret_cast<u64>(row.global);
-  if (!row.global || in_one_allocation(c.w, address, row.bytes, c.store)) return true;
+  if (!row.global || lookup_global(c.w, address, row.bytes, c.store)) return true;
   raise(c.w, FaultKind::kIllegalAddress, Where::kGlobal, c.store, address, row.bytes, c.lane);
   return false;
 }
@@ -253,7 +242,7 @@ bool read_box(Warp& w, const Ins& i, u64 map, int first, bool store, int lane, B
            static_cast<unsigned long long>(map));
     return false;
   }
-  if (window || (!parameter && !in_one_allocation(w, map, kTensorMapBytes, false))) {
+  if (window || (!parameter && !lookup_global(w, map, kTensorMapBytes, false))) {
     raise(w, FaultKind::kIllegalAddress, Where::kGlobal, false, map, kTensorMapBytes, lane);
     return false;
   }
@@ -297,7 +286,7 @@ bool read_box(Warp& w, const Ins& i, u64 map, int first, bool store, int lane, B
   }
   u64 extent = m.dims[0] * static_cast<u64>(element_bytes(m.type));
   for (u32 k = 1; k < rank; ++k) extent += (m.dims[k] - 1ull) * m.strides[k - 1];
-  if (m.interleave == 0 && in_one_allocation(w, m.address, extent, store)) return true;
+  if (m.interleave == 0 && lookup_global(w, m.address, extent, store)) return true;
   RowCheck check = {w, store, lane};
   return walk_box(*box, check_row, &check);
 }
@@ -311,21 +300,10 @@ Status tensor_load(Warp& w, const Ins& i, u32 mask) {
     copy.tensor = true;
     if (!read_box(w, i, doubles(w, i, 1)[l], 4, false, l, &copy.box)) return Status::kFault;
     const u32 to = words(w, i, 0)[l];
-    const u32 barrier = words(w, i, 2)[l];
     copy.bytes = box_bytes(copy.box);
     copy.at = to & (kSharedSpan - 1);
-    copy.barrier_at = barrier & (kSharedSpan - 1);
     copy.cta = shared_at(w, to, box_span(copy.box), 128, true, l);
-    if (!copy.cta) return Status::kFault;
-    count_bulk(w, copy, has(i, 3) ? words(w, i, 3)[l] : 1);
-    if (has(i, 3)) {
-      if (!issue_to(w, copy, words(w, i, 3)[l])) return Status::kFault;
-      continue;
-    }
-    copy.barrier_cta = cta_at(w, barrier);
-    if (copy.barrier_cta != copy.cta)
-      return refuse(w, l, "a bulk copy's destination and its mbarrier lie in different CTAs");
-    if (!issue(w, copy)) return Status::kFault;
+    if (!copy.cta || !issue_load(w, i, copy, words(w, i, 2)[l], 3)) return Status::kFault;
   }
   return Status::kNext;
 }

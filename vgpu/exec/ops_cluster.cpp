@@ -97,10 +97,8 @@ int phase_over(Warp& w, u32 address, u32 parity, bool early, int lane) {
   const Place p = mbarrier_at(w, address, lane);
   if (!p.cta) return -1;
   for (bool again = true;; again = false) {
-    u64 word;
-    std::memcpy(&word, p.cta->shared + p.at, sizeof(word));
     Mbarrier b;
-    if (!unpack(word, &b)) {
+    if (!load(*p.cta, p.at, &b)) {
       refuse(w, lane, "no mbarrier at offset %u of shared memory: not initialised, or overwritten",
              p.at);
       return -1;

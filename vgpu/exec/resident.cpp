@@ -155,12 +155,14 @@ void Resident::start(u64 linear) {
 }
 
 void Resident::set_cluster_registers(Warp& w) {
+  const u64 read = launch_.program->specials;
   for (u32 d = 0; d < 3; ++d) {
-    const auto number = [d](Special first) {
-      return static_cast<Special>(static_cast<u32>(first) + d);
+    const auto uniform = [&](Special first, u32 value) {
+      const u32 which = static_cast<u32>(first) + d;
+      if (read >> which & 1) fill(w.registers, static_cast<Special>(which), value);
     };
-    fill(w.registers, number(Special::kCtaidX), w.cta->id[d]);
-    fill(w.registers, number(Special::kClusterIdX), cluster_.id[d]);
+    uniform(Special::kCtaidX, w.cta->id[d]);
+    uniform(Special::kClusterIdX, cluster_.id[d]);
   }
 }
 

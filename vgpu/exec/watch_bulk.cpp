@@ -38,13 +38,9 @@ void carry(Warp& w, const BulkCopy& copy, u8* to, const u8* from, u32 bytes, boo
 
 void carry_plain(Warp& w, const BulkCopy& copy, u8* to, const u8* from, u32 bytes, bool global) {
   const bool simple = copy.byte_mask == 0xffff && copy.reduce == Reduce::kNone;
-  if (simple && (!from || std::memchr(from, 0, bytes) == nullptr)) {
-    bool all = true;
-    for (u32 k = 0; from && k < bytes; ++k) all &= from[k] == 1;
-    if (all) {
-      std::memset(to, 1, bytes);
-      return;
-    }
+  if (simple && (!from || std::all_of(from, from + bytes, [](u8 m) { return m == 1; }))) {
+    std::memset(to, 1, bytes);
+    return;
   }
   carry(w, copy, to, from, bytes, global);
 }
@@ -95,20 +91,20 @@ void carry_marks(Warp& w, const BulkCopy& copy) {
 void mark_value(Warp& w, BulkCopy& copy) {
   const Ins& i = w.launch->code[w.pc];
   if (!i.watch) return;
-  const u32 count = i.watch->operands - 2u;
-  for (u32 k = 0, at = 0; k < count && !absent(i, static_cast<int>(2 + k)); ++k) {
-    u32 present = 0;
-    for (u32 n = 0; n < count; ++n) present += !absent(i, static_cast<int>(2 + n));
-    const u32 bytes = copy.bytes / present;
-    const SlotShadow& s = shadow_of(w, i, static_cast<int>(2 + k));
+  int values = 0;
+  while (2 + values < i.watch->operands && !absent(i, 2 + values)) ++values;
+  const u32 bytes = copy.bytes / static_cast<u32>(values);
+  for (int k = 0; k < values; ++k) {
+    const SlotShadow& s = shadow_of(w, i, 2 + k);
     if (s.undefined >> copy.lane & 1) {
-      const u8* bits = w.registers + w.check->shadow + i.ops[2 + k] + copy.lane * bytes;
+      const u8* bits =
+          w.registers + w.check->shadow + i.ops[2 + k] + static_cast<u32>(copy.lane) * bytes;
       const u8 mark = !(s.computed >> copy.lane & 1)   ? 0
                       : s.origin < 2 || s.origin > 255 ? 255
                                                        : static_cast<u8>(s.origin);
-      for (u32 b = 0; b < bytes; ++b) copy.marks[at + b] = bits[b] ? mark : 1;
+      for (u32 b = 0; b < bytes; ++b)
+        copy.marks[static_cast<u32>(k) * bytes + b] = bits[b] ? mark : 1;
     }
-    at += bytes;
   }
 }
 
@@ -220,12 +216,21 @@ void race_tensor(Warp& w, const BulkCopy& copy) {
   }
 }
 
+void report_unawaited(Warp& w, const BulkCopy& copy, const char* who) {
+  Sighting s = {kSynccheck,
+                "copies never waited for",
+                std::string(who) + " ends while " + describe(w, copy) + " has not been waited for",
+                Place::kShared,
+                copy.at,
+                copy.bytes};
+  s.pc = copy.pc;
+  w.launch->checks->report(w, s, copy.lane);
+}
+
 // Not the phase in which it was issued: that one has ended without its bytes.
 void check_phase(Warp& w, const BulkCopy& copy) {
-  u64 word;
   Mbarrier b;
-  std::memcpy(&word, copy.barrier_cta->shared + copy.barrier_at, sizeof(word));
-  if (!unpack(word, &b) || b.parity == copy.phase) return;
+  if (!load(*copy.barrier_cta, copy.barrier_at, &b) || b.parity == copy.phase) return;
   Sighting s = {kSynccheck,
                 "expect_tx does not add up",
                 describe(w, copy) + " comes with " + std::to_string(copy.bytes) +
@@ -291,29 +296,13 @@ void bulk_landed(Warp& w, const BulkCopy& copy) {
   end_write(copy, span_of(copy), epoch);
 }
 
-void bulk_never_waited_for(Warp& w, const BulkCopy& copy) {
-  Sighting s = {kSynccheck,
-                "copies never waited for",
-                "the warp ends while " + describe(w, copy) + " has not been waited for",
-                Place::kShared,
-                copy.at,
-                copy.bytes};
-  s.pc = copy.pc;
-  w.launch->checks->report(w, s, copy.lane);
-}
+void bulk_never_waited_for(Warp& w, const BulkCopy& copy) { report_unawaited(w, copy, "the warp"); }
 
 void end_bulk_copies(Warp& w) {
   const bool races = w.launch->checks->has(kRacecheck);
   for (const BulkCopy& copy : w.cta->cluster->loads) {
     if (copy.cta != w.cta) continue;
-    Sighting s = {kSynccheck,
-                  "copies never waited for",
-                  "the block ends while " + describe(w, copy) + " has not been waited for",
-                  Place::kShared,
-                  copy.at,
-                  copy.bytes};
-    s.pc = copy.pc;
-    w.launch->checks->report(w, s, copy.lane);
+    report_unawaited(w, copy, "the block");
     if (races) end_write(copy, span_of(copy), 0);
   }
 }

@@ -19,36 +19,24 @@ const std::map<std::string, MapField> kMapFields = {{"global_address", MapField:
                                                     {"swizzle_mode", MapField::kSwizzle},
                                                     {"fill_mode", MapField::kFill}};
 
+const std::map<std::string, Reduce> kReductions = {
+    {"add", Reduce::kAdd}, {"min", Reduce::kMin}, {"max", Reduce::kMax}, {"inc", Reduce::kInc},
+    {"dec", Reduce::kDec}, {"and", Reduce::kAnd}, {"or", Reduce::kOr},   {"xor", Reduce::kXor}};
+
+std::set<std::string> with_reductions(std::set<std::string> known) {
+  for (const auto& [name, reduction] : kReductions) known.insert(name);
+  return known;
+}
+
 }  // namespace
 
 void Builder::lower_async_store(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
   const bool reduces = parts[0] == "red";
-  static const std::set<std::string> kKnown = {"async",
-                                               "weak",
-                                               "relaxed",
-                                               "cluster",
-                                               "shared::cluster",
-                                               "mbarrier::complete_tx::bytes",
-                                               "v2",
-                                               "v4",
-                                               "b32",
-                                               "b64",
-                                               "u32",
-                                               "u64",
-                                               "s32",
-                                               "s64",
-                                               "f32",
-                                               "f64",
-                                               "add",
-                                               "min",
-                                               "max",
-                                               "inc",
-                                               "dec",
-                                               "and",
-                                               "or",
-                                               "xor"};
+  static const std::set<std::string> kKnown = with_reductions(
+      {"async", "weak", "relaxed", "cluster", "shared::cluster", "mbarrier::complete_tx::bytes",
+       "v2", "v4", "b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64"});
   if (!only(parts, kKnown) || !has(parts, "mbarrier::complete_tx::bytes")) unknown();
   const u32 bytes = type_bytes(parts.back());
   const char code = bytes == 8 ? 'd' : 'w';
@@ -79,38 +67,30 @@ void Builder::lower_bulk(const Instruction& ins) {
     lower_bulk_tensor(ins);
     return;
   }
-  static const std::set<std::string> kKnown = {"async",
-                                               "reduce",
-                                               "bulk",
-                                               "shared::cluster",
-                                               "shared::cta",
-                                               "global",
-                                               "mbarrier::complete_tx::bytes",
-                                               "bulk_group",
-                                               "multicast::cluster",
-                                               "L2::cache_hint",
-                                               "cp_mask",
-                                               "noftz",
-                                               "add",
-                                               "min",
-                                               "max",
-                                               "inc",
-                                               "dec",
-                                               "and",
-                                               "or",
-                                               "xor",
-                                               "f16",
-                                               "bf16",
-                                               "b32",
-                                               "u32",
-                                               "s32",
-                                               "b64",
-                                               "u64",
-                                               "s64",
-                                               "f32",
-                                               "f64",
-                                               "prefetch",
-                                               "L2"};
+  static const std::set<std::string> kKnown = with_reductions({"async",
+                                                               "reduce",
+                                                               "bulk",
+                                                               "shared::cluster",
+                                                               "shared::cta",
+                                                               "global",
+                                                               "mbarrier::complete_tx::bytes",
+                                                               "bulk_group",
+                                                               "multicast::cluster",
+                                                               "L2::cache_hint",
+                                                               "cp_mask",
+                                                               "noftz",
+                                                               "f16",
+                                                               "bf16",
+                                                               "b32",
+                                                               "u32",
+                                                               "s32",
+                                                               "b64",
+                                                               "u64",
+                                                               "s64",
+                                                               "f32",
+                                                               "f64",
+                                                               "prefetch",
+                                                               "L2"});
   if (!only(parts, kKnown)) unknown();
   if (has(parts, "prefetch")) return;  // a hint
   const bool reduces = parts.at(1) == "reduce";
@@ -157,35 +137,27 @@ void Builder::tensor_operand(const Operand& operand, u32 rank, int* map, std::ve
 void Builder::lower_bulk_tensor(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
-  static const std::set<std::string> kKnown = {"async",
-                                               "reduce",
-                                               "bulk",
-                                               "tensor",
-                                               "1d",
-                                               "2d",
-                                               "3d",
-                                               "4d",
-                                               "5d",
-                                               "shared::cluster",
-                                               "shared::cta",
-                                               "global",
-                                               "tile",
-                                               "im2col",
-                                               "im2col_no_offs",
-                                               "mbarrier::complete_tx::bytes",
-                                               "bulk_group",
-                                               "multicast::cluster",
-                                               "L2::cache_hint",
-                                               "add",
-                                               "min",
-                                               "max",
-                                               "inc",
-                                               "dec",
-                                               "and",
-                                               "or",
-                                               "xor",
-                                               "prefetch",
-                                               "L2"};
+  static const std::set<std::string> kKnown = with_reductions({"async",
+                                                               "reduce",
+                                                               "bulk",
+                                                               "tensor",
+                                                               "1d",
+                                                               "2d",
+                                                               "3d",
+                                                               "4d",
+                                                               "5d",
+                                                               "shared::cluster",
+                                                               "shared::cta",
+                                                               "global",
+                                                               "tile",
+                                                               "im2col",
+                                                               "im2col_no_offs",
+                                                               "mbarrier::complete_tx::bytes",
+                                                               "bulk_group",
+                                                               "multicast::cluster",
+                                                               "L2::cache_hint",
+                                                               "prefetch",
+                                                               "L2"});
   if (!only(parts, kKnown)) unknown();
   u32 rank = 0;
   for (const std::string& p : parts) {
@@ -256,6 +228,25 @@ void Builder::lower_tensor_map(const Instruction& ins) {
   if (at.entry_parameter || at.local_storage) unknown();
   emit("tensormap.replace", {at.slot, source(o.back(), 'd', "u64")}).imm = at.offset;
   code_.back().extra = static_cast<u32>(field->second) | ordinal << 8;
+}
+
+Reduce Builder::reduction_of(const Parts& parts) const {
+  for (size_t k = 1; k < parts.size(); ++k) {
+    if (const auto it = kReductions.find(parts[k]); it != kReductions.end()) return it->second;
+  }
+  unknown();
+}
+
+// The type that a reduction computes in. Tensors have theirs in the map.
+u32 Builder::reduction_code(const Parts& parts) const {
+  static const std::map<std::string, TensorType> kTypes = {
+      {"u32", TensorType::kU32}, {"s32", TensorType::kS32},   {"u64", TensorType::kU64},
+      {"s64", TensorType::kS64}, {"b32", TensorType::kU32},   {"b64", TensorType::kU64},
+      {"f16", TensorType::kF16}, {"bf16", TensorType::kBF16}, {"f32", TensorType::kF32},
+      {"f64", TensorType::kF64}};
+  const auto type = kTypes.find(parts.back());
+  if (type == kTypes.end()) unknown();
+  return static_cast<u32>(reduction_of(parts)) << 8 | static_cast<u32>(type->second);
 }
 
 }  // namespace vgpu::ptx

@@ -205,26 +205,4 @@ void Builder::lower_mbarrier(const Instruction& ins) {
   }
 }
 
-Reduce Builder::reduction_of(const Parts& parts) const {
-  static const std::map<std::string, Reduce> kOps = {
-      {"add", Reduce::kAdd}, {"min", Reduce::kMin}, {"max", Reduce::kMax}, {"inc", Reduce::kInc},
-      {"dec", Reduce::kDec}, {"and", Reduce::kAnd}, {"or", Reduce::kOr},   {"xor", Reduce::kXor}};
-  for (size_t k = 1; k < parts.size(); ++k) {
-    if (const auto it = kOps.find(parts[k]); it != kOps.end()) return it->second;
-  }
-  unknown();
-}
-
-// The type that a reduction computes in. Tensors have theirs in the map.
-u32 Builder::reduction_code(const Parts& parts) const {
-  static const std::map<std::string, TensorType> kTypes = {
-      {"u32", TensorType::kU32}, {"s32", TensorType::kS32},   {"u64", TensorType::kU64},
-      {"s64", TensorType::kS64}, {"b32", TensorType::kU32},   {"b64", TensorType::kU64},
-      {"f16", TensorType::kF16}, {"bf16", TensorType::kBF16}, {"f32", TensorType::kF32},
-      {"f64", TensorType::kF64}};
-  const auto type = kTypes.find(parts.back());
-  if (type == kTypes.end()) unknown();
-  return static_cast<u32>(reduction_of(parts)) << 8 | static_cast<u32>(type->second);
-}
-
 }  // namespace vgpu::ptx

@@ -135,7 +135,7 @@ bool Builder::lower_control(const Instruction& ins) {
     emit("trap", {}).ends = true;
   } else if (base == "nanosleep") {
     emit("nanosleep", {});
-  } else if (base == "membar" || base == "fence") {
+  } else if (base == "membar") {
     emit("fence", {});
   } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
              base == "applypriority" || base == "pmevent") {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from boltgen.arch import Arch
 from boltgen.families.b2b import code
 from boltgen.families.b2b.boundary import boundaries
@@ -14,9 +12,9 @@ from boltgen.families.b2b.model import B2bPrediction, predict
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.traits import B2bTraits, compiled_traits
 from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
-from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Problem
 from boltgen.ir.workload import Workload
 
@@ -24,8 +22,11 @@ from boltgen.ir.workload import Workload
 _LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
 
-class B2b:
-    """See `families.family.KernelFamily`."""
+class B2b(WithoutLibrary[B2bConfig]):
+    """See `families.family.KernelFamily`.
+
+    Between layers a kernel depends on the epilogues, so no times rank it but its own.
+    """
 
     name = B2bConfig.family
     config_type = B2bConfig
@@ -98,23 +99,6 @@ class B2b:
     def boundaries(self, workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workload, ...]:
         """More than a tile of rows, and a single one."""
         return boundaries(workload, config, arch)
-
-    def ranking(self, workload: Workload) -> Workload | None:
-        """None: between layers the kernel depends on the epilogues."""
-        del workload
-        return None
-
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        """None: its configurations follow from the extents of all layers."""
-        del arch, level, alignments
-        return {}
-
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[B2bConfig]:
-        """None."""
-        del workload, arch, level
-        return frozenset()
 
 
 def _sizes(problem: Problem) -> dict[str, int]:

@@ -51,7 +51,7 @@ class B2bPrediction:
 
     @property
     def bound(self) -> str:
-        """One line for people."""
+        """Say in a line what the time is mostly made of."""
         return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
 
 

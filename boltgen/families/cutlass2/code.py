@@ -101,7 +101,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """What the kernel computes and how, as labelled text for people."""
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     tile, traits = _parts(spec)
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
     return {

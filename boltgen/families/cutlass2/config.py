@@ -20,7 +20,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cutlass2Config:
-    """One kernel of the CUTLASS 2.x API: sm_75 to sm_89, and sm_90 as the fallback.
+    """One kernel of the CUTLASS 2.x API: every architecture, on sm_90 to sm_103 as the fallback.
 
     `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
     slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the

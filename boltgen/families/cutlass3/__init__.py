@@ -1,14 +1,12 @@
-"""`cutlass3`: single matrix products by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
+"""`cutlass3`: products and convolutions by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 from boltgen.arch import Arch, arch_named
 from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass3 import code
-from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3Traits
+from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3ConvTraits, Cutlass3Traits
 from boltgen.families.cutlass3.legality import (
     footprint,
     rejection,
@@ -17,11 +15,11 @@ from boltgen.families.cutlass3.legality import (
     violations,
 )
 from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.kernel import KernelSpec, Launch
-from boltgen.ir.problem import Gemm
+from boltgen.ir.kernel import Launch
+from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
 
 _ARCH = "sm_90a"
@@ -29,8 +27,11 @@ _ARCH = "sm_90a"
 _RAGGED = 8
 
 
-class Cutlass3:
-    """See `families.family.KernelFamily`."""
+class Cutlass3(WithoutLibrary[Cutlass3Config]):
+    """See `families.family.KernelFamily`.
+
+    How much of an epilogue is hidden depends on the schedule, so kernels are ranked with it.
+    """
 
     name = Cutlass3Config.family
     config_type = Cutlass3Config
@@ -41,22 +42,22 @@ class Cutlass3:
     view = staticmethod(code.view)
 
     def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """Whatever is not one product that TMA can load and store."""
+        """Whatever is not one product or convolution that TMA can load and store."""
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
         """Tiles, clusters and schedules; swizzle as an argument of the launch."""
-        return space_of(*_parts(workload), arch)
+        return space_of(workload.single, arch)
 
     def violations(
         self, workload: Workload, config: Cutlass3Config, arch: Arch
     ) -> tuple[Violation, ...]:
         """The rules of `legality`."""
-        return violations(*_parts(workload), config, arch)
+        return violations(workload.single, config, arch)
 
     def footprint(self, workload: Workload, config: Cutlass3Config) -> Footprint:
         """What `legality` says."""
-        return footprint(config, workload.single.epilogue, arch_named(_ARCH))
+        return footprint(config, workload.single, arch_named(_ARCH))
 
     def predict(
         self,
@@ -72,59 +73,52 @@ class Cutlass3:
         """All but the swizzle."""
         return config.kernel
 
-    def traits(self, workload: Workload) -> Cutlass3Traits:
-        """Types, the layout of B and the epilogue."""
+    def traits(self, workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
+        """Types, the layout of a product's B and the epilogue."""
         problem, epilogue = _parts(workload)
-        return Cutlass3Traits(
-            epilogue=epilogue,
-            in_dtype=problem.in_dtype,
-            out_dtype=problem.out_dtype,
-            b_layout=problem.b_layout,
-        )
+        types = {"in_dtype": problem.in_dtype, "out_dtype": problem.out_dtype}
+        if not problem.is_matrix:
+            return Cutlass3ConvTraits(epilogue=epilogue, **types)
+        return Cutlass3Traits(epilogue=epilogue, b_layout=problem.gemm.b_layout, **types)
 
     def launch(self, workload: Workload, config: Cutlass3Config) -> Launch:
         """The problem's sizes, with the swizzle."""
-        sizes = _parts(workload)[0].sizes | {"split_k": 1, "swizzle": config.swizzle}
-        return Launch(struct="boltgen_gemm_args", sizes=sizes)
+        problem, _ = _parts(workload)
+        return Launch(
+            struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+            sizes=problem.sizes | {"split_k": 1, "swizzle": config.swizzle},
+        )
 
     def boundaries(
         self, workload: Workload, config: Cutlass3Config, arch: Arch
     ) -> tuple[Workload, ...]:
-        """Ragged tiles and clusters with more steps than stages, less than a tile, and more tiles
-        than multiprocessors: a persistent threadblock's second tile finds pipelines in use.
+        """Ragged tiles and clusters with more steps than stages, less than a tile, and several
+        tiles for each threadblock: all but its first find pipelines in use.
         """
         problem, epilogue = _parts(workload)
         tile = config.threadblock
         rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
-        deep = (stages(config, epilogue, arch) + 1) * tile.k + _RAGGED
-        sizes = (
-            (rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
-            (1, _RAGGED, _RAGGED),
-            (arch.sm_count // 2 * tile.m + rows + 1, tile.n + _RAGGED, tile.k + _RAGGED),
+        steps = stages(config, workload.single, arch) + 1
+        if isinstance(problem, Conv2d):
+            steps = -(-steps // (problem.r * problem.s))
+        deep = steps * tile.k + _RAGGED
+        # In pingpong a threadblock's third tile is the second one of a warpgroup.
+        one = problem.gemm if problem.is_matrix else problem
+        sized = (
+            _sized(problem, rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
+            _sized(problem, 1, _RAGGED, _RAGGED),
+            _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, tile.k + _RAGGED),
         )
-        return tuple(Workload.of(replace(problem, m=m, n=n, k=k), epilogue) for m, n, k in sizes)
-
-    def ranking(self, workload: Workload) -> Workload | None:
-        """None: how much of an epilogue is hidden depends on the schedule."""
-        del workload
-        return None
-
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        """None: kernels are ranked with their epilogue."""
-        del arch, level, alignments
-        return {}
-
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass3Config]:
-        """None."""
-        del workload, arch, level
-        return frozenset()
+        return tuple(Workload.of(each, epilogue) for each in sized)
 
 
-def _parts(workload: Workload) -> tuple[Gemm, ElementwiseGraph]:
+def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
+    """The same with other sizes: of a convolution, `k` channels, and `m` pixels or a few more."""
+    return with_rows(problem, m).resized(k, n)
+
+
+def _parts(workload: Workload) -> tuple[Problem, ElementwiseGraph]:
     layer = workload.single
-    assert isinstance(layer.problem, Gemm)
     return layer.problem, layer.epilogue
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3Traits, Schedule
+from boltgen.families.cutlass3.config import (
+    Cutlass3Config,
+    Cutlass3ConvTraits,
+    Cutlass3Traits,
+    Schedule,
+)
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
@@ -20,6 +25,23 @@ _EPILOGUE_SCHEDULE = {
     Schedule.COOPERATIVE: "cutlass::epilogue::TmaWarpSpecializedCooperative",
 }
 _SHORT = {Schedule.PINGPONG: "pp", Schedule.COOPERATIVE: "co"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv2dSm90View:
+    """One convolution kernel of sm_90a."""
+
+    TEMPLATE: ClassVar[str] = "conv2d_sm90.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_d: str
+    tile: str
+    cluster: str
+    main_schedule: str
+    epilogue_schedule: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,29 +64,27 @@ class GemmSm90View:
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
-    del spec
-    return "boltgen/activations.h", "boltgen/gemm_sm90.h"
+    is_conv = isinstance(spec.traits, Cutlass3ConvTraits)
+    return "boltgen/activations.h", f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
 
 
 def stem(spec: KernelSpec) -> str:
     """What people want to see: `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
     config, traits = _parts(spec)
+    kind, layout = "conv2d", "nhwc"
+    if isinstance(traits, Cutlass3Traits):
+        kind, layout = "gemm", f"r{traits.b_layout.value[0]}"
     return (
-        f"gemm_{spec.arch.replace('_', '')}_{config.threadblock}_{_SHORT[config.schedule]}"
-        f"_c{config.cluster_m}x{config.cluster_n}_r{traits.b_layout.value[0]}"
+        f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_{_SHORT[config.schedule]}"
+        f"_c{config.cluster_m}x{config.cluster_n}_{layout}"
     )
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """What the kernel computes and how, as labelled text for people."""
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
-    b = "column" if traits.b_layout is Layout.COLUMN else "row"
     return {
-        "Problem": (
-            f"Gemm, A: (M, K) {traits.in_dtype.value} row-major, B: (K, N) "
-            f"{traits.in_dtype.value} {b}-major, D: (M, N) {traits.out_dtype.value} row-major, "
-            "accumulated in float32"
-        ),
+        "Problem": f"{_problem(traits)}, accumulated in float32",
         "Epilogue": f"D = {traits.epilogue.describe()}",
         "Alignment": "16 bytes, which TMA needs",
         "Config": (
@@ -76,22 +96,39 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     }
 
 
-def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmSm90View:
+def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
+    """Say what is computed, of which types and layouts."""
+    operands, output = traits.in_dtype.value, traits.out_dtype.value
+    if isinstance(traits, Cutlass3ConvTraits):
+        return (
+            f"Conv2d, A: (N, H, W, C) {operands}, B: (K, R, S, C) {operands}, D: (N, P, Q, K) "
+            f"{output}"
+        )
+    b = "column" if traits.b_layout is Layout.COLUMN else "row"
+    return (
+        f"Gemm, A: (M, K) {operands} row-major, B: (K, N) {operands} {b}-major, D: (M, N) {output} "
+        "row-major"
+    )
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmSm90View | Conv2dSm90View:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
     tile = config.threadblock
-    return GemmSm90View(
-        symbol=symbol,
-        workspace_symbol=workspace_symbol,
-        epilogue=emit_epilogue(traits.epilogue),
-        element_in=traits.in_dtype.cutlass,
-        element_d=traits.out_dtype.cutlass,
-        layout_b=cpp_names.LAYOUT[traits.b_layout],
-        tile=_shape(tile.m, tile.n, tile.k),
-        cluster=_shape(config.cluster_m, config.cluster_n, 1),
-        main_schedule=_MAIN_SCHEDULE[config.schedule],
-        epilogue_schedule=_EPILOGUE_SCHEDULE[config.schedule],
-    )
+    common: dict[str, Any] = {
+        "symbol": symbol,
+        "workspace_symbol": workspace_symbol,
+        "epilogue": emit_epilogue(traits.epilogue),
+        "element_in": traits.in_dtype.cutlass,
+        "element_d": traits.out_dtype.cutlass,
+        "tile": _shape(tile.m, tile.n, tile.k),
+        "cluster": _shape(config.cluster_m, config.cluster_n, 1),
+        "main_schedule": _MAIN_SCHEDULE[config.schedule],
+        "epilogue_schedule": _EPILOGUE_SCHEDULE[config.schedule],
+    }
+    if isinstance(traits, Cutlass3ConvTraits):
+        return Conv2dSm90View(**common)
+    return GemmSm90View(layout_b=cpp_names.LAYOUT[traits.b_layout], **common)
 
 
 def _shape(*extents: int) -> str:
@@ -99,8 +136,8 @@ def _shape(*extents: int) -> str:
     return f"cute::Shape<{', '.join(f'cute::Int<{extent}>' for extent in extents)}>"
 
 
-def _parts(spec: KernelSpec) -> tuple[Cutlass3Config, Cutlass3Traits]:
+def _parts(spec: KernelSpec) -> tuple[Cutlass3Config, Cutlass3Traits | Cutlass3ConvTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, Cutlass3Config)
-    assert isinstance(traits, Cutlass3Traits)
+    assert isinstance(traits, (Cutlass3Traits, Cutlass3ConvTraits))
     return config, traits

@@ -60,14 +60,12 @@ class Cutlass3Config:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cutlass3Traits:
-    """What of a workload is compiled. TMA takes no operand below 16 bytes of alignment."""
+class _AlignedToTma:
+    """TMA takes no operand below 16 bytes of alignment."""
 
-    epilogue: ElementwiseGraph
+    __slots__ = ()
     in_dtype: DType
     out_dtype: DType
-    b_layout: Layout
 
     @property
     def alignment_a(self) -> int:
@@ -83,3 +81,22 @@ class Cutlass3Traits:
     def alignment_d(self) -> int:
         """The same of D."""
         return alignment_elements(self.out_dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutlass3Traits(_AlignedToTma):
+    """What of a product is compiled."""
+
+    epilogue: ElementwiseGraph
+    in_dtype: DType
+    out_dtype: DType
+    b_layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutlass3ConvTraits(_AlignedToTma):
+    """What of a convolution is compiled: filter, stride, padding and dilation are arguments."""
+
+    epilogue: ElementwiseGraph
+    in_dtype: DType
+    out_dtype: DType

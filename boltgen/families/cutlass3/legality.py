@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.config import Shape
@@ -14,10 +15,10 @@ from boltgen.families.cutlass2.legality import graph_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.family import Footprint
 from boltgen.families.space import Knob, Space, Violation
-from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.workload import Layer, Workload
 
 # 128 bytes of FP16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
@@ -39,6 +40,10 @@ _BOOKKEEPING_REGISTERS = 40
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
 # Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
 _BARRIER_BYTES = 2048
+# Of im2col tensor maps of two dimensions, in pixels.
+_MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
+# The driver's documentation has no case of a stride of 0 along an extent beyond 1.
+_NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
 _LEAST_STAGES = 2
 
@@ -51,10 +56,17 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     layer = workload.single
     problem = layer.problem
-    if not isinstance(problem, Gemm):
-        return f"it computes matrix products, not a {type(problem).__name__}"
-    if problem.batch > 1:
-        return "its launch describes one product to TMA, not a batch"
+    match problem:
+        case Gemm():
+            if not (problem.a_batched and problem.b_batched):
+                return f"its batch shares an operand, {_NO_STRIDE}"
+        case Conv2d():
+            if (reason := _im2col_rejection(problem)) is not None:
+                return reason
+        case _:
+            return f"it computes products and convolutions, not a {type(problem).__name__}"
+    if problem.batch > 1 and _tensors(layer.epilogue):
+        return f"a batch may share the epilogue's full tensor, {_NO_STRIDE}"
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (
@@ -65,13 +77,31 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     )
 
 
-def _type_rejection(problem: Gemm) -> str | None:
+def _im2col_rejection(problem: Conv2d) -> str | None:
+    """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
+    if max(problem.stride) > _MOST_STRIDE:
+        return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
+    sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)
+    for axis, (taps, size, extent) in enumerate(sides):
+        reach = (taps - 1) * problem.dilation[axis]
+        if reach > _MOST_REACH:
+            return f"a filter that reaches over {reach} pixels: TMA's offsets end at {_MOST_REACH}"
+        # The corners of the box of pixels that a filter's first tap visits.
+        front = problem.padding[axis]
+        behind = max(0, (extent - 1) * problem.stride[axis] + reach + 1 - size - front)
+        if front > _MOST_CORNER or not -_MOST_CORNER < reach - behind <= _MOST_CORNER:
+            return (
+                f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
+                f"most {_MOST_CORNER} pixels off"
+            )
+    return None
+
+
+def _type_rejection(problem: Problem) -> str | None:
     if problem.in_dtype is not DType.F16:
         return f"its wgmma multiplies float16, not {problem.in_dtype.value}"
     if problem.acc_dtype is not DType.F32:
         return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
-    if problem.out_dtype is not DType.F16:
-        return f"its epilogue stores float16, not {problem.out_dtype.value}"
     return None
 
 
@@ -86,18 +116,19 @@ def _tensors(epilogue: ElementwiseGraph) -> list[DType]:
     return [load.dtype for load in epilogue.loads if load.kind is LoadKind.TENSOR]
 
 
-def _alignment_rejection(problem: Gemm, epilogue: ElementwiseGraph) -> str | None:
+def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | None:
     """TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
-    of_types = {
-        "A": problem.alignment_a * problem.in_dtype.size_bytes,
-        "B": problem.alignment_b * problem.in_dtype.size_bytes,
-        "D": problem.alignment_d * problem.out_dtype.size_bytes,
-    }
-    for name, aligned_bytes in of_types.items():
+    rows = [
+        ("A", problem.alignment_a, problem.in_dtype),
+        ("B", problem.alignment_b, problem.in_dtype),
+        ("D", problem.alignment_d, problem.out_dtype),
+    ]
+    for dtype in _tensors(epilogue):
+        rows.append(("the epilogue's tensor", alignment_elements(dtype, problem.gemm.n), dtype))
+    for name, elements, dtype in rows:
+        aligned_bytes = elements * dtype.size_bytes
         if aligned_bytes < VECTOR_BYTES:
             return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
-    # D's rows are a multiple of 8 elements, which is 16 bytes or more of any operand's type.
-    assert all(dtype.size_bytes >= problem.out_dtype.size_bytes for dtype in _tensors(epilogue))
     return None
 
 
@@ -107,7 +138,7 @@ def accumulator_registers(config: Cutlass3Config) -> int:
     return config.threadblock.m * config.threadblock.n // threads
 
 
-def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
+def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
 
     Or less: where D's subtiles can, they take the place of C's.
@@ -116,10 +147,10 @@ def epilogue_bytes(config: Cutlass3Config, epilogue: ElementwiseGraph) -> int:
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
     subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
     elements = rows * _SUBTILE_N
-    taken = elements * DType.F16.size_bytes * min(subtiles, _MOST_D_STAGES)
-    for dtype in _tensors(epilogue):
+    taken = elements * layer.problem.out_dtype.size_bytes * min(subtiles, _MOST_D_STAGES)
+    for dtype in _tensors(layer.epilogue):
         taken += elements * dtype.size_bytes * min(subtiles, _MOST_C_STAGES)
-    rows_of = (load.dtype for load in epilogue.loads if load.kind is LoadKind.ROW)
+    rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
     return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
 
 
@@ -129,32 +160,28 @@ def stage_bytes(config: Cutlass3Config) -> int:
     return (tile.m + tile.n) * tile.k * DType.F16.size_bytes
 
 
-def stages(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> int:
+def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
     """How many stages fit beside the epilogue: CUTLASS takes them all."""
-    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, epilogue) - _BARRIER_BYTES
+    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
     return max(0, left // stage_bytes(config))
 
 
-def footprint(config: Cutlass3Config, epilogue: ElementwiseGraph, arch: Arch) -> Footprint:
+def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
     """What a threadblock takes; registers are those of a thread that multiplies."""
-    shared = stages(config, epilogue, arch) * stage_bytes(config)
+    shared = stages(config, layer, arch) * stage_bytes(config)
     return Footprint(
         registers=MATH_REGISTERS,
-        shared_memory_bytes=shared + epilogue_bytes(config, epilogue) + _BARRIER_BYTES,
+        shared_memory_bytes=shared + epilogue_bytes(config, layer) + _BARRIER_BYTES,
         warps=THREADS // 32,
     )
 
 
-def violations(
-    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
-) -> tuple[Violation, ...]:
-    """Every rule that a configuration breaks, for a workload that the family does not reject."""
-    return tuple(_broken(problem, epilogue, config, arch))
+def violations(layer: Layer, config: Cutlass3Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that a configuration breaks, for a layer that the family does not reject."""
+    return tuple(_broken(layer, config, arch))
 
 
-def _broken(
-    problem: Gemm, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
-) -> Iterator[Violation]:
+def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violation]:
     tile = config.threadblock
     if tile.m not in TILE_M or tile.n not in TILE_N or tile.k != TILE_DEPTH:
         yield Violation(
@@ -182,7 +209,7 @@ def _broken(
         yield Violation(
             name="cluster",
             message=f"a cluster of {config.cluster_m}x{config.cluster_n}",
-            reason="of larger ones fewer fit into a GPC's multiprocessors, some of which idle",
+            reason="larger clusters leave some of a GPC's multiprocessors idle",
         )
     if config.cluster_m * config.cluster_n > max(CLUSTERS):
         yield Violation(
@@ -196,19 +223,19 @@ def _broken(
             message=f"{config.swizzle} tiles visited together, not one of {SWIZZLES}",
             reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
         )
-    fitting = stages(config, epilogue, arch)
+    fitting = stages(config, layer, arch)
     if fitting < _LEAST_STAGES:
         yield Violation(
             name="shared_memory",
             message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the epilogue's "
-            f"{epilogue_bytes(config, epilogue)}",
+            f"{epilogue_bytes(config, layer)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
             slack=fitting / _LEAST_STAGES - 1.0,
         )
 
 
-def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cutlass3Config]:
+def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
     """Tiles, clusters and schedules, and the swizzle as an argument of the launch."""
 
     def config_at(point: Mapping[str, int]) -> Cutlass3Config:
@@ -221,23 +248,22 @@ def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cut
         )
 
     def tried() -> Iterator[Cutlass3Config]:
-        for m, n, s, cm, cn in itertools.product(TILE_M, TILE_N, (1, 2), CLUSTERS, CLUSTERS):
-            yield config_at(
-                {
-                    "threadblock_m": m,
-                    "threadblock_n": n,
-                    "schedule": s,
-                    "cluster_m": cm,
-                    "cluster_n": cn,
-                    "swizzle": 1,
-                }
+        for m, n, schedule, cluster_m, cluster_n in itertools.product(
+            TILE_M, TILE_N, SCHEDULES, CLUSTERS, CLUSTERS
+        ):
+            yield Cutlass3Config(
+                threadblock=Shape(m, n, TILE_DEPTH),
+                schedule=schedule,
+                cluster_m=cluster_m,
+                cluster_n=cluster_n,
+                swizzle=1,
             )
 
     def listed() -> Iterator[Cutlass3Config]:
         for config in tried():
-            if violations(problem, epilogue, config, arch) or not _is_sensible(problem, config):
+            if violations(layer, config, arch) or not _is_sensible(layer.problem.gemm, config):
                 continue
-            yield from _launches(problem, config)
+            yield from _launches(layer.problem.gemm, config)
 
     return Space(
         family=Cutlass3Config.family,
@@ -253,7 +279,7 @@ def space_of(problem: Gemm, epilogue: ElementwiseGraph, arch: Arch) -> Space[Cut
         point_of=_point,
         listed=listed,
         tried=tried,
-        broken=lambda config: violations(problem, epilogue, config, arch),
+        broken=lambda config: violations(layer, config, arch),
     )
 
 
@@ -268,10 +294,15 @@ def _point(config: Cutlass3Config) -> dict[str, int]:
     }
 
 
+def _tiles(problem: Gemm, config: Cutlass3Config) -> tuple[int, int]:
+    """How many tiles lie below each other, and side by side."""
+    tile = config.threadblock
+    return math.ceil(problem.m / tile.m), math.ceil(problem.n / tile.n)
+
+
 def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
     """Whether a cluster is no larger than the problem, in tiles: the rest of it would idle."""
-    rows = math.ceil(problem.m / config.threadblock.m)
-    columns = math.ceil(problem.n / config.threadblock.n)
+    rows, columns = _tiles(problem, config)
     least_m, least_n = TILE_M[0], TILE_N[0]
     fits_m = config.threadblock.m == least_m or config.threadblock.m < 2 * problem.m
     fits_n = config.threadblock.n == least_n or config.threadblock.n < 2 * problem.n
@@ -279,15 +310,8 @@ def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
 
 
 def _launches(problem: Gemm, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
-    rows = math.ceil(problem.m / config.threadblock.m)
-    columns = math.ceil(problem.n / config.threadblock.n)
+    rows, columns = _tiles(problem, config)
     for swizzle in SWIZZLES:
         # CUTLASS lessens the swizzle where there are fewer tiles than it.
         if swizzle == 1 or swizzle <= min(rows, columns):
-            yield Cutlass3Config(
-                threadblock=config.threadblock,
-                schedule=config.schedule,
-                cluster_m=config.cluster_m,
-                cluster_n=config.cluster_n,
-                swizzle=swizzle,
-            )
+            yield replace(config, swizzle=swizzle)

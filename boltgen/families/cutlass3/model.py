@@ -2,7 +2,7 @@
 
 Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile.
 
-    time = launch + max(tiles of the busiest multiprocessor, L2 bytes, DRAM bytes)
+    time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
     tile = k steps * max(tensor cores, shared memory, L2) and the epilogue
 
 In pingpong the epilogue hides behind the other warpgroup's product; cooperating warpgroups wait for
@@ -20,7 +20,7 @@ from boltgen.families.cutlass2.model import arithmetic_clocks
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
 _SHARED_BYTES_PER_CLOCK = 128
@@ -38,12 +38,12 @@ class Cutlass3Prediction:
 
     @property
     def bound(self) -> str:
-        """One line for people."""
+        """Say in a line what the time is mostly made of."""
         return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles on an SM"
 
 
 def predict(
-    problem: Gemm,
+    problem: Problem,
     epilogue: ElementwiseGraph,
     config: Cutlass3Config,
     arch: Arch,
@@ -51,13 +51,14 @@ def predict(
 ) -> Cutlass3Prediction:
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants()
-    tile, in_bytes = config.threadblock, problem.in_dtype.size_bytes
-    rows = _whole(problem.m, tile.m, config.cluster_m)
-    columns = _whole(problem.n, tile.n, config.cluster_n)
-    steps = math.ceil(problem.k / tile.k)
+    tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
+    rows = _whole(gemm.m, tile.m, config.cluster_m)
+    columns = _whole(gemm.n, tile.n, config.cluster_n)
+    steps = _steps(problem, tile.k)
     cluster = config.cluster_m * config.cluster_n
     at_once = arch.sm_count // cluster * cluster
-    per_sm = math.ceil(rows * columns / at_once)
+    tiles = problem.batch * rows * columns
+    per_sm = math.ceil(tiles / at_once)
 
     # Threadblocks side by side share A, those below each other B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
@@ -75,19 +76,30 @@ def predict(
     if after > product:
         bound_by = "its epilogue"
 
-    out_bytes = problem.m * problem.n * output_bytes_per_element(problem, epilogue)
-    l2_bytes = rows * columns * steps * loaded + out_bytes
+    outputs = problem.batch * gemm.m * gemm.n
+    out_bytes = outputs * output_bytes_per_element(problem, epilogue)
+    l2_bytes = tiles * steps * loaded + out_bytes
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
-    operands = _dram_bytes(problem, config, arch, c, rows=rows, columns=columns, at_once=at_once)
+    # Of a convolution the pixels themselves: taps meet them again in L2.
+    one = gemm if problem.is_matrix else problem
+    operands = problem.batch * _dram_bytes(
+        one, config, arch, c, rows=rows, columns=columns, at_once=at_once
+    )
     dram_us = (operands + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(
         (clocks / arch.boost_mhz, bound_by), (l2_us, "L2"), (dram_us, "DRAM")
     )
-    if slowest_us < c.launch_us:
+    begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
+    if slowest_us < begin_us:
         bound_by = "its launch"
-    return Cutlass3Prediction(
-        time_us=c.launch_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
-    )
+    return Cutlass3Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
+
+
+def _steps(problem: Problem, depth: int) -> int:
+    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
+    if isinstance(problem, Conv2d):
+        return problem.r * problem.s * math.ceil(problem.c / depth)
+    return math.ceil(problem.gemm.k / depth)
 
 
 def _whole(extent: int, tile: int, cluster: int) -> int:
@@ -116,7 +128,7 @@ def _step_clocks(
 
 
 def _dram_bytes(
-    problem: Gemm,
+    problem: Problem,
     config: Cutlass3Config,
     arch: Arch,
     c: ModelConstants,

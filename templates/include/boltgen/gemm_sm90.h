@@ -1,6 +1,6 @@
-// Matrix products on sm_90a: TMA fills shared memory, a producer warpgroup ahead of those that
-// multiply (wgmma), and the elementwise graph is one node of a visitor tree. CUTLASS 3.x's
-// collectives without its device adapter.
+// Matrix products on sm_90a, of CUTLASS 3.x's collectives without its device adapter. One
+// warpgroup fills shared memory by TMA, ahead of two others that multiply by wgmma. The elementwise
+// graph is one node of the epilogue's visitor tree.
 
 #pragma once
 
@@ -55,10 +55,11 @@ template <typename Element, typename Tile>
 struct OperandNode<Row<Element>, Tile> {
   using Node = cutlass::epilogue::fusion::Sm90RowBroadcast<
       /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
-      cute::Stride<cute::_0, cute::_1, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+      cute::Stride<cute::_0, cute::_1, int64_t>, /*Alignment=*/1, /*EnableNullptr=*/false>;
 
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
-    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+    return {
+        static_cast<Element const*>(operand.pointer), Element(0), {{}, {}, operand.batch_stride}};
   }
 };
 
@@ -66,10 +67,11 @@ template <typename Element, typename Tile>
 struct OperandNode<Column<Element>, Tile> {
   using Node = cutlass::epilogue::fusion::Sm90ColBroadcast<
       /*Stages=*/0, Tile, Element, /*ElementCompute=*/float,
-      cute::Stride<cute::_1, cute::_0, cute::_0>, /*Alignment=*/1, /*EnableNullptr=*/false>;
+      cute::Stride<cute::_1, cute::_0, int64_t>, /*Alignment=*/1, /*EnableNullptr=*/false>;
 
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
-    return {static_cast<Element const*>(operand.pointer), Element(0), {}};
+    return {
+        static_cast<Element const*>(operand.pointer), Element(0), {{}, {}, operand.batch_stride}};
   }
 };
 
@@ -126,101 +128,133 @@ struct GraphTree<Graph, Tile, ElementD, Operands<Operand...>> {
   }
 };
 
-/// A kernel: CUTLASS's, and what its host side needs to know. `MainSchedule` and
-/// `EpilogueSchedule` are CUTLASS's tags; 16 bytes is the alignment of all that TMA moves.
-template <typename ElementA_, typename LayoutB_, typename ElementD_, typename Graph, typename Tile,
-          typename Cluster_, typename MainSchedule, typename EpilogueSchedule>
-struct GemmSm90 {
-  using ElementA = ElementA_;
-  using LayoutB = LayoutB_;
+/// The epilogue of a kernel, which is the same for products and convolutions: D is a matrix.
+/// `Schedule` is CUTLASS's tag; 16 bytes is the alignment of all that TMA moves.
+template <typename ElementD_, typename Graph, typename Tile, typename Cluster, typename Schedule>
+struct EpilogueSm90 {
   using ElementD = ElementD_;
   using Operands = typename Graph::Operands;
-  using Cluster = Cluster_;
-  using Epilogue = GraphTree<Graph, Tile, ElementD, Operands>;
-  using ElementC = typename Epilogue::ElementC;
+  using Tree = GraphTree<Graph, Tile, ElementD, Operands>;
+  using ElementC = typename Tree::ElementC;
 
-  static constexpr int kAlignmentA = 128 / cutlass::sizeof_bits<ElementA>::value;
   static constexpr int kAlignmentD = 128 / cutlass::sizeof_bits<ElementD>::value;
   static constexpr int kAlignmentC =
       std::is_same<ElementC, float>::value ? 4 : 8;  // of void any will do
 
-  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+  using Collective = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
       cutlass::epilogue::collective::EpilogueTileAuto, /*ElementAccumulator=*/float,
       /*ElementCompute=*/float, ElementC, cutlass::layout::RowMajor, kAlignmentC, ElementD,
-      cutlass::layout::RowMajor, kAlignmentD, EpilogueSchedule,
-      typename Epilogue::Tree>::CollectiveOp;
+      cutlass::layout::RowMajor, kAlignmentD, Schedule, typename Tree::Tree>::CollectiveOp;
 
-  using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, cutlass::layout::RowMajor,
-      kAlignmentA, ElementA, LayoutB, kAlignmentA, /*ElementAccumulator=*/float, Tile, Cluster,
-      cutlass::gemm::collective::StageCountAutoCarveout<int(
-          sizeof(typename CollectiveEpilogue::SharedStorage))>,
-      MainSchedule>::CollectiveOp;
+  static constexpr int kSharedBytes = int(sizeof(typename Collective::SharedStorage));
+  static constexpr bool kLoadsTensor = !std::is_void<ElementC>::value;
 
-  using Kernel =
-      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
-                                           CollectiveEpilogue, cutlass::gemm::PersistentScheduler>;
-  using Params = typename Kernel::Params;
+  /// CUTLASS's arguments; `batch_stride` is D's.
+  static typename Collective::Arguments arguments(boltgen_operand const* operands, void* d,
+                                                  int64_t ldd, int64_t batch_stride) {
+    boltgen_operand const tensor = Tree::tensor(operands);
+    typename Collective::StrideC stride_c{};
+    typename Collective::StrideD stride_d{};
+    cute::get<0>(stride_c) = tensor.ld;
+    cute::get<0>(stride_d) = ldd;
+    cute::get<2>(stride_d) = batch_stride;
+    return {Tree::arguments(operands), static_cast<ElementC const*>(tensor.pointer), stride_c,
+            static_cast<ElementD*>(d), stride_d};
+  }
 
-  static constexpr int kThreads = int(Kernel::MaxThreadsPerBlock);
-  static constexpr int kSharedBytes = Kernel::SharedStorageSize;
-  static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;
+  /// Of D, whose rows have `n` elements, and of the operands.
+  static void check(ArgumentCheck& check, boltgen_operand const* operands, void const* d, int n) {
+    check.multiple("n (rows of D)", n, kAlignmentD);
+    check.pointer("d", d, kAlignmentD, sizeof(ElementD));
+    check_operands(Operands(), check, operands, n, kAlignmentD);
+    if (kLoadsTensor) {
+      check.multiple("n (rows of the full tensor)", n, kAlignmentC);
+      check.multiple("ld of the full tensor", Tree::tensor(operands).ld, kAlignmentC);
+    }
+  }
 };
 
-/// CUTLASS's arguments: all sizes and addresses.
-template <typename Gemm>
-typename Gemm::Kernel::Arguments gemm_arguments(boltgen_gemm_args const& args,
-                                                cutlass::KernelHardwareInfo const& hardware) {
-  using Kernel = typename Gemm::Kernel;
-  using Element = typename Gemm::ElementA;
-  boltgen_operand const tensor = Gemm::Epilogue::tensor(args.operands);
-  typename Kernel::StrideA a{};
-  typename Kernel::StrideB b{};
-  typename Kernel::StrideC c{};
-  typename Kernel::StrideD d{};
-  cute::get<0>(a) = args.lda;
-  cute::get<Gemm::kRowMajorB ? 1 : 0>(b) = args.ldb;
-  cute::get<0>(c) = tensor.ld;
-  cute::get<0>(d) = args.ldd;
-  typename Kernel::TileScheduler::Arguments scheduler{};
-  scheduler.max_swizzle_size = args.swizzle;
-  return {cutlass::gemm::GemmUniversalMode::kGemm,
-          {args.m, args.n, args.k, /*batch=*/1},
-          {static_cast<Element const*>(args.a), a, static_cast<Element const*>(args.b), b},
-          {Gemm::Epilogue::arguments(args.operands),
-           static_cast<typename Gemm::ElementC const*>(tensor.pointer), c,
-           static_cast<typename Gemm::ElementD*>(args.d), d},
-          hardware,
-          scheduler};
-}
+/// A kernel of CUTLASS's around a mainloop and an epilogue. Its threadblocks go from tile to tile.
+template <typename Mainloop, typename Epilogue>
+using KernelSm90 = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop,
+                                                        typename Epilogue::Collective,
+                                                        cutlass::gemm::PersistentScheduler>;
 
-template <typename Gemm>
-void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
-  constexpr int kVector = Gemm::kAlignmentA;
-  check.at_least("m", args.m, 1);
-  check.at_least("n", args.n, 1);
-  check.at_least("k", args.k, 1);
-  check.at_least("batch", args.batch, 1);
-  check.at_most("batch", args.batch, 1);
-  check.at_least("split_k", args.split_k, 1);
-  check.at_most("split_k", args.split_k, 1);
-  check.power_of_two("swizzle", args.swizzle, 8);
-  check.at_least("lda", args.lda, args.k);
-  check.at_least("ldb", args.ldb, Gemm::kRowMajorB ? args.n : args.k);
-  check.at_least("ldd", args.ldd, args.n);
-  check.multiple("k (rows of A)", args.k, kVector);
-  check.multiple("lda", args.lda, kVector);
-  check.multiple(Gemm::kRowMajorB ? "n (rows of B)" : "k (columns of B)",
-                 Gemm::kRowMajorB ? args.n : args.k, kVector);
-  check.multiple("ldb", args.ldb, kVector);
-  check.multiple("n (rows of D)", args.n, Gemm::kAlignmentD);
-  check.multiple("ldd", args.ldd, Gemm::kAlignmentD);
-  check.pointer("a", args.a, kVector, sizeof(typename Gemm::ElementA));
-  check.pointer("b", args.b, kVector, sizeof(typename Gemm::ElementA));
-  check.pointer("d", args.d, Gemm::kAlignmentD, sizeof(typename Gemm::ElementD));
-  check_operands(typename Gemm::Operands(), check, args.operands, args.n, Gemm::kAlignmentD);
-}
+/// The mainloop of a product. `Schedule` is CUTLASS's tag.
+template <typename Element, typename LayoutB, typename Tile, typename Cluster, typename Schedule,
+          int kCarvedBytes>
+using GemmMainloopSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, cutlass::layout::RowMajor,
+    128 / cutlass::sizeof_bits<Element>::value, Element, LayoutB,
+    128 / cutlass::sizeof_bits<Element>::value, /*ElementAccumulator=*/float, Tile, Cluster,
+    cutlass::gemm::collective::StageCountAutoCarveout<kCarvedBytes>, Schedule>::CollectiveOp;
+
+/// A product's kernel, and its host side.
+template <typename ElementA, typename LayoutB, typename ElementD, typename Graph, typename Tile,
+          typename Cluster_, typename MainSchedule, typename EpilogueSchedule>
+struct GemmSm90 {
+  using Cluster = Cluster_;
+  using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
+  using Kernel = KernelSm90<
+      GemmMainloopSm90<ElementA, LayoutB, Tile, Cluster, MainSchedule, Epilogue::kSharedBytes>,
+      Epilogue>;
+
+  static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
+  static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;
+
+  /// CUTLASS's arguments: all sizes and addresses.
+  static typename Kernel::Arguments arguments(boltgen_gemm_args const& args) {
+    typename Kernel::StrideA a{};
+    typename Kernel::StrideB b{};
+    cute::get<0>(a) = args.lda;
+    cute::get<kRowMajorB ? 1 : 0>(b) = args.ldb;
+    // Where there is one product TMA has no use for its stride, which may be anything.
+    bool const is_batch = args.batch > 1;
+    if (is_batch) {
+      cute::get<2>(a) = args.batch_stride_a;
+      cute::get<2>(b) = args.batch_stride_b;
+    }
+    return {
+        cutlass::gemm::GemmUniversalMode::kGemm,
+        {args.m, args.n, args.k, args.batch},
+        {static_cast<ElementA const*>(args.a), a, static_cast<ElementA const*>(args.b), b},
+        Epilogue::arguments(args.operands, args.d, args.ldd, is_batch ? args.batch_stride_d : 0)};
+  }
+
+  /// What TMA and the kernel can do.
+  static void check(ArgumentCheck& check, boltgen_gemm_args const& args) {
+    constexpr int kVector = kAlignment;
+    check.at_least("m", args.m, 1);
+    check.at_least("n", args.n, 1);
+    check.at_least("k", args.k, 1);
+    check.at_least("batch", args.batch, 1);
+    check.at_least("lda", args.lda, args.k);
+    check.at_least("ldb", args.ldb, kRowMajorB ? args.n : args.k);
+    check.at_least("ldd", args.ldd, args.n);
+    check.multiple("k (rows of A)", args.k, kVector);
+    check.multiple("lda", args.lda, kVector);
+    check.multiple(kRowMajorB ? "n (rows of B)" : "k (columns of B)", kRowMajorB ? args.n : args.k,
+                   kVector);
+    check.multiple("ldb", args.ldb, kVector);
+    check.multiple("ldd", args.ldd, Epilogue::kAlignmentD);
+    check.pointer("a", args.a, kVector, sizeof(ElementA));
+    check.pointer("b", args.b, kVector, sizeof(ElementA));
+    Epilogue::check(check, args.operands, args.d, args.n);
+    if (args.batch > 1) {
+      check.at_least("batch_stride_a", args.batch_stride_a, 1);
+      check.at_least("batch_stride_b", args.batch_stride_b, 1);
+      check.at_least("batch_stride_d", args.batch_stride_d, 1);
+      check.multiple("batch_stride_a", args.batch_stride_a, kVector);
+      check.multiple("batch_stride_b", args.batch_stride_b, kVector);
+      check.multiple("batch_stride_d", args.batch_stride_d, Epilogue::kAlignmentD);
+    }
+    if (Epilogue::kLoadsTensor) {
+      // A batch may share it, and no document says that TMA takes a stride of 0.
+      check.at_most("batch", args.batch, 1);
+    }
+  }
+};
 
 /// The current device's multiprocessors, and how many clusters of the kernel it runs at once:
 /// without that number a grid of clusters leaves multiprocessors idle (NVIDIA/cutlass#1921).
@@ -239,52 +273,57 @@ inline cudaError_t ask_hardware(cutlass::KernelHardwareInfo& hardware, void cons
   return error;
 }
 
-template <typename Gemm>
-int run_gemm_sm90(void (*kernel)(typename Gemm::Params), boltgen_gemm_args const* args,
-                  boltgen_status* status) {
-  using Kernel = typename Gemm::Kernel;
+/// Launches a kernel for arguments `Args`, of a product or a convolution.
+template <typename Op, typename Args>
+int run_sm90(void (*kernel)(typename Op::Kernel::Params), Args const* args,
+             boltgen_status* status) {
+  using Kernel = typename Op::Kernel;
+  constexpr int kThreads = int(Kernel::MaxThreadsPerBlock);
+  constexpr int kSharedBytes = Kernel::SharedStorageSize;
   ArgumentCheck check(status);
-  check_gemm<Gemm>(check, *args);
+  check.at_least("split_k", args->split_k, 1);
+  check.at_most("split_k", args->split_k, 1);
+  check.power_of_two("swizzle", args->swizzle, 8);
+  Op::check(check, *args);
   if (check.failed()) {
     return check.code();
   }
   auto const function = reinterpret_cast<void const*>(kernel);
-  constexpr unsigned kClusterM = cute::size<0>(typename Gemm::Cluster{});
-  constexpr unsigned kClusterN = cute::size<1>(typename Gemm::Cluster{});
-  cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           Gemm::kSharedBytes);
+  constexpr unsigned kClusterM = cute::size<0>(typename Op::Cluster{});
+  constexpr unsigned kClusterN = cute::size<1>(typename Op::Cluster{});
+  cudaError_t error =
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) {
-    return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", Gemm::kSharedBytes);
+    return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", kSharedBytes);
   }
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kClusterM, kClusterN, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = {kClusterM, kClusterN, 1};
-  config.blockDim = {unsigned(Gemm::kThreads), 1, 1};
-  config.dynamicSmemBytes = size_t(Gemm::kSharedBytes);
+  config.blockDim = {unsigned(kThreads), 1, 1};
+  config.dynamicSmemBytes = size_t(kSharedBytes);
   config.stream = static_cast<cudaStream_t>(args->stream);
   config.attrs = &cluster;
   config.numAttrs = 1;
-  cutlass::KernelHardwareInfo hardware;
-  error = ask_hardware(hardware, function, config);
+  typename Kernel::Arguments arguments = Op::arguments(*args);
+  arguments.scheduler.max_swizzle_size = args->swizzle;
+  error = ask_hardware(arguments.hw_info, function, config);
   if (error != cudaSuccess) {
     return fail_cuda(status, error, "cannot ask the device for clusters of %u x %u blocks",
                      kClusterM, kClusterN);
   }
-  check.at_least("number of clusters that the device runs at once", hardware.max_active_clusters,
-                 1);
-  typename Kernel::Arguments const arguments = gemm_arguments<Gemm>(*args, hardware);
+  check.at_least("number of clusters that the device runs at once",
+                 arguments.hw_info.max_active_clusters, 1);
   if (!check.failed() && !Kernel::can_implement(arguments)) {
-    return fail(status, BOLTGEN_INVALID_ARGUMENT,
-                "CUTLASS cannot implement %d x %d x %d, rows %lld, %lld and %lld elements apart",
-                args->m, args->n, args->k, static_cast<long long>(args->lda),
-                static_cast<long long>(args->ldb), static_cast<long long>(args->ldd));
+    return fail(status, BOLTGEN_INVALID_ARGUMENT, "CUTLASS cannot implement %d x %d x %d",
+                cute::get<0>(arguments.problem_shape), cute::get<1>(arguments.problem_shape),
+                cute::get<2>(arguments.problem_shape));
   }
   if (check.failed()) {
     return check.code();
   }
-  typename Gemm::Params params = Kernel::to_underlying_arguments(arguments, nullptr);
+  typename Kernel::Params params = Kernel::to_underlying_arguments(arguments, nullptr);
   config.gridDim = Kernel::get_grid_shape(params);
   void* pointers[] = {&params};
   error = cudaLaunchKernelExC(&config, function, pointers);
@@ -292,8 +331,8 @@ int run_gemm_sm90(void (*kernel)(typename Gemm::Params), boltgen_gemm_args const
     return fail_cuda(status, error,
                      "launch of %u x %u x %u blocks of %d threads, in clusters of %u x %u, with "
                      "%d bytes of shared memory",
-                     config.gridDim.x, config.gridDim.y, config.gridDim.z, Gemm::kThreads,
-                     kClusterM, kClusterN, Gemm::kSharedBytes);
+                     config.gridDim.x, config.gridDim.y, config.gridDim.z, kThreads, kClusterM,
+                     kClusterN, kSharedBytes);
   }
   return succeed(status);
 }

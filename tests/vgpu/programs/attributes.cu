@@ -29,7 +29,7 @@ int main() {
   CHECK(cudaStreamSetAttribute(stream, static_cast<cudaLaunchAttributeID>(2), &value) ==
         cudaErrorInvalidValue);
 
-  // Three dimensions: a cuboid of bytes, one of which is read back from its plane.
+  // A cuboid of bytes: one of them is read back from its plane.
   const cudaExtent extent = make_cudaExtent(100, 3, 2);
   cudaPitchedPtr cuboid;
   CHECK(well(cudaMalloc3D(&cuboid, extent)) && cuboid.pitch >= 100 && cuboid.ysize == 3);

@@ -1,0 +1,187 @@
+// Forward convolutions on sm_90a: persistent implicit matrix products. CUTLASS has the mainloop,
+// whose producer brings A by im2col TMA, for a kernel that computes one tile; here it is made to
+// fit the persistent kernels of products.
+
+#pragma once
+
+#include "boltgen/gemm_sm90.h"
+
+// It counts on the above.
+#include <cutlass/conv/collective/collective_builder.hpp>
+#include <cutlass/conv/convnd_problem_shape.hpp>
+
+namespace boltgen {
+
+/// CUTLASS's mainloop of a convolution, for a kernel of so many warpgroups to a tile. `Schedule` is
+/// the tag of the product's kernel; the tile's depth is of channels.
+template <typename Element, typename Tile, typename Cluster, typename Schedule, int kCarvedBytes>
+struct Im2colCollective {
+  static constexpr bool kCooperates =
+      std::is_base_of<cutlass::gemm::KernelTmaWarpSpecializedCooperative, Schedule>::value;
+  static constexpr auto kMajor = cute::GMMA::Major::K;
+  using M = decltype(cute::get<0>(Tile{}));
+  using N = decltype(cute::get<1>(Tile{}));
+  using K = decltype(cute::get<2>(Tile{}));
+  using NestedTile = cute::Shape<M, N, cute::Shape<K>>;
+
+  using TiledMma = decltype(cute::make_tiled_mma(
+      cute::GMMA::ss_op_selector<Element, Element, float, Tile, kMajor, kMajor>(),
+      cute::Layout<cute::Shape<cute::Int<kCooperates ? 2 : 1>, cute::_1, cute::_1>>{}));
+  static constexpr int kStages = cutlass::gemm::collective::detail::compute_stage_count_or_override<
+      cutlass::gemm::collective::detail::sm90_smem_capacity_bytes, Element, Element, Tile>(
+      cutlass::gemm::collective::StageCountAutoCarveout<kCarvedBytes>{});
+
+  template <typename Rows>
+  using SharedLayout = decltype(cute::tile_to_shape(
+      cutlass::gemm::collective::detail::ss_smem_selector<kMajor, Element, Rows, K>(),
+      cute::make_shape(Rows{}, K{}, cute::Int<kStages>{}),
+      cute::Step<cute::_2, cute::_1, cute::_3>{}));
+  using CopyA = decltype(cutlass::conv::collective::detail::sm90_cluster_shape_to_im2col_tma_atom(
+      cute::shape<1>(Cluster{})));
+  using CopyB = decltype(cutlass::gemm::collective::detail::sm90_cluster_shape_to_tma_atom(
+      cute::shape<0>(Cluster{})));
+
+  using Type = cutlass::conv::collective::CollectiveConv<
+      cutlass::conv::MainloopSm90TmaGmmaWarpSpecializedImplicitGemm<
+          cutlass::conv::Operator::kFprop, kStages, /*NumSpatialDimensions=*/2, Cluster, Schedule>,
+      NestedTile, Element, Element, TiledMma,
+      cutlass::conv::collective::detail::Sm90ImplicitGemmTileTraits<CopyA, SharedLayout<M>>,
+      cutlass::conv::collective::detail::Sm90ImplicitGemmTileTraits<CopyB, SharedLayout<N>>>;
+};
+
+/// The same as the mainloop of a product: M pixels, N filters, and K of whole tiles of channels for
+/// each tap of the filter.
+template <typename Collective, typename Tile>
+struct ConvMainloopSm90 : Collective {
+  using TileShape = Tile;
+  static constexpr int NumProducerThreadEvents = 1;
+  // Of no use: TMA has the strides. The kernel asks for three of them.
+  using StrideA = cute::Stride<int64_t, cute::_1, int64_t>;
+  using StrideB = StrideA;
+
+  struct Arguments {
+    typename Collective::ProblemShape shape;
+    typename Collective::Arguments operands;
+  };
+
+  struct Params : Collective::Params {
+    cute::Shape<int, int, int> taps;  // channels, columns and rows of the filter
+  };
+
+  template <typename ProblemShape>
+  static Params to_underlying_arguments(ProblemShape const&, Arguments const& args,
+                                        void* workspace) {
+    auto const& filter = args.shape.shape_B;
+    return {Collective::to_underlying_arguments(args.shape, args.operands, workspace),
+            cute::make_shape(int(filter[3]), int(filter[2]), int(filter[1]))};
+  }
+
+  template <typename ProblemShape>
+  static bool can_implement(ProblemShape const&, Arguments const& args) {
+    return Collective::can_implement(args.shape, args.operands);
+  }
+
+  /// Tensors of rank 5, as the kernel wants them: the last extent is a batch of one.
+  template <typename ProblemShape>
+  CUTLASS_DEVICE auto load_init(ProblemShape const& shape, Params const& params) {
+    auto const taken = cute::make_shape(cute::get<0>(shape), cute::get<1>(shape), params.taps,
+                                        cute::get<3>(shape));
+    auto const [a, b] = Collective::load_init(taken, params);
+    return cute::make_tuple(as_batch(a), as_batch(b));
+  }
+
+  template <typename TensorA, typename TensorB, typename KTileIterator, typename BlockCoord>
+  CUTLASS_DEVICE void load(Params const& params, typename Collective::MainloopPipeline pipeline,
+                           typename Collective::PipelineState state,
+                           cute::tuple<TensorA, TensorB> const& inputs, BlockCoord const& block,
+                           KTileIterator k_tile, int k_tiles, int thread, uint32_t rank,
+                           typename Collective::TensorStorage& shared) {
+    auto const one = cute::make_tuple(cute::get<0>(inputs)(cute::_, cute::_, cute::_, cute::_, 0),
+                                      cute::get<1>(inputs)(cute::_, cute::_, cute::_, cute::_, 0));
+    Collective::load(params, pipeline, state, one, block, k_tile, k_tiles, thread, rank, shared);
+  }
+
+ private:
+  template <typename Tensor>
+  CUTLASS_DEVICE static auto as_batch(Tensor const& tensor) {
+    return cute::make_tensor(tensor.data(),
+                             cute::append<5>(tensor.layout(), cute::Layout<cute::_1, cute::_0>{}));
+  }
+};
+
+/// Pixels of padding behind the last one that has any; p and q imply them.
+inline int padding_behind(int extent, int size, int filter, int stride, int dilation, int padding) {
+  int const implied = (extent - 1) * stride + dilation * (filter - 1) + 1 - size - padding;
+  return implied > 0 ? implied : 0;
+}
+
+/// A convolution's kernel, and its host side.
+template <typename ElementA, typename ElementD, typename Graph, typename Tile, typename Cluster_,
+          typename MainSchedule, typename EpilogueSchedule>
+struct Conv2dSm90 {
+  using Cluster = Cluster_;
+  using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
+  using Collective = typename Im2colCollective<ElementA, Tile, Cluster, MainSchedule,
+                                               Epilogue::kSharedBytes>::Type;
+  using Kernel = KernelSm90<ConvMainloopSm90<Collective, Tile>, Epilogue>;
+
+  static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
+  static constexpr int kDepth = cute::size<2>(Tile{});
+
+  /// CUTLASS's arguments: all sizes and addresses.
+  static typename Kernel::Arguments arguments(boltgen_conv2d_args const& args) {
+    using Shape = typename Collective::ProblemShape;
+    int const bottom =
+        padding_behind(args.p, args.h, args.r, args.stride_h, args.dilation_h, args.pad_h);
+    int const right =
+        padding_behind(args.q, args.w, args.s, args.stride_w, args.dilation_w, args.pad_w);
+    Shape const shape(cutlass::conv::Mode::kCrossCorrelation, {args.n, args.h, args.w, args.c},
+                      {args.k, args.r, args.s, args.c}, {args.pad_h, args.pad_w}, {bottom, right},
+                      {args.stride_h, args.stride_w}, {args.dilation_h, args.dilation_w},
+                      /*groups=*/1);
+    int const depth = (args.c + kDepth - 1) / kDepth * kDepth;
+    return {cutlass::gemm::GemmUniversalMode::kGemm,
+            {args.n * args.p * args.q, args.k, args.r * args.s * depth, 1},
+            {shape, {static_cast<ElementA const*>(args.a), static_cast<ElementA const*>(args.b)}},
+            Epilogue::arguments(args.operands, args.d, args.k, 0)};
+  }
+
+  /// What a tensor map and the kernel can do.
+  static void check(ArgumentCheck& check, boltgen_conv2d_args const& args) {
+    struct {
+      char const* name;
+      int value;
+    } const extents[] = {{"n", args.n}, {"h", args.h}, {"w", args.w}, {"c", args.c}, {"k", args.k},
+                         {"r", args.r}, {"s", args.s}, {"p", args.p}, {"q", args.q}};
+    for (auto const& extent : extents) {
+      check.at_least(extent.name, extent.value, 1);
+    }
+    // What a tensor map can say. Source: CUDA driver API, cuTensorMapEncodeIm2col.
+    constexpr int kMostStride = 8, kMostReach = 254, kMostPadding = 128;
+    struct {
+      char const* name;
+      int value, least, most;
+    } const limits[] = {
+        {"stride_h", args.stride_h, 1, kMostStride},
+        {"stride_w", args.stride_w, 1, kMostStride},
+        {"dilation_h", args.dilation_h, 1, kMostReach},
+        {"dilation_w", args.dilation_w, 1, kMostReach},
+        {"pad_h", args.pad_h, 0, kMostPadding},
+        {"pad_w", args.pad_w, 0, kMostPadding},
+    };
+    for (auto const& limit : limits) {
+      check.at_least(limit.name, limit.value, limit.least);
+      check.at_most(limit.name, limit.value, limit.most);
+    }
+    check.at_most("rows of the filter's reach", int64_t(args.r - 1) * args.dilation_h, kMostReach);
+    check.at_most("columns of the filter's reach", int64_t(args.s - 1) * args.dilation_w,
+                  kMostReach);
+    check.at_most("rows of D", int64_t(args.n) * args.p * args.q, INT32_MAX);
+    check.multiple("c (of A and B)", args.c, kAlignment);
+    check.pointer("a", args.a, kAlignment, sizeof(ElementA));
+    check.pointer("b", args.b, kAlignment, sizeof(ElementA));
+    Epilogue::check(check, args.operands, args.d, args.k);
+  }
+};
+
+}  // namespace boltgen
