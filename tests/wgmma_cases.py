@@ -108,8 +108,14 @@ KERNELS = {
         config=Cutlass3Config(
             threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE, cluster_m=2
         ),
-        epilogue=_bias_gelu(),
-        problem=replace(CONV, stride=(2, 1), dilation=(1, 2), padding=(1, 2, 0, 3)),
+        epilogue=_every_load(),
+        problem=replace(
+            CONV,
+            stride=(2, 1),
+            dilation=(1, 2),
+            padding=(1, 2, 0, 3),
+            out_dtype=DType.F32,
+        ),
     ),
 }
 

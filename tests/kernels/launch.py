@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltgen.arch import device_for
+from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.source import kernel_symbol, workspace_symbol
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Problem
 from boltgen.measure.abi import arguments, structs
@@ -216,6 +217,8 @@ class Launch:
 
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
         vector = 1 if kind is LoadKind.COLUMN else self._case.spec.traits.alignment_d
+        if kind is LoadKind.TENSOR and self._case.spec.family == Cutlass3Config.family:
+            vector = VECTOR_BYTES // array.itemsize  # TMA brings it
         if kind is LoadKind.TENSOR and self._is_matrix:
             array = self._padded(array)
         stride = array[0].size if batched else 0

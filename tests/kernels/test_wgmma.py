@@ -110,6 +110,19 @@ def test_rows_that_tma_cannot_load_are_refused_by_the_kernel_too(
         Launch(cuda, hopper_kernels[case.spec], odd).run(random_inputs(odd, rng))
 
 
+def test_a_full_tensor_that_tma_cannot_load_is_refused_by_the_kernel_too(
+    cuda: Cuda,
+    hopper_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of what it needs is what the vectors of an FP32 output would do with."""
+    case = _case("conv-cooperative", 1)
+    monkeypatch.setattr("tests.kernels.launch.VECTOR_BYTES", 8)
+    with pytest.raises(KernelError, match=r"the full tensor is at address .* needs 16-byte"):
+        Launch(cuda, hopper_kernels[case.spec], case).run(random_inputs(case, rng))
+
+
 def test_a_stride_that_tma_cannot_take_is_refused_by_the_kernel_too(
     cuda: Cuda, hopper_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
 ) -> None:

@@ -169,8 +169,11 @@ struct EpilogueSm90 {
     check.pointer("d", d, kAlignmentD, sizeof(ElementD));
     check_operands(Operands(), check, operands, n, kAlignmentD);
     if (kLoadsTensor) {
+      boltgen_operand const tensor = Tree::tensor(operands);
       check.multiple("n (rows of the full tensor)", n, kAlignmentC);
-      check.multiple("ld of the full tensor", Tree::tensor(operands).ld, kAlignmentC);
+      check.multiple("ld of the full tensor", tensor.ld, kAlignmentC);
+      // 16 bytes, whatever its type: D's may be wider.
+      check.pointer("the full tensor", tensor.pointer, 16, 1);
     }
   }
 };
