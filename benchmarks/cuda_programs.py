@@ -28,7 +28,7 @@ def program_unit(
     """A unit of the `.cu` file `text`, whose output is an executable.
 
     With "-c" or "-shared" among `flags` it is an object or a library. `headers` is the text of
-    those that no package's version names; `libraries` are linked beside CUDA's runtime.
+    headers of ours, which the cache's key has to know; `libraries` are linked after CUDA's runtime.
     """
     linked = () if "-c" in flags else (tools.nvcc.runtime, *libraries)
     return TranslationUnit(

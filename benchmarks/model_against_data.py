@@ -6,8 +6,8 @@ Two kinds of tables lie in `benchmarks/data`, with their sources and licences. O
 configurations: what does the model's pick cost, over the fastest of all? The other has the tile
 that won a search for each problem: does our space have it, and is it among the first that the
 models name? Those kernels do not split K, so that the figures are of launches with one slice;
-beside them are those of all launches. On an H100 the winner is of one of two families, and the
-models have to say of which.
+beside them are those of all launches. On an H100 two families compete, and the models also have to
+name the winner's family.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _before(constants: ModelConstants) -> ModelConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The kernel that won a search for a problem; the tile is None where it is not known."""
+    """The fastest kernel that a search found for a problem; `tile` is None if it is unknown."""
 
     problem: Gemm
     tile: Tile | None
@@ -231,7 +231,7 @@ def ranked_tiles(predicted: Mapping[Config, float]) -> list[Tile]:
 
 def recall(won: Sequence[Winner], arch: Arch, first: int) -> dict[str, Any]:
     """How often the winner's tile is in our space, and among the models' `first`; and how often
-    the models say of which family it is.
+    the models name its family.
     """
     of_family: dict[str, list[bool]] = defaultdict(list)
     in_space, ranks, ranks_with_slices, kernels = [], [], [], []

@@ -288,8 +288,8 @@ _SM90 = replace(
     mma_sync_fraction=0.629,  # LUO: of the peak that wgmma reaches
 )
 
-# sm_90's instructions but for wgmma: what is faster than mma.sync there, tcgen05.mma, is for
-# sm_100a alone, of which there is no row.
+# It has sm_90's instructions except wgmma. tcgen05.mma is faster than mma.sync, but only sm_100a
+# has that instruction, and this table has no row for sm_100a.
 _SM100 = replace(
     _SM90,
     name="sm_100",
@@ -404,6 +404,11 @@ def arch_of_device(name: str) -> Arch:
     row = arch_named(name)
     same = (a for a in ARCHES.values() if a.compute_capability == row.compute_capability)
     return max(same, key=lambda arch: arch.cutlass_api)
+
+
+def best_name(device: str) -> str:
+    """Name the row that makes the most of a device; without a row it is the device's own name."""
+    return arch_of_device(device).name if device in ARCHES else device
 
 
 def what_is_lost(arch: Arch) -> str | None:

@@ -93,7 +93,7 @@ def compile(
         CacheError: the cache folder cannot be used.
         BoltgenError: an option has a value that it cannot have.
         TuningError: `tune` is no budget, or another session has the device.
-        DeviceError: there is no such device to tune on, or `arch` is native and there is no GPU.
+        DeviceError: the device to tune on is absent, or `arch` is native and the GPU is.
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
         InvalidProblemError: `accumulate` is no type that a tensor core sums in.

@@ -103,8 +103,9 @@ class Wanted:
         return self._product(workload, kept)
 
     def space(self, workload: Workload) -> Product:
-        """A workload in every configuration that boltgen considers, in the level's kernels and
-        those that no library holds.
+        """A workload in every configuration that boltgen considers.
+
+        Of a family with a library, only the level's kernels are taken.
         """
         if self.level is None:
             return self.product(workload)

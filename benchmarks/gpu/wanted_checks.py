@@ -122,8 +122,6 @@ def cases_for(arch: Arch) -> list[Case]:
 
 
 def _runs_on(spec: KernelSpec, arch: Arch) -> bool:
-    """Cases are of the first arch of a generation, but for those that try a later one; whatever
-    runs on an sm_90 does on an sm_90a.
-    """
+    """Whether a case is for `arch`, for its device, or for the first arch of its generation."""
     same_generation = spec.config.instruction == Shape(*arch.mma_shapes[0])
     return same_generation and spec.arch in (arch.name, device_for(arch.name), *_FIRST_ARCHES)

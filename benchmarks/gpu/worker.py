@@ -45,7 +45,7 @@ from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableErr
 from benchmarks.gpu.timing import Turns
 from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
-from boltgen.arch import ARCHES, arch_of_device
+from boltgen.arch import best_name
 from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, Slice, open_slice
 from boltgen.ir.outcome import DeviceIdentity
 from boltgen.measure.native import CudaError, RefusedError
@@ -163,7 +163,7 @@ def packed_arch(device: DeviceIdentity, arches: Sequence[str]) -> str:
     Raises:
         UnusableError: the bundle has none for it.
     """
-    most = arch_of_device(device.arch).name if device.arch in ARCHES else device.arch
+    most = best_name(device.arch)
     for arch in (most, device.arch):
         if arch in arches:
             return arch

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy.typing as npt
 
-from boltgen.arch import ARCHES, arch_of_device
+from boltgen.arch import best_name
 from boltgen.errors import ArtifactError, BoltgenError, DeviceError
 from boltgen.frontend.relay.versions import require_relax, require_relay
 from boltgen.runtime.device import DeviceKind, activate
@@ -132,10 +132,9 @@ def check_capability(arch: str, capability: str) -> None:
     found = (int(major), int(minor or 0))
     if found < wanted or (digits != number and found != wanted):
         gpu = f"sm_{found[0]}{found[1]}"
-        best = arch_of_device(gpu).name if gpu in ARCHES else gpu
         raise DeviceError(
             f"the model was compiled for {arch}, the GPU is {gpu}: compile it "
-            f"with --arch {best}, or run it on the virtual GPU (--device vgpu)"
+            f"with --arch {best_name(gpu)}, or run it on the virtual GPU (--device vgpu)"
         )
 
 

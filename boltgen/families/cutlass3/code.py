@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
@@ -28,34 +28,22 @@ _SHORT = {Schedule.PINGPONG: "pp", Schedule.COOPERATIVE: "co"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conv2dSm90View:
-    """One convolution kernel of sm_90a."""
+class Sm90View:
+    """One kernel of sm_90a: `op_class` of the headers with its C argument struct.
 
-    TEMPLATE: ClassVar[str] = "conv2d_sm90.cu.j2"
+    `operands` is the type of A and B, and the layout of a product's B.
+    """
 
-    symbol: str
-    workspace_symbol: str
-    epilogue: EpilogueCode
-    element_in: str
-    element_d: str
-    tile: str
-    cluster: str
-    main_schedule: str
-    epilogue_schedule: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmSm90View:
-    """One matrix-product kernel of sm_90a."""
-
-    TEMPLATE: ClassVar[str] = "gemm_sm90.cu.j2"
+    TEMPLATE: ClassVar[str] = "sm90.cu.j2"
 
     symbol: str
     workspace_symbol: str
     epilogue: EpilogueCode
-    element_in: str
+    op: str
+    op_class: str
+    args: str
+    operands: str
     element_d: str
-    layout_b: str
     tile: str
     cluster: str
     main_schedule: str
@@ -97,7 +85,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
-    """Say what is computed, of which types and layouts."""
+    """Name the operation with the types and layouts of its operands and its output."""
     operands, output = traits.in_dtype.value, traits.out_dtype.value
     if isinstance(traits, Cutlass3ConvTraits):
         return (
@@ -111,24 +99,28 @@ def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
     )
 
 
-def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmSm90View | Conv2dSm90View:
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
-    tile = config.threadblock
-    common: dict[str, Any] = {
-        "symbol": symbol,
-        "workspace_symbol": workspace_symbol,
-        "epilogue": emit_epilogue(traits.epilogue),
-        "element_in": traits.in_dtype.cutlass,
-        "element_d": traits.out_dtype.cutlass,
-        "tile": _shape(tile.m, tile.n, tile.k),
-        "cluster": _shape(config.cluster_m, config.cluster_n, 1),
-        "main_schedule": _MAIN_SCHEDULE[config.schedule],
-        "epilogue_schedule": _EPILOGUE_SCHEDULE[config.schedule],
-    }
-    if isinstance(traits, Cutlass3ConvTraits):
-        return Conv2dSm90View(**common)
-    return GemmSm90View(layout_b=cpp_names.LAYOUT[traits.b_layout], **common)
+    tile, operands = config.threadblock, traits.in_dtype.cutlass
+    op, op_class, args = "Conv", "Conv2dSm90", "boltgen_conv2d_args"
+    if isinstance(traits, Cutlass3Traits):
+        op, op_class, args = "Gemm", "GemmSm90", "boltgen_gemm_args"
+        operands += f", /*LayoutB=*/{cpp_names.LAYOUT[traits.b_layout]}"
+    return Sm90View(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(traits.epilogue),
+        op=op,
+        op_class=op_class,
+        args=args,
+        operands=operands,
+        element_d=traits.out_dtype.cutlass,
+        tile=_shape(tile.m, tile.n, tile.k),
+        cluster=_shape(config.cluster_m, config.cluster_n, 1),
+        main_schedule=_MAIN_SCHEDULE[config.schedule],
+        epilogue_schedule=_EPILOGUE_SCHEDULE[config.schedule],
+    )
 
 
 def _shape(*extents: int) -> str:
