@@ -9,9 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from benchmarks.cuda_programs import build_programs, program_unit
-from boltgen.build.toolchain import find_toolchain
-from boltgen.settings import settings_from
+from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, Buffer, Driver
 
 # Type of A and B, and of C and D.
@@ -24,23 +22,7 @@ GEMMS = {
 
 def build_gemms() -> Path:
     """The library with a function for each of GEMMS, through the user's cache."""
-    return build_library("cutlass_hopper")
-
-
-def build_library(name: str) -> Path:
-    """A library of a .cu file here that uses CUTLASS for sm_90a, through the user's cache."""
-    tools = find_toolchain(settings_from())
-    cutlass = tools.cutlass.include
-    unit = program_unit(
-        name,
-        Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
-        tools,
-        arch="sm_90a",
-        flags=("-shared", "-Xcompiler", "-fPIC", "-w", "--expt-relaxed-constexpr"),
-        include=(cutlass, cutlass.parent / "tools" / "util" / "include"),
-    )
-    (built,) = build_programs([unit])
-    return built
+    return cutlass_library("cutlass_hopper", "sm_90a")
 
 
 @dataclass(frozen=True)

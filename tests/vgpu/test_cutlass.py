@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.build.toolchain import find_toolchain
 from boltgen.runtime.vgpu import Vgpu
-from boltgen.settings import settings_from
+from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, Buffer, Driver
 
 # All tensors of a test start with this, so an element that is not written shows.
@@ -42,20 +40,8 @@ class Kernels:
 
 
 @pytest.fixture(scope="session")
-def compiled(loaded: Vgpu, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    tools = find_toolchain(settings_from())
-    path = tmp_path_factory.mktemp("cutlass") / "kernels.so"
-    source = Path(__file__).with_name("cutlass_kernels.cu")
-    command = [
-        *(str(tools.nvcc.path), "-ccbin", str(tools.cxx.path), "-std=c++17", "-O3", "-shared"),
-        *("-Xcompiler", "-fPIC", "-cudart", "none", "-Xlinker", str(tools.nvcc.runtime)),
-        *("-diag-suppress", "20013,20015"),
-        *("--no-compress", "-gencode", "arch=compute_80,code=compute_80"),
-        *("-I", str(tools.cutlass.include), "-o", str(path), str(source)),
-    ]
-    environment = dict(tools.environment)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+def compiled(loaded: Vgpu) -> Kernels:
+    path = cutlass_library("cutlass_kernels", "sm_80")
     return Kernels(path, ctypes.CDLL(str(path)))
 
 

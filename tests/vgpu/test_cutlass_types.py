@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from boltgen.build.cache import Cache
-from boltgen.build.toolchain import find_toolchain
-from boltgen.ir.key import digest
-from boltgen.settings import settings_from
+from boltgen.runtime.vgpu import Vgpu
+from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, Driver
 from tests.vgpu.fragments import instruction_sets
 
@@ -21,30 +17,8 @@ SHAPES = [(64, 64, 64), (72, 80, 96), (144, 48, 272)]
 
 
 @pytest.fixture(scope="module")
-def library(library_folder: Path) -> ctypes.CDLL:
-    settings = settings_from()
-    tools = find_toolchain(settings)
-    source = Path(__file__).with_name("cutlass_types.cu")
-    flags = (
-        *("-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-cudart", "none"),
-        *("-diag-suppress", "20013,20015", "--no-compress"),
-        *("-gencode", "arch=compute_80,code=compute_80"),
-    )
-
-    def build(folder: Path) -> None:
-        command = [
-            *(str(tools.nvcc.path), "-ccbin", str(tools.cxx.path), *flags),
-            *("-Xlinker", str(tools.nvcc.runtime), "-I", str(tools.cutlass.include)),
-            *("-o", str(folder / "kernels.so"), str(source)),
-        ]
-        environment = dict(tools.environment)
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-
-    text = source.read_text(encoding="utf-8")
-    key = digest("cutlass types", text, flags, tools.cuda_identity, str(tools.nvcc.runtime))
-    folder = Cache(settings.cache_dir).get_or_build("example", key, build).folder
-    return ctypes.CDLL(str(folder / "kernels.so"))
+def library(loaded: Vgpu) -> ctypes.CDLL:
+    return ctypes.CDLL(str(cutlass_library("cutlass_types", "sm_80")))
 
 
 def _run(

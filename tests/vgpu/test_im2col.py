@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from boltgen.runtime.vgpu import Vgpu
+from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, CudaError, Driver, entry
-from tests.vgpu.hopper_gemms import build_library
 from tests.vgpu.im2col_maps import Columns, column_image, encode_im2col
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
@@ -187,7 +187,7 @@ def test_a_prefetch_wants_a_map_of_its_mode(hopper: Driver, mode: str) -> None:
 
 @pytest.fixture(scope="session")
 def convolutions(loaded: Vgpu) -> ctypes.CDLL:
-    return ctypes.CDLL(str(build_library("cutlass_conv")))
+    return ctypes.CDLL(str(cutlass_library("cutlass_conv", "sm_90a")))
 
 
 def convolved(x: Array, filters: Array, padding: int, stride: int, dilation: int) -> Array:
