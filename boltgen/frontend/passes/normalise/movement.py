@@ -232,14 +232,18 @@ def _softmax(call: OperatorCall) -> Item | None:
 
 
 def _layer_norm(call: OperatorCall) -> Item | None:
-    """In FP16 where its input is: emitters see to it that it reduces in FP32. TVM has none of BF16."""
+    """In FP16 where its input is: emitters see to it that it reduces in FP32.
+
+    TVM has none in BF16.
+    """
     x = call.store.settle(call.tensor(0))
     if not all(value.is_float for value in call.tensors):
         return None
     dtype = call.compute_dtype(x.reach)
-    dtype = "float32" if dtype == DType.BF16.value else dtype
+    is_missing = dtype == DType.BF16.value
+    dtype = "float32" if is_missing else dtype
     args = [call.store.get(value, None, dtype) for value in call.tensors]
-    return call.result(call.again(args, call.shape, dtype), narrow_early=True)
+    return call.result(call.again(args, call.shape, dtype), narrow_early=is_missing)
 
 
 def _joined(call: OperatorCall) -> Item | None:
