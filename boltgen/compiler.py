@@ -24,6 +24,7 @@ from boltgen.frontend.imported import TensorSpec
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
+from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
@@ -210,7 +211,7 @@ def _build(
         frontend=frontend_of(options),
         padding=partitioned.padding,
         notes=imported.notes,
-        ranges=tuple(map(_range_info, imported.ranges)),
+        ranges=tuple(_range_info(each, options.precision.dtype) for each in imported.ranges),
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
@@ -328,13 +329,13 @@ def _placement_info(placed: Placement) -> PlacementInfo:
     )
 
 
-def _range_info(found: Range) -> RangeInfo:
+def _range_info(found: Range, precision: DType) -> RangeInfo:
     return RangeInfo(
         operator=found.operator,
         shape=found.shape,
         low=f"{found.low:g}",
         high=f"{found.high:g}",
-        is_kept_wide=found.is_beyond,
+        is_kept_wide=found.is_beyond(precision),
     )
 
 

@@ -9,12 +9,13 @@ import itertools
 from functools import partial
 
 from boltgen.arch import Arch, arch_named
-from boltgen.errors import NoLegalConfigError
+from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.registry import spaces
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.passes.carving import Rejects
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
+from boltgen.options import Precision
 from boltgen.pipeline import PipelineOptions
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.fusion import candidate_fusions, cut_layers
@@ -27,13 +28,27 @@ def passes_for(arch: str, options: PipelineOptions) -> Passes:
 
     Raises:
         UnknownArchError: `arch` is not in the table.
+        InvalidProblemError: its tensor cores do not multiply in the precision that is asked for, or
+            not sum so.
     """
+    _check_precision(arch_named(arch), options)
     return Passes(
+        precision=options.precision.dtype,
         cut=cutter(arch, options),
         padding=padding_costs(arch, options),
         rejects=rejecter(arch, options),
         accumulate=options.accumulate,
     )
+
+
+def _check_precision(arch: Arch, options: PipelineOptions) -> None:
+    precision = options.precision
+    reason = precision.dtype.accumulator_rejection(options.accumulate, arch.compute_capability)
+    if reason is not None:
+        raise InvalidProblemError(
+            f"precision={precision.value}, accumulate={options.accumulate.value} on {arch.name}: "
+            f"{reason}; precision={Precision.FP16.value} is for every architecture"
+        )
 
 
 def cutter(arch: str, options: PipelineOptions) -> Cutter:

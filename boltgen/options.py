@@ -46,6 +46,18 @@ Named = TypeVar("Named", bound=Enum)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class Precision(Enum):
+    """What products multiply."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> DType:
+        """Its element type."""
+        return {Precision.FP16: DType.F16, Precision.BF16: DType.BF16}[self]
+
+
 class CheckLevel(Enum):
     """How much of a library is executed before it ships."""
 
@@ -113,6 +125,10 @@ def _accumulator(_name: str, asked: Any) -> DType:
     return found
 
 
+def _precision(_name: str, asked: Any) -> Precision:
+    return _member(Precision, "precision", asked)
+
+
 def _frontend(_name: str, asked: Any) -> str:
     if asked not in FRONTENDS:
         raise BoltgenError(
@@ -166,6 +182,16 @@ class KernelOptions:
         BoltgenError: a value is none of its option's; the message names the option.
     """
 
+    precision: Precision = field(
+        default=Precision.FP16,
+        metadata=_option(
+            "What products multiply: fp16, or bf16, which has FP32's range and 8 bits of "
+            "significand: from sm_80 on, summed in FP32, with the frontend relax.",
+            _precision,
+            str,
+            metavar="TYPE",
+        ),
+    )
     accumulate: DType = field(
         default=DType.F32,
         metadata=_option(
@@ -281,7 +307,7 @@ class CompileOptions(ModelOptions):
         default_factory=tuple,
         metadata=_option(
             "Arrays for the inputs, or an .npz file with them: the model is run on them, and what "
-            "leaves FP16's range stays FP32. May be given several times.",
+            "leaves the precision's range stays FP32. May be given several times.",
             given.samples,
             list[Path] | None,
             metavar="FILE",

@@ -1,8 +1,5 @@
 // Judges an output by the reference's intervals; the rules are those of reference.compare.
 
-#include <cuda_fp16.h>
-
-#include <cfloat>
 #include <cmath>
 
 #include "interval.cuh"
@@ -17,21 +14,6 @@ struct Tally {
   unsigned long long first_wrong;
 };
 
-__device__ float widened(half x) { return __half2float(x); }
-__device__ float widened(float x) { return x; }
-
-/// The smallest magnitude that rounds to infinity.
-template <typename Element>
-struct Overflow;
-template <>
-struct Overflow<half> {
-  static constexpr float kValue = kHalfOverflow;
-};
-template <>
-struct Overflow<float> {
-  static constexpr float kValue = FLT_MAX;
-};
-
 template <typename Element>
 __device__ bool is_right(float got, float low, float high) {
   if (isnan(low)) {
@@ -41,7 +23,7 @@ __device__ bool is_right(float got, float low, float high) {
     return true;  // an intermediate may have overflowed: anything is right
   }
   if (isinf(got)) {
-    return got > 0.0f ? high >= Overflow<Element>::kValue : low <= -Overflow<Element>::kValue;
+    return got > 0.0f ? high >= Range<Element>::kOverflow : low <= -Range<Element>::kOverflow;
   }
   return low <= got && got <= high;
 }
@@ -110,6 +92,8 @@ int profiler_compare(void const* output, int dtype, float const* low, float cons
   switch (dtype) {
     case PROFILER_F16:
       return compare_all(static_cast<half const*>(output), low, high, count, out, status);
+    case PROFILER_BF16:
+      return compare_all(static_cast<__nv_bfloat16 const*>(output), low, high, count, out, status);
     case PROFILER_F32:
       return compare_all(static_cast<float const*>(output), low, high, count, out, status);
     default:

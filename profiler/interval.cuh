@@ -5,11 +5,10 @@
 
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cfloat>
 #include <cmath>
 
+#include "elements.cuh"
 #include "profiler.h"
 
 namespace boltgen::profiler {
@@ -19,8 +18,6 @@ struct Interval {
   double high;
 };
 
-/// The smallest magnitude that rounds to an infinity in FP16.
-constexpr float kHalfOverflow = 65520.0f;
 /// One ulp of an FP32 value is at most this fraction of it.
 constexpr double kFloat32Ulp = 0x1p-23;
 
@@ -129,7 +126,9 @@ __device__ inline Interval binary_image(profiler_node const& node, Interval x, I
 __device__ inline double rounded(double x, int dtype) {
   switch (dtype) {
     case PROFILER_F16:
-      return double(__half2float(__double2half(x)));
+      return double(widened(narrowed<half>(x)));
+    case PROFILER_BF16:
+      return double(widened(narrowed<__nv_bfloat16>(x)));
     case PROFILER_F32:
       return double(float(x));
     default:
@@ -137,17 +136,29 @@ __device__ inline double rounded(double x, int dtype) {
   }
 }
 
-/// Rounds to `dtype` to nearest even, as if its exponent had no upper end.
-__device__ inline float rounded_unbounded(double x, int dtype) {
-  constexpr double kHalfMax = 65504.0;
-  constexpr int kHalfDigits = 11;
-  // FP32 holds the ends, so what overflows in it is infinite anyway.
-  if (dtype == PROFILER_F32 || !(fabs(x) > kHalfMax) || isinf(x)) {
-    return float(rounded(x, dtype));
+/// Rounds to nearest even, as if the exponent of `Element` had no upper end.
+template <typename Element>
+__device__ float rounded_unbounded(double x) {
+  if (!(fabs(x) > Range<Element>::kMax) || isinf(x)) {
+    return widened(narrowed<Element>(x));
   }
+  constexpr int kDigits = Range<Element>::kDigits;
   int exponent;
   double const mantissa = frexp(x, &exponent);
-  return float(ldexp(rint(ldexp(mantissa, kHalfDigits)), exponent - kHalfDigits));
+  return float(ldexp(rint(ldexp(mantissa, kDigits)), exponent - kDigits));
+}
+
+__device__ inline float rounded_unbounded(double x, int dtype) {
+  switch (dtype) {
+    case PROFILER_F16:
+      return rounded_unbounded<half>(x);
+    case PROFILER_BF16:
+      return rounded_unbounded<__nv_bfloat16>(x);
+    case PROFILER_F32:
+      return float(x);  // which holds the ends, so what overflows in it is infinite anyway
+    default:
+      return float(no_case());
+  }
 }
 
 /// All values within the accumulation's error of `product`; certain infinities and NaN stay.

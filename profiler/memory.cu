@@ -1,7 +1,6 @@
 // Device memory: allocation, random contents, poison.
 
-#include <cuda_fp16.h>
-
+#include "elements.cuh"
 #include "process.h"
 
 using namespace boltgen::profiler;
@@ -15,16 +14,13 @@ __device__ uint64_t splitmix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-__device__ void store(half* to, float value) { *to = __float2half_rn(value); }
-__device__ void store(float* to, float value) { *to = value; }
-
 template <typename Element>
 __global__ void fill_uniform(Element* out, uint64_t count, uint64_t seed, float low, float width) {
   uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
   for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
     uint64_t const bits = splitmix64(seed + (i + 1) * 0x9e3779b97f4a7c15ull);
     float const unit = float(bits >> 40) * 0x1p-24f;
-    store(out + i, __fmaf_rn(width, unit, low));
+    out[i] = narrowed<Element>(__fmaf_rn(width, unit, low));
   }
 }
 
@@ -69,6 +65,10 @@ int profiler_fill(void* pointer, int dtype, uint64_t count, uint64_t seed, float
     case PROFILER_F16:
       fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<half*>(pointer), count, seed, low,
                                                      high - low);
+      break;
+    case PROFILER_BF16:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<__nv_bfloat16*>(pointer), count,
+                                                     seed, low, high - low);
       break;
     case PROFILER_F32:
       fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<float*>(pointer), count, seed, low,

@@ -83,7 +83,9 @@ int refuse(profiler_status* status, char const* format, ...) {
   return status->kind;
 }
 
-bool is_element_type(int dtype) { return dtype == PROFILER_F16 || dtype == PROFILER_F32; }
+bool is_element_type(int dtype) {
+  return dtype == PROFILER_F16 || dtype == PROFILER_BF16 || dtype == PROFILER_F32;
+}
 
 int finish(profiler_status* status, char const* what) {
   cudaError_t const error = cudaStreamSynchronize(process_stream);

@@ -42,7 +42,7 @@ typedef struct profiler_device {
 } profiler_device;
 
 /* Element types. */
-enum { PROFILER_F16 = 0, PROFILER_F32 = 1 };
+enum { PROFILER_F16 = 0, PROFILER_F32 = 1, PROFILER_BF16 = 2 };
 
 /* Takes device `ordinal` for this process. `with_nvml`: read clocks and the driver's version. */
 int profiler_open(int ordinal, int with_nvml, profiler_device* out, profiler_status* status);
@@ -139,6 +139,7 @@ typedef struct profiler_conv2d {
 typedef struct profiler_reference {
   profiler_node const* nodes;
   int32_t node_count;
+  int32_t in_dtype;
   int32_t out_dtype;
   profiler_rounding rounding;
   void const* a;
@@ -153,10 +154,10 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status);
 
-/* What lies between two layers of a chain, of which `low` and `high` tell where: FP16 numbers in
- * the middle, and how far the kernel's may be from them. They are the next layer's A. */
-int profiler_middle(float const* low, float const* high, uint64_t count, void* middle, float* error,
-                    profiler_status* status);
+/* What lies between two layers of a chain, of which `low` and `high` tell where: numbers of `dtype`
+ * in the middle, and how far the kernel's may be from them. They are the next layer's A. */
+int profiler_middle(float const* low, float const* high, int dtype, uint64_t count, void* middle,
+                    float* error, profiler_status* status);
 
 typedef struct profiler_verdict {
   uint64_t wrong;       /* elements that do not lie where they should */

@@ -1,8 +1,6 @@
 // The reference that candidates are checked against: one thread for each element of the output, a
 // loop over K in FP64, and the epilogue in intervals.
 
-#include <cuda_fp16.h>
-
 #include "interval.cuh"
 #include "process.h"
 
@@ -17,9 +15,10 @@ struct Sum {
   double carried = 0.0;
 
   /// Adds A's element `index` times `b`; `a_error` is not read where A is exact.
-  __device__ void add(half const* a, float const* a_error, uint64_t index, half b) {
-    double const factor = double(__half2float(b));
-    double const product = double(__half2float(a[index])) * factor;
+  template <typename Element>
+  __device__ void add(Element const* a, float const* a_error, uint64_t index, Element b) {
+    double const factor = double(widened(b));
+    double const product = double(widened(a[index])) * factor;
     value += product;
     magnitude += fabs(product);
     if constexpr (!kIsExact) {
@@ -60,11 +59,11 @@ struct Extents {
   }
 };
 
-template <bool kIsExact>
+template <typename Element, bool kIsExact>
 struct Gemm {
   profiler_gemm p;
-  half const* a;
-  half const* b;
+  Element const* a;
+  Element const* b;
   float const* a_error;
 
   Extents extents() const { return {uint64_t(p.batch), uint64_t(p.m), uint64_t(p.n)}; }
@@ -72,7 +71,7 @@ struct Gemm {
   __device__ Sum<kIsExact> operator()(Place at) const {
     uint64_t const k = uint64_t(p.k), n = uint64_t(p.n);
     uint64_t const row = (p.a_batched ? at.batch * uint64_t(p.m) * k : 0) + at.row * k;
-    half const* column = b + (p.b_batched ? at.batch * k * n : 0);
+    Element const* column = b + (p.b_batched ? at.batch * k * n : 0);
     column += p.b_is_column ? at.column * k : at.column;
     uint64_t const step = p.b_is_column ? 1 : n;
     Sum<kIsExact> sum;
@@ -83,11 +82,11 @@ struct Gemm {
   }
 };
 
-template <bool kIsExact>
+template <typename Element, bool kIsExact>
 struct Conv2d {
   profiler_conv2d c;
-  half const* a;
-  half const* b;
+  Element const* a;
+  Element const* b;
   float const* a_error;
 
   Extents extents() const {
@@ -108,7 +107,7 @@ struct Conv2d {
           continue;
         }
         uint64_t const pixel = ((uint64_t(image) * c.h + y) * c.w + x) * c.c;
-        half const* const weight = b + ((at.column * c.r + r) * c.s + s) * c.c;
+        Element const* const weight = b + ((at.column * c.r + r) * c.s + s) * c.c;
         for (int i = 0; i < c.c; ++i) {
           sum.add(a, a_error, pixel + i, weight[i]);
         }
@@ -135,7 +134,9 @@ __device__ double loaded(profiler_node const& node, Extents const& extents, Plac
   }
   switch (node.dtype) {
     case PROFILER_F16:
-      return double(__half2float(static_cast<half const*>(node.pointer)[index]));
+      return double(widened(static_cast<half const*>(node.pointer)[index]));
+    case PROFILER_BF16:
+      return double(widened(static_cast<__nv_bfloat16 const*>(node.pointer)[index]));
     case PROFILER_F32:
       return double(static_cast<float const*>(node.pointer)[index]);
     default:
@@ -180,22 +181,24 @@ __global__ void enclose(Product product, Extents extents, profiler_node const* n
   }
 }
 
-/// What an FP16 element that lies somewhere from `low` to `high` is taken to be, and how far off
-/// that is. The rules are those of boltgen/ir/chain_reference.py.
-__global__ void middle(float const* low, float const* high, uint64_t count, half* out,
+/// What an element that lies somewhere from `low` to `high` is taken to be, and how far off that
+/// is. The rules are those of boltgen/ir/oracle.py.
+template <typename Element>
+__global__ void middle(float const* low, float const* high, uint64_t count, Element* out,
                        float* error) {
+  constexpr float kOverflow = Range<Element>::kOverflow;
   uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
   for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
     float const from = low[i], to = high[i];
-    if (isnan(from) || from >= kHalfOverflow || to <= -kHalfOverflow) {
-      out[i] = __float2half(isnan(from) ? from : copysignf(INFINITY, from));
+    if (isnan(from) || from >= kOverflow || to <= -kOverflow) {
+      out[i] = narrowed<Element>(isnan(from) ? from : copysignf(INFINITY, from));
       error[i] = 0.0f;  // certain
-    } else if (from <= -kHalfOverflow || to >= kHalfOverflow) {
-      out[i] = __float2half(0.0f);
+    } else if (from <= -kOverflow || to >= kOverflow) {
+      out[i] = narrowed<Element>(0.0);
       error[i] = INFINITY;
     } else {
-      out[i] = __float2half(0.5f * (from + to));
-      float const value = __half2float(out[i]);
+      out[i] = narrowed<Element>(0.5 * (double(from) + double(to)));
+      float const value = widened(out[i]);
       error[i] = fmaxf(to - value, value - from);
     }
   }
@@ -265,13 +268,36 @@ using namespace boltgen::profiler;
 
 namespace {
 
-/// Encloses `Product<exact>` of a problem, as the reference has errors of A or not.
-template <template <bool> class Product, typename Problem>
+/// Encloses `Product<Element, exact>` of a problem, as the reference has errors of A or not.
+template <template <typename, bool> class Product, typename Element, typename Problem>
+int enclose_elements(Problem const& problem, profiler_reference const& r, profiler_status* status) {
+  auto const* const a = static_cast<Element const*>(r.a);
+  auto const* const b = static_cast<Element const*>(r.b);
+  return r.a_error == nullptr
+             ? enclose_all(Product<Element, true>{problem, a, b, nullptr}, r, status)
+             : enclose_all(Product<Element, false>{problem, a, b, r.a_error}, r, status);
+}
+
+template <template <typename, bool> class Product, typename Problem>
 int enclose_problem(Problem const& problem, profiler_reference const& r, profiler_status* status) {
-  auto const* const a = static_cast<half const*>(r.a);
-  auto const* const b = static_cast<half const*>(r.b);
-  return r.a_error == nullptr ? enclose_all(Product<true>{problem, a, b, nullptr}, r, status)
-                              : enclose_all(Product<false>{problem, a, b, r.a_error}, r, status);
+  switch (r.in_dtype) {
+    case PROFILER_F16:
+      return enclose_elements<Product, half>(problem, r, status);
+    case PROFILER_BF16:
+      return enclose_elements<Product, __nv_bfloat16>(problem, r, status);
+    default:
+      return refuse(status, "operands of element type %d, which no kernel multiplies", r.in_dtype);
+  }
+}
+
+template <typename Element>
+int write_middle(float const* low, float const* high, uint64_t count, void* out, float* error,
+                 profiler_status* status) {
+  middle<<<blocks_for(count, kThreads), kThreads, 0, stream()>>>(low, high, count,
+                                                                 static_cast<Element*>(out), error);
+  cudaError_t const launched = cudaGetLastError();
+  return launched == cudaSuccess ? finish(status, "middle")
+                                 : fail(status, launched, "launch of middle");
 }
 
 }  // namespace
@@ -286,11 +312,17 @@ int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference c
   return enclose_problem<Conv2d>(*problem, *reference, status);
 }
 
-int profiler_middle(float const* low, float const* high, uint64_t count, void* out, float* error,
-                    profiler_status* status) {
-  middle<<<blocks_for(count, kThreads), kThreads, 0, stream()>>>(low, high, count,
-                                                                 static_cast<half*>(out), error);
-  cudaError_t const launched = cudaGetLastError();
-  return launched == cudaSuccess ? finish(status, "middle")
-                                 : fail(status, launched, "launch of middle");
+int profiler_middle(float const* low, float const* high, int dtype, uint64_t count, void* out,
+                    float* error, profiler_status* status) {
+  switch (dtype) {
+    case PROFILER_F16:
+      return write_middle<half>(low, high, count, out, error, status);
+    case PROFILER_BF16:
+      return write_middle<__nv_bfloat16>(low, high, count, out, error, status);
+    default:
+      return refuse(status,
+                    "what lies between layers is of element type %d, which no kernel "
+                    "multiplies",
+                    dtype);
+  }
 }

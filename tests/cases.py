@@ -19,14 +19,22 @@ from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind, Unary
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    Cast,
+    ElementwiseBuilder,
+    ElementwiseGraph,
+    Load,
+    LoadKind,
+    Unary,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
-F16, F32 = DType.F16, DType.F32
+F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +200,7 @@ DTYPES: Mapping[str, tuple[DType, DType]] = {  # accumulator, output
     "f32_f16": (F32, F16),
     "f16_f16": (F16, F16),
     "f32_f32": (F32, F32),
+    "f32_bf16": (F32, BF16),
 }
 
 # --- problems ------------------------------------------------------------------------------------
@@ -208,6 +217,8 @@ def problem_for(operation: str, align_in: int, align_out: int, dtypes: str) -> P
     """A problem whose operands have those alignments (of FP16)."""
     accumulator, output = DTYPES[dtypes]
     types = {"acc_dtype": accumulator, "out_dtype": output}
+    if output is BF16:
+        types["in_dtype"] = BF16
     n, k, c = _N[align_out], _K[align_in], _C[align_in]
     match operation:
         case "gemm_row":
@@ -290,7 +301,7 @@ DIMENSIONS: Mapping[str, Sequence[str | int]] = {
     "operation": OPERATIONS,
     "align_in": (8, 4, 2, 1),
     "align_out": (8, 4, 2, 1),
-    "dtypes": tuple(DTYPES),
+    "dtypes": ("f32_f16", "f16_f16", "f32_f32"),  # BF16 has cases of its own
 }
 
 
@@ -515,6 +526,47 @@ def newer_arch_cases() -> list[KernelCase]:
     return cases
 
 
+def in_bf16(graph: ElementwiseGraph) -> ElementwiseGraph:
+    """`graph` with BF16 in the place of FP16."""
+    is_half = {Load(kind, F16): Load(kind, BF16) for kind in LoadKind}
+    nodes = (
+        replace(node, dtype=BF16) if isinstance(node, Cast) and node.dtype is F16 else node
+        for node in graph.nodes
+    )
+    return ElementwiseGraph(tuple(is_half.get(node, node) for node in nodes))
+
+
+def bf16_cases() -> list[KernelCase]:
+    """Both operations, both outputs, every alignment, split-K, and images of four channels."""
+    gemm = Gemm(m=150, n=136, k=264, b_layout=Layout.COLUMN, in_dtype=BF16, out_dtype=BF16)
+    conv = Conv2d(
+        n=2, h=9, w=11, c=40, k=136, r=3, s=3, padding=(1, 1, 1, 1), in_dtype=BF16, out_dtype=BF16
+    )
+    table: list[tuple[str, Problem, str, str, int]] = [
+        ("gemm", gemm, "sm80_square", "bias_gelu_erf", 1),
+        ("gemm_split", gemm, "sm80_small", "residual_before", 3),
+        ("gemm_f32", replace(gemm, out_dtype=F32), "sm80_wide_warp", "two_tensors", 1),
+        ("gemm_ragged", replace(gemm, m=70, n=137, k=101), "sm80_two_stage", "casts", 1),
+        ("gemm_row", replace(gemm, n=140, b_layout=Layout.ROW), "sm80_deep", "per_channel", 1),
+        ("conv", conv, "sm80_square", "residual_after", 1),
+        ("conv_image", replace(conv, c=4, r=5), "sm80_small", "bias_relu", 1),
+    ]
+    cases = []
+    for name, problem, config, epilogue, slices in table:
+        arch, tiles = CONFIGS[config]
+        spec = kernel_spec(Workload.of(problem, in_bf16(EPILOGUES[epilogue])), tiles, arch)
+        cases.append(
+            KernelCase(
+                name=f"bf16-{name}",
+                spec=spec,
+                problem=problem,
+                swizzle=tiles.swizzle,
+                split_k=slices,
+            )
+        )
+    return cases
+
+
 def all_cases() -> list[KernelCase]:
     """Every kernel case; their names differ."""
     return [
@@ -526,6 +578,7 @@ def all_cases() -> list[KernelCase]:
         *first_layer_cases(),
         *table_3_cases(),
         *wide_cases(),
+        *bf16_cases(),
     ]
 
 

@@ -16,6 +16,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
+from tests.cases import in_bf16
 
 SM90A = arch_named("sm_90a")
 
@@ -116,6 +117,16 @@ KERNELS = {
             padding=(1, 2, 0, 3),
             out_dtype=DType.F32,
         ),
+    ),
+    "bf16": WgmmaKernel(
+        config=Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG),
+        epilogue=in_bf16(_every_load()),
+        problem=replace(GEMM, in_dtype=DType.BF16, out_dtype=DType.BF16),
+    ),
+    "conv-bf16": WgmmaKernel(
+        config=Cutlass3Config(threadblock=Shape(128, 64, 64), schedule=Schedule.COOPERATIVE),
+        epilogue=_bias_gelu(),
+        problem=replace(CONV, in_dtype=DType.BF16, out_dtype=DType.BF16),
     ),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, shape_check
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
+from boltgen.ir.move import LayoutTransform, Move, nhwc
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Region, Stored
 
@@ -72,13 +72,13 @@ def call_memory(
     end = _aligned(kernel_bytes)
     before = after = None
     if region.a_stored is not None:
-        shape = region.workload.first.problem.a_shape
-        before = _planned(_into(region.a_stored, shape[-1]), symbol_of, end)
-        end = _aligned(end + math.prod(shape) * DType.F16.size_bytes)
+        first = region.workload.first.problem
+        before = _planned(_into(region.a_stored, first), symbol_of, end)
+        end = _aligned(end + math.prod(first.a_shape) * first.in_dtype.size_bytes)
     if region.d_stored is not None:
-        shape = region.workload.last.problem.d_shape
-        after = _planned(_out_of(region.d_stored, shape[-1]), symbol_of, end)
-        end = _aligned(end + math.prod(shape) * DType.F16.size_bytes)
+        last = region.workload.last.problem
+        after = _planned(_out_of(region.d_stored, last), symbol_of, end)
+        end = _aligned(end + math.prod(last.d_shape) * last.out_dtype.size_bytes)
     moved = before is not None or after is not None
     return CallMemory(before=before, after=after, workspace_bytes=end if moved else kernel_bytes)
 
@@ -89,26 +89,26 @@ def _planned(
     return PlannedMove(transform=transform, kernel=symbol_of(transform), offset=offset)
 
 
-def _into(stored: Stored, channels: int) -> LayoutTransform:
+def _into(stored: Stored, problem: Problem) -> LayoutTransform:
     """From how TVM has a tensor to what a kernel reads."""
     images, pixels = stored.rows
     return LayoutTransform(
-        move=Move(source=stored.form, target=NHWC_F16),
+        move=Move(source=stored.form, target=nhwc(problem.in_dtype)),
         images=images,
         pixels=pixels,
         source_channels=stored.channels,
-        target_channels=channels,
+        target_channels=problem.a_shape[-1],
     )
 
 
-def _out_of(stored: Stored, channels: int) -> LayoutTransform:
+def _out_of(stored: Stored, problem: Problem) -> LayoutTransform:
     """From what a kernel writes to how TVM wants it."""
     images, pixels = stored.rows
     return LayoutTransform(
-        move=Move(source=NHWC_F16, target=stored.form),
+        move=Move(source=nhwc(problem.out_dtype), target=stored.form),
         images=images,
         pixels=pixels,
-        source_channels=channels,
+        source_channels=problem.d_shape[-1],
         target_channels=stored.channels,
     )
 

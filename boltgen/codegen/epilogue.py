@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
 from boltgen.errors import assert_never
-from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
@@ -116,20 +115,9 @@ def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
         case Cast(x=x, dtype=dtype):
-            return _rounded(names[x], dtype)
+            return f"{dtype.rounding}({names[x]})" if dtype.rounding else names[x]
         case _:
             assert_never(node)
-
-
-def _rounded(name: str, dtype: DType) -> str:
-    """An FP32 value rounded to `dtype` and back."""
-    match dtype:
-        case DType.F16:
-            return f"boltgen::round_to_half({name})"
-        case DType.F32:
-            return name  # which it is
-        case _:
-            assert_never(dtype)
 
 
 def _constants_comment(node: Node, nodes: tuple[Node, ...]) -> str:

@@ -45,7 +45,7 @@ class MoveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveView:
-    """One move: the header's class and its element types."""
+    """One move: the header's class and its element types, that of kernels first."""
 
     TEMPLATE: ClassVar[str] = "move.cu.j2"
 
@@ -176,7 +176,10 @@ class MoveFamily(WithoutLibrary[MoveConfig]):
         kind = _KIND[move.source.layout, move.target.layout]
         types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
         return MoveView(
-            symbol=symbol, workspace_symbol=workspace_symbol, kind=kind, types=types[kind]
+            symbol=symbol,
+            workspace_symbol=workspace_symbol,
+            kind=kind,
+            types=f"{move.narrow.moved}, {types[kind]}",
         )
 
 

@@ -22,14 +22,15 @@ from boltgen.ir.workload import Cutter, separate
 class Passes:
     """Which passes a module goes through.
 
-    `normalise` makes it FP16, NHWC and free of batch norms; `allow_nonfinite` takes weights that
-    are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
+    `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
+    that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
     tensors are padded, if at all, `rejects` why no kernel computes a workload; products are summed
-    in `accumulate`. The expressions
-    `large` of the function `main`, as it is imported, were seen to leave FP16's range.
+    in `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
+    leave the range of `precision`.
     """
 
     normalise: bool = True
+    precision: DType = DType.F16
     allow_nonfinite: bool = False
     cut: Cutter = separate
     padding: PaddingCosts | None = None
@@ -121,6 +122,7 @@ def _normalised(
         return Normalised(graph, ())
     return normalise(
         graph,
+        precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,
         large=large,

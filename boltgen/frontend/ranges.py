@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, PART, Expr, Graph, GraphBuilder
-from boltgen.frontend.weights import FP16_MAX
+from boltgen.ir.dtypes import DType
 
 _FLOATS = frozenset({"float16", "float32", "float64"})
 # Operators that make no numbers of their own.
@@ -30,10 +30,9 @@ class Range:
     low: float
     high: float
 
-    @property
-    def is_beyond(self) -> bool:
-        """Whether FP16 cannot hold it."""
-        return not max(-self.low, self.high) <= FP16_MAX  # NaN is beyond too
+    def is_beyond(self, dtype: DType) -> bool:
+        """Whether `dtype` cannot hold it."""
+        return not max(-self.low, self.high) <= dtype.largest  # NaN is beyond too
 
 
 @dataclass(frozen=True, slots=True)

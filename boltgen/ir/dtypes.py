@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 
@@ -22,8 +23,10 @@ class _Row:
     size_bytes: int
     significand_bits: int
     max_exponent: int
+    numpy: type
     cutlass: str
     moved: str
+    rounding: str | None
     adapter: str
     accumulators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -34,19 +37,36 @@ _ROWS = {
         size_bytes=2,
         significand_bits=11,
         max_exponent=15,
+        numpy=np.float16,
         cutlass="cutlass::half_t",
         moved="boltgen::Half",
+        rounding="boltgen::round_to_half",
         adapter="kFloat16",
         # PTX ISA, mma.sync: m16n8k8 of FP16, with FP16 or FP32 accumulators, from sm_75.
         accumulators={"float32": (7, 5), "float16": (7, 5)},
+    ),
+    "bfloat16": _Row(
+        short="bf16",
+        size_bytes=2,
+        significand_bits=8,
+        max_exponent=127,
+        numpy=ml_dtypes.bfloat16,
+        cutlass="cutlass::bfloat16_t",
+        moved="boltgen::Bfloat16",
+        rounding="boltgen::round_to_bfloat16",
+        adapter="kBfloat16",
+        # PTX ISA, mma.sync: m16n8k8 and m16n8k16 of BF16, with FP32 accumulators, from sm_80.
+        accumulators={"float32": (8, 0)},
     ),
     "float32": _Row(
         short="f32",
         size_bytes=4,
         significand_bits=24,
         max_exponent=127,
+        numpy=np.float32,
         cutlass="float",
         moved="float",
+        rounding=None,
         adapter="kFloat32",
         # No tensor core multiplies FP32: TF32 keeps 11 bits of its significand.
     ),
@@ -57,13 +77,15 @@ class DType(Enum):
     """An element type; the value is its NumPy name.
 
     `size_bytes` are those of an element. `short` is its name within a symbol. `cutlass` is its C++
-    type in kernels, `moved` the one in moves, which need no CUTLASS, and `adapter` the constant of
+    type in kernels, `moved` the one in moves, which need no CUTLASS, `rounding` the device function
+    that rounds FP32 to it, None where that changes nothing, and `adapter` the constant of
     `boltgen/region_call.h` by which an adapter checks a tensor. `significand_bits` counts the
     leading one. The row's accumulators are the types in which tensor cores sum products of this
     type, each with the first compute capability whose instruction does.
     """
 
     F16 = "float16"
+    BF16 = "bfloat16"
     F32 = "float32"
 
     # By identity: a type is part of keys that are asked for a hundred thousand times.
@@ -76,13 +98,14 @@ class DType(Enum):
         self.significand_bits = row.significand_bits
         self.max_exponent = row.max_exponent
         self.cutlass, self.moved, self.adapter = row.cutlass, row.moved, row.adapter
+        self.rounding = row.rounding
+        self._numpy = row.numpy
         self._accumulators = row.accumulators
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The element type of arrays."""
-        name: str = self.value
-        return np.dtype(name)
+        return np.dtype(self._numpy)
 
     @property
     def ulp(self) -> float:

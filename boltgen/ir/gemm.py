@@ -157,18 +157,25 @@ def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
 
 
 def check_dtypes(problem: Problem) -> None:
-    """Check that kernels take the operands' type, and that an instruction sums their products.
+    """Check that an instruction sums the operands' products, and that kernels store the result.
 
     Raises:
         InvalidProblemError: they do not.
     """
-    if problem.in_dtype is not DType.F16:
+    operand = problem.in_dtype
+    if not operand.accumulators():
+        known = " and ".join(dtype.value for dtype in DType if dtype.accumulators())
         raise InvalidProblemError(
-            f"{type(problem).__name__}: operands are {problem.in_dtype.value}; "
-            "tensor-core kernels take float16: convert the model to FP16 first"
+            f"{type(problem).__name__}: operands are {operand.value}; tensor-core kernels take "
+            f"{known}: convert the model first"
         )
-    if (reason := problem.in_dtype.accumulator_rejection(problem.acc_dtype)) is not None:
+    if (reason := operand.accumulator_rejection(problem.acc_dtype)) is not None:
         raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
+    if problem.out_dtype not in {operand, DType.F32}:
+        raise InvalidProblemError(
+            f"{type(problem).__name__}: the result is {problem.out_dtype.value}; products of "
+            f"{operand.value} are stored in it or in {DType.F32.value}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +188,8 @@ class Gemm:
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
-            dimension, an operand is not float16, or no instruction sums its products in
-            `acc_dtype`.
+            dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
+            `out_dtype` is neither `in_dtype` nor FP32.
     """
 
     kind: ClassVar[str] = "gemm"

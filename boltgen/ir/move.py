@@ -33,28 +33,43 @@ class Form:
         return f"{self.layout.value}_{self.dtype.short}"
 
 
-NHWC_F16 = Form(layout=ImageLayout.NHWC, dtype=DType.F16)
+def nhwc(dtype: DType) -> Form:
+    """The form in which kernels of `dtype` compute."""
+    return Form(layout=ImageLayout.NHWC, dtype=dtype)
+
+
+NHWC_F16 = nhwc(DType.F16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """From one form to another; sizes are launch arguments.
 
-    One side is NHWC in FP16, which is what kernels compute in: a value passes through FP16.
+    One side is NHWC in the type that kernels multiply, through which every value passes; the other
+    has that type too, or FP32.
 
     Raises:
-        InvalidProblemError: neither side is.
+        InvalidProblemError: the sides are not so.
     """
 
     source: Form
     target: Form
 
     def __post_init__(self) -> None:
-        if NHWC_F16 not in (self.source, self.target):
+        types = {self.source.dtype, self.target.dtype}
+        is_known = self.narrow.size_bytes == 2 and types <= {self.narrow, DType.F32}
+        if not is_known or nhwc(self.narrow) not in (self.source, self.target):
+            known = " or ".join(str(nhwc(dtype)) for dtype in DType if dtype.accumulators())
             raise InvalidProblemError(
-                f"Move: from {self.source} to {self.target}; one of them must be {NHWC_F16}, "
-                "which kernels compute in"
+                f"Move: from {self.source} to {self.target}; one of them must be {known}, which "
+                "kernels compute in, and the other of that type or FP32"
             )
+
+    @property
+    def narrow(self) -> DType:
+        """The type through which every value passes."""
+        is_wide = self.source.dtype is DType.F32
+        return self.target.dtype if is_wide else self.source.dtype
 
     def __str__(self) -> str:
         return f"{self.source}_to_{self.target}"
@@ -207,11 +222,11 @@ class LayoutTransform:
 def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[Any]:
     """What `move` makes of `source`, (N, C, H, W) or (N, H, W, C), with `target_c` channels.
 
-    Channels beyond the source's are zero. Exact: FP32 is rounded to FP16 to nearest even.
+    Channels beyond the source's are zero. Exact: FP32 is rounded to nearest even.
     """
-    nhwc = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
-    kept = min(nhwc.shape[-1], target_c)
-    padded = np.zeros((*nhwc.shape[:-1], target_c), np.float16)
-    padded[..., :kept] = nhwc[..., :kept].astype(np.float16)
+    rows = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
+    kept = min(rows.shape[-1], target_c)
+    padded = np.zeros((*rows.shape[:-1], target_c), move.narrow.numpy)
+    padded[..., :kept] = rows[..., :kept].astype(move.narrow.numpy)
     moved = padded.transpose(0, 3, 1, 2) if move.target.layout is ImageLayout.NCHW else padded
     return np.ascontiguousarray(moved.astype(move.target.dtype.numpy))

@@ -1,4 +1,5 @@
-"""The oracle of workloads: every layer in FP64, what lies between two layers rounded to FP16.
+"""The oracle of workloads: every layer in FP64, what lies between two layers rounded to the
+type that the next one multiplies.
 
 A correct kernel may round an element between two layers the other way, because its sum is a little
 off. So a layer's enclosure becomes an error of the next layer's A, and is carried on; and so does
@@ -39,7 +40,7 @@ def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> E
 
     Args:
         workload: what to compute.
-        a: float16, the first layer's A.
+        a: the first layer's A, of its `in_dtype`.
         layers: the inputs of each layer.
 
     Returns:
@@ -60,8 +61,8 @@ def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> E
             last = enclosure(
                 layer.problem, layer.epilogue, a, inputs.b, inputs.operands, a_error=error
             )
-            a = last.exact.astype(np.float16)
-            error = _distance(last, a)
+            a = last.exact.astype(layer.problem.out_dtype.numpy)
+            error = _distance(last, a, layer.problem.out_dtype)
     return last
 
 
@@ -85,13 +86,13 @@ def _prepared(
         high=round_unbounded(np.broadcast_to(image.high, wide.shape), problem.in_dtype),
     )
     rounded = found.exact.astype(problem.in_dtype.numpy)
-    return rounded, _distance(found, rounded)
+    return rounded, _distance(found, rounded, problem.in_dtype)
 
 
-def _distance(enclosure: Enclosure, rounded: AnyArray) -> Array:
-    """How far the kernel's FP16 value may be from `rounded`; infinite where it may be anything."""
+def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:
+    """How far the kernel's value in `dtype` may be from `rounded`; infinite: it may be anything."""
     value = rounded.astype(np.float64)
-    overflow = DType.F16.overflow_threshold
+    overflow = dtype.overflow_threshold
     distance = np.maximum(enclosure.high - value, value - enclosure.low)
     # An infinity or a NaN is either certain, or next to it lies a number.
     may_overflow = (enclosure.high >= overflow) | (enclosure.low <= -overflow)

@@ -45,8 +45,8 @@ class Conv2d:
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            an operand is not float16, no instruction sums its products in `acc_dtype`, or the
-            filter does not fit into the padded activation.
+            its types are none that a `Gemm` takes, or the filter does not fit into the padded
+            activation.
     """
 
     kind: ClassVar[str] = "conv2d"

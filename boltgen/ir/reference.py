@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from boltgen.errors import InputError, assert_never
+from boltgen.errors import InputError, InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
@@ -55,8 +55,8 @@ def run(
         problem: what to compute.
         epilogue: what to do to the product. Its constants are rounded to FP32, in which kernels
             hold them; its casts round. NaN propagates through every function.
-        a: float16, shaped as the problem's `a_shape` says.
-        b: float16, shaped as its `b_shape` says.
+        a: of the problem's `in_dtype`, shaped as its `a_shape` says.
+        b: of its `in_dtype`, shaped as its `b_shape` says.
         operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
             shape, or without the batch. ROW: (N,). COLUMN: (M,). The last two may have a batch
             in front.
@@ -104,10 +104,10 @@ def error_bound(
     """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
 
     The product is off by at most ((1 + u)^n - 1) * sum |a||b| after n additions of relative error
-    u; products of FP16 numbers are exact in FP32. Every node then has an interval: the image of
-    its operands' intervals, widened by the rounding of the FP32 operation. The output's rounding
-    is monotone, so it is applied to the ends. Partial sums of split-K are taken to have the
-    accumulator's type.
+    u; products of FP16 or BF16 numbers are exact in FP32 but for its range. Every node then has an
+    interval: the image of its operands' intervals, widened by the rounding of the FP32 operation.
+    The output's rounding is monotone, so it is applied to the ends. Partial sums of split-K are
+    taken to have the accumulator's type.
 
     Returns:
         float64, of the problem's `d_shape`. Infinite where anything is right: an intermediate
@@ -230,7 +230,7 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
     """Judges an output by the oracle's values and bounds.
 
     Args:
-        actual: float16 or float32; the kernel's output.
+        actual: the kernel's output, of any type of `DType`.
         expected: what `run` returned.
         bound: what `error_bound` returned.
 
@@ -396,7 +396,12 @@ def accumulation_rounding(problem: Problem) -> Rounding:
     match problem.acc_dtype:
         case DType.F32:
             additions = blocks * (_BLOCK + 1) + _MOST_SLICES
-            return Rounding(relative=math.expm1(additions * ulp))
+            # BF16 has FP32's range: each product and each sum may underflow, or overflow for good.
+            return Rounding(
+                relative=math.expm1(additions * ulp),
+                absolute=(k + additions) * DType.F32.smallest_normal,
+                overflow=DType.F32.overflow_threshold,
+            )
         case DType.F16:
             additions = blocks + _MOST_SLICES
             # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
@@ -405,6 +410,8 @@ def accumulation_rounding(problem: Problem) -> Rounding:
                 absolute=additions * DType.F16.smallest_subnormal,
                 overflow=DType.F16.overflow_threshold,
             )
+        case DType.BF16:
+            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
         case _:
             assert_never(problem.acc_dtype)
 

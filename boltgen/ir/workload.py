@@ -1,7 +1,8 @@
 """Workloads: what one kernel computes, with all that is fused to it.
 
 Arrow: like `problem`. One layer, or several back to back: each one's output is then the next one's
-A, rounded to FP16, and stays on chip. Source: Xing et al., Bolt, MLSys 2022, section 3.1.
+A, rounded to the type that it multiplies, and stays on chip. Source: Xing et al., Bolt, MLSys 2022,
+section 3.1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm, Problem, describe
 
@@ -146,10 +146,10 @@ def _check_joint(before: Problem, then: Problem, index: int) -> None:
             f"Workload: layer {index} is {describe(then)}; from the second layer on, a layer is a "
             "matrix product or a 1x1 convolution of stride 1 without padding"
         )
-    if before.out_dtype is not DType.F16:
+    if before.out_dtype is not then.in_dtype:
         raise InvalidProblemError(
             f"Workload: layer {index - 1} gives {before.out_dtype.value}; what the next layer "
-            "multiplies is float16"
+            f"multiplies is {then.in_dtype.value}"
         )
     wanted = {"m": before.gemm.m, "k": before.gemm.n, "batch": before.batch}
     for name, value in wanted.items():

@@ -57,6 +57,8 @@ def dtype_number(dtype: DType) -> int:
             return 0
         case DType.F32:
             return 1
+        case DType.BF16:
+            return 2
         case _:
             assert_never(dtype)
 

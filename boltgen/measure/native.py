@@ -74,8 +74,7 @@ class _Reference(ctypes.Structure):
 
     _fields_ = (
         ("nodes", ctypes.POINTER(Node)),
-        ("node_count", ctypes.c_int32),
-        ("out_dtype", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("node_count", "in_dtype", "out_dtype")),
         ("rounding", Rounding),
         *((name, ctypes.c_void_p) for name in ("a", "b", "a_error", "low", "high")),
     )
@@ -249,6 +248,7 @@ class Profiler:
         rounding: Rounding,
         out_dtype: DType,
         *,
+        in_dtype: DType,
         a: int,
         b: int,
         low: int,
@@ -263,6 +263,7 @@ class Profiler:
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
+            in_dtype=dtype_number(in_dtype),
             out_dtype=dtype_number(out_dtype),
             rounding=rounding,
             a=a,
@@ -274,10 +275,13 @@ class Profiler:
         name = "profiler_enclose_conv2d" if is_conv else "profiler_enclose_gemm"
         self.call(name, ctypes.byref(extents), ctypes.byref(reference))
 
-    def middle(self, low: int, high: int, count: int, *, out: int, error: int) -> None:
-        """Write FP16 numbers in the middle of an FP16 result's ends, and how far it may be off."""
-        pointers = [ctypes.c_void_p(address) for address in (low, high, out, error)]
-        self.call("profiler_middle", *pointers[:2], ctypes.c_uint64(count), *pointers[2:])
+    def middle(
+        self, low: int, high: int, dtype: DType, count: int, *, out: int, error: int
+    ) -> None:
+        """Write numbers of `dtype` amid a result's ends, and how far off they may be."""
+        ends = [ctypes.c_void_p(address) for address in (low, high)]
+        written = [ctypes.c_void_p(address) for address in (out, error)]
+        self.call("profiler_middle", *ends, dtype_number(dtype), ctypes.c_uint64(count), *written)
 
     def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
         """Judge `count` elements of an output."""

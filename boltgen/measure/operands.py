@@ -22,8 +22,8 @@ from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, Verdict
 # by, or takes a root or a logarithm of, from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
-# Between two layers also the middle of them, and how far it may be off.
-_INNER_BYTES = _ENVELOPE_BYTES + DType.F16.size_bytes + DType.F32.size_bytes
+# Between two layers also how far the middle of them may be off.
+_INNER_BYTES = _ENVELOPE_BYTES + DType.F32.size_bytes
 
 
 class BudgetError(Exception):
@@ -144,7 +144,9 @@ class Operands:
         *inner, self._output = (_output(layer.problem) for layer in self._layers)
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
         envelope_bytes = self._output.count * _ENVELOPE_BYTES
-        check_bytes = envelope_bytes + sum(each.count * _INNER_BYTES for each in inner)
+        check_bytes = envelope_bytes + sum(
+            each.count * _INNER_BYTES + each.size_bytes for each in inner
+        )
         if set_bytes + check_bytes > budget_bytes:
             raise BudgetError(
                 f"its tensors and their check take {set_bytes + check_bytes} bytes; the worker "
@@ -222,11 +224,12 @@ class Operands:
         try:
             for layer, tensors in zip(self._layers[:-1], first.layers, strict=False):
                 count = prod(layer.problem.d_shape)
-                for dtype in (DType.F32, DType.F32, DType.F16, DType.F32):
+                made = layer.problem.out_dtype
+                for dtype in (DType.F32, DType.F32, made, DType.F32):
                     between.append(self._profiler.allocate(count * dtype.size_bytes))
                 low, high, middle, error = between[-4:]
                 self._enclose_layer(layer, tensors, a, (low, high))
-                self._profiler.middle(low, high, count, out=middle, error=error)
+                self._profiler.middle(low, high, made, count, out=middle, error=error)
                 a = (middle, error)
             self._enclose_layer(self._layers[-1], first.layers[-1], a, (self.low, self.high))
         finally:
@@ -247,6 +250,7 @@ class Operands:
             nodes,
             Rounding(**asdict(accumulation_rounding(layer.problem))),
             layer.problem.out_dtype,
+            in_dtype=layer.problem.in_dtype,
             a=a[0],
             b=tensors.b,
             low=ends[0],

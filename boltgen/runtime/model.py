@@ -65,8 +65,8 @@ class Model(ABC):
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
         """Run the model as its author has it on each of `samples`, its inputs in calling order.
 
-        What leaves FP16's range is FP32 from then on, wherever `annotate` is called; `ranges` has
-        the range of every tensor.
+        What leaves the range of the passes' precision is FP32 from then on, wherever `annotate` is
+        called; `ranges` has the range of every tensor.
         """
         self.ranges = tuple(self._measured_ranges(samples))
 
@@ -82,7 +82,7 @@ class Model(ABC):
 
     def annotate(self, passes: Passes) -> None:
         """Take the model through `passes`; may be done again, with others."""
-        large = frozenset(each.index for each in self.ranges if each.is_beyond)
+        large = frozenset(each.index for each in self.ranges if each.is_beyond(passes.precision))
         self._partitioned = self.frontend.annotate(
             self._imported, passes=replace(passes, large=large)
         )

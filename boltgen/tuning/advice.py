@@ -119,7 +119,7 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
     """Each change of a layer, in words, and what is then computed in its place."""
     problem = layer.problem
     extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
-    aligned = {name: _up(extent) for name, extent in extents.items()}
+    aligned = {name: _up(extent, problem.in_dtype) for name, extent in extents.items()}
     if aligned != extents:
         what = ", ".join(
             f"{extents[name]} {name} to {wide}"
@@ -135,9 +135,9 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
         yield Change.POINTWISE, what, _with_pointwise(layer)
 
 
-def _up(extent: int) -> int:
+def _up(extent: int, dtype: DType) -> int:
     """The next multiple of a whole vector."""
-    vector = VECTOR_BYTES // DType.F16.size_bytes
+    vector = VECTOR_BYTES // dtype.size_bytes
     return -(-extent // vector) * vector
 
 
@@ -154,10 +154,11 @@ def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, Elementw
 def _with_pointwise(layer: Layer) -> Workload:
     """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
     builder = ElementwiseBuilder()
-    builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW)))
-    gemm = replace(layer.problem.gemm, out_dtype=DType.F16)
+    bias = builder.load(LoadKind.ROW, layer.problem.in_dtype)
+    builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, bias))
+    gemm = replace(layer.problem.gemm, out_dtype=layer.problem.in_dtype)
     # Its filters are stored as those of a 1x1 convolution.
     behind = replace(gemm, k=gemm.n, b_layout=Layout.COLUMN)
     rounded: Any = layer.problem
-    first = replace(layer, problem=replace(rounded, out_dtype=DType.F16))
+    first = replace(layer, problem=replace(rounded, out_dtype=layer.problem.in_dtype))
     return Workload(layers=(first, Layer(problem=behind, epilogue=builder.build())))

@@ -14,6 +14,7 @@ from tvm import relax
 
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, attach
+from boltgen.ir.dtypes import DType
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.region import Region
 from tests.frontend.region_oracle import compute
@@ -40,8 +41,10 @@ class Model:
         *,
         normalise: bool = False,
         padding: PaddingCosts | None = None,
+        precision: DType = DType.F16,
     ) -> None:
-        self._build(annotate(module, passes=Passes(normalise=normalise, padding=padding)))
+        passes = Passes(normalise=normalise, padding=padding, precision=precision)
+        self._build(annotate(module, passes=passes))
 
     @classmethod
     def of_annotated(cls, annotated: Partitioned) -> Model:

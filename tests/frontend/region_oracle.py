@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.move import NHWC_F16, Form, Move, reference_move
+from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand, Region, Stored
@@ -33,10 +33,10 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
     a = _activation(region, arrays[region.a]).reshape(first.a_shape)
     exact = enclose(region.workload, a, layers).exact
     with np.errstate(over="ignore"):
-        rounded = exact.astype(last.out_dtype.value)
+        rounded = exact.astype(last.out_dtype.numpy)
     if region.d_stored is None:
         return rounded
-    move = Move(source=NHWC_F16, target=region.d_stored.form)
+    move = Move(source=nhwc(last.out_dtype), target=region.d_stored.form)
     images = rounded.reshape(region.d_stored.rows[0], -1, 1, rounded.shape[-1])
     return reference_move(move, images, region.d_stored.channels)
 
@@ -45,8 +45,9 @@ def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     """A as the kernel takes it."""
     if region.a_stored is None:
         return array
-    channels = region.workload.first.problem.a_shape[-1]
-    move = Move(source=region.a_stored.form, target=NHWC_F16)
+    first = region.workload.first.problem
+    channels = first.a_shape[-1]
+    move = Move(source=region.a_stored.form, target=nhwc(first.in_dtype))
     images = array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
     return reference_move(move, images, channels)
 

@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -16,20 +17,23 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseBuilder
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.measure.epilogue_nodes import dtype_number
 
 
 @pytest.mark.parametrize("dtype", DType)
 def test_a_rows_figures_are_numpys(dtype):
-    limits = np.finfo(dtype.numpy)
+    limits = ml_dtypes.finfo(dtype.numpy)
     assert dtype.size_bytes == dtype.numpy.itemsize
     assert dtype.ulp == float(limits.eps)
     assert dtype.largest == float(limits.max)
     assert dtype.smallest_normal == float(limits.tiny)
     assert dtype.smallest_subnormal == float(limits.smallest_subnormal)
     with np.errstate(over="ignore"):
-        below = np.nextafter(dtype.overflow_threshold, 0.0)
-        assert np.float64(below).astype(dtype.numpy) == limits.max
-        assert np.isinf(np.float64(dtype.overflow_threshold).astype(dtype.numpy))
+        # NumPy rounds to BF16 by way of FP32, whose own threshold is no number of it.
+        wide = np.float64 if dtype is DType.F32 else np.float32
+        threshold = wide(dtype.overflow_threshold)
+        assert np.nextafter(threshold, wide(0.0)).astype(dtype.numpy) == limits.max
+        assert np.isinf(threshold.astype(dtype.numpy))
 
 
 @pytest.mark.parametrize("dtype", DType)
@@ -37,15 +41,43 @@ def test_a_dtype_is_one_value(dtype):
     assert pickle.loads(pickle.dumps(dtype)) is copy.deepcopy(dtype) is DType(dtype.value) is dtype
 
 
+# The first compute capability of each pair. Source: PTX ISA, mma.sync.
+SINCE = {
+    (DType.F16, DType.F16): (7, 5),
+    (DType.F16, DType.F32): (7, 5),
+    (DType.BF16, DType.F32): (8, 0),
+}
+
+
 @pytest.mark.parametrize("operand", DType)
 @pytest.mark.parametrize("accumulator", DType)
 def test_only_what_an_instruction_sums_in_is_an_accumulator(operand, accumulator):
-    expected = operand is DType.F16
-    assert (accumulator in operand.accumulators()) == expected
-    assert (operand.accumulator_rejection(accumulator) is None) == expected
+    since = SINCE.get((operand, accumulator))
+    assert (accumulator in operand.accumulators()) == (since is not None)
+    assert (operand.accumulator_rejection(accumulator) is None) == (since is not None)
     for arch in ARCHES.values():
         reason = operand.accumulator_rejection(accumulator, arch.compute_capability)
+        expected = since is not None and arch.compute_capability >= since
         assert (reason is None) == expected
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int8", "float64"])
+def test_a_type_without_a_row_is_none(name):
+    with pytest.raises(ValueError, match=name):
+        DType(name)
+
+
+@pytest.mark.parametrize(
+    ("operand", "result", "named"),
+    [
+        (DType.F32, DType.F32, "operands are float32.*float16 and bfloat16"),
+        (DType.F16, DType.BF16, "result is bfloat16.*float16.*float32"),
+        (DType.BF16, DType.F16, "result is float16.*bfloat16.*float32"),
+    ],
+)
+def test_types_that_no_kernel_multiplies_or_stores_are_named(operand, result, named):
+    with pytest.raises(InvalidProblemError, match=named):
+        Gemm(m=8, n=8, k=8, in_dtype=operand, out_dtype=result)
 
 
 def test_an_instruction_that_is_newer_than_the_arch_is_named():
@@ -75,18 +107,15 @@ def test_every_cast_is_emitted_or_needless(dtype):
     builder = ElementwiseBuilder()
     builder.cast(0, dtype)
     (statement,) = emit_epilogue(builder.build()).statements
-    assert ("round_to_half(acc)" in statement) == (dtype is DType.F16)
+    rounding = {DType.F16: "round_to_half(acc)", DType.BF16: "round_to_bfloat16(acc)"}
+    assert rounding.get(dtype, " = acc;") in statement
 
 
 def test_a_dtype_without_a_case_is_named():
     class Fp8:
         """A type of which no match knows."""
 
-        cutlass = "cutlass::float_e4m3_t"
-
-    builder = ElementwiseBuilder()
-    builder.cast(0, cast(Any, Fp8()))
     with pytest.raises(AssertionError, match="Fp8"):
-        emit_epilogue(builder.build())
+        dtype_number(cast(Any, Fp8()))
     with pytest.raises(AssertionError, match="no case for 7, of type int"):
         assert_never(cast(Any, 7))

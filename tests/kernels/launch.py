@@ -32,7 +32,7 @@ Operand: Any = structs()["boltgen_operand"]
 GemmArgs: Any = structs()["boltgen_gemm_args"]
 Conv2dArgs: Any = structs()["boltgen_conv2d_args"]
 
-# All ones: a NaN in FP16 and in FP32, and -1 as a semaphore.
+# All ones: a NaN in every floating-point type, and -1 as a semaphore.
 _POISON_BYTE = 0xFF
 PADDING = 8  # elements between rows: a multiple of every alignment
 
@@ -130,14 +130,14 @@ def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
     scale = problem.gemm.k**-0.5
 
     def draw(shape: tuple[int, ...], dtype: DType, low: float = -1.5, high: float = 1.5) -> Array:
-        return rng.uniform(low, high, shape).astype(dtype.value)
+        return rng.uniform(low, high, shape).astype(dtype.numpy)
 
     operands = []
     for load, shape in zip(case.epilogue.loads, operand_shapes(case), strict=True):
         low = 0.5 if load.kind is LoadKind.COLUMN else -1.5
         operands.append(draw(shape, load.dtype, low=low))
-    b = (draw(problem.b_shape, DType.F32) * 2 * scale).astype(np.float16)
-    return Inputs(draw(problem.a_shape, DType.F16), b, tuple(operands))
+    b = (draw(problem.b_shape, DType.F32) * 2 * scale).astype(problem.in_dtype.numpy)
+    return Inputs(draw(problem.a_shape, problem.in_dtype), b, tuple(operands))
 
 
 def operand_shapes(case: KernelCase) -> list[tuple[int, ...]]:
@@ -233,7 +233,7 @@ class Launch:
     def _run_gemm(self, inputs: Inputs) -> Array:
         problem, traits = self._case.problem, self._case.spec.traits
         a, b = self._padded(inputs.a), self._padded(inputs.b)
-        d = self._padded(poison(problem.d_shape, traits.out_dtype.value))
+        d = self._padded(poison(problem.d_shape, traits.out_dtype.numpy))
         args: Args = arguments("boltgen_gemm_args", problem.sizes)
         for name, array in (("a", a), ("b", b), ("d", d)):
             setattr(args, f"ld{name}", array.shape[-1])
@@ -248,7 +248,7 @@ class Launch:
 
     def _run_conv2d(self, inputs: Inputs) -> Array:
         problem, traits = self._case.problem, self._case.spec.traits
-        d = poison(problem.d_shape, traits.out_dtype.value)
+        d = poison(problem.d_shape, traits.out_dtype.numpy)
         args: Args = arguments("boltgen_conv2d_args", problem.sizes)
         args.a = self._upload(inputs.a, traits.alignment_a)
         args.b = self._upload(inputs.b, traits.alignment_b)

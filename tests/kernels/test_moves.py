@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from boltgen.ir.move import (
     ImageLayout,
     LayoutTransform,
     Move,
+    nhwc,
     reference_move,
 )
 from boltgen.ir.workload import Workload
@@ -40,9 +42,11 @@ NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 NHWC_F32 = Form(layout=ImageLayout.NHWC, dtype=DType.F32)
 MOVES = tuple(
     Move(source=source, target=target)
-    for source in (NCHW_F16, NCHW_F32, NHWC_F16, NHWC_F32)
-    for target in (NCHW_F16, NCHW_F32, NHWC_F16, NHWC_F32)
-    if NHWC_F16 in (source, target)
+    for narrow in (DType.F16, DType.BF16)
+    for source, target in itertools.product(
+        (Form(layout=ImageLayout.NCHW, dtype=narrow), nhwc(narrow), NCHW_F32, NHWC_F32), repeat=2
+    )
+    if nhwc(narrow) in (source, target)
 )
 # (n, h, w, source channels, target channels): images, odd everything, several tiles, vectors at
 # one side only, cropping, one pixel, more channels than a tile.
@@ -127,9 +131,12 @@ def run(cuda: Cuda, library: Moves) -> Iterator[RunMove]:
 def image(move: Move, sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
     n, h, w, c, _ = sizes
     shape = (n, c, h, w) if move.source.layout is ImageLayout.NCHW else (n, h, w, c)
-    values = rng.uniform(-4, 4, shape).astype(move.source.dtype.value)
-    # What rounding to FP16 makes of large, tiny and special values is part of the move.
-    special = np.array([np.inf, -0.0, 65519.0, 1e-8, 6e-8, -np.inf], move.source.dtype.value)
+    dtype = move.source.dtype.numpy
+    values = rng.uniform(-4, 4, shape).astype(dtype)
+    # What rounding makes of large, tiny and special values is part of the move.
+    special = np.array([np.inf, -0.0, 65519.0, 1e-8, 6e-8, -np.inf, 3.395e38, 1e-40], np.float64)
+    with np.errstate(over="ignore"):
+        special = special.astype(dtype)
     flat = values.reshape(-1)
     flat[: min(flat.size, special.size)] = special[: flat.size]
     return values
@@ -142,7 +149,7 @@ def test_a_move_is_exact(move: Move, sizes: tuple[int, ...], run: RunMove, rng) 
     with np.errstate(over="ignore"):
         expected = reference_move(move, source, target_c)
     moved = run(move, source, target_c)
-    unsigned = np.uint16 if expected.dtype == np.float16 else np.uint32
+    unsigned = np.uint16 if expected.itemsize == 2 else np.uint32
     np.testing.assert_array_equal(moved.view(unsigned), expected.view(unsigned))
 
 
@@ -174,29 +181,41 @@ def count(
 
 
 # Sizes whose rows begin at whole sectors: a byte that is not asked for is then never touched.
+COUNTED = (
+    (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 4)),
+    (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 8)),
+    (Move(source=NCHW_F16, target=NHWC_F16), (2, 16, 16, 3, 4)),
+    (Move(source=NCHW_F16, target=NHWC_F16), (2, 16, 16, 3, 8)),
+    (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 64, 64)),
+    (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 46, 48)),
+    (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 70, 64)),
+    (Move(source=NCHW_F16, target=NHWC_F16), (1, 16, 16, 174, 176)),
+    (Move(source=NCHW_F16, target=NHWC_F16), (1, 16, 16, 128, 128)),
+    (Move(source=NHWC_F16, target=NCHW_F32), (1, 16, 16, 64, 64)),
+    (Move(source=NHWC_F16, target=NCHW_F32), (1, 16, 16, 48, 46)),
+    (Move(source=NHWC_F16, target=NCHW_F16), (1, 16, 16, 64, 64)),
+    (Move(source=NHWC_F16, target=NCHW_F16), (1, 16, 16, 176, 174)),
+    (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 46, 48)),
+    (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 174, 176)),
+    (Move(source=NHWC_F32, target=NHWC_F16), (4, 16, 16, 46, 48)),
+    (Move(source=NHWC_F32, target=NHWC_F16), (4, 16, 16, 64, 64)),
+    (Move(source=NHWC_F16, target=NHWC_F32), (4, 16, 16, 46, 48)),
+    (Move(source=NHWC_F16, target=NHWC_F32), (4, 16, 16, 48, 46)),
+)
+
+
+def in_bf16(move: Move) -> Move:
+    """The same move with BF16 in the place of FP16."""
+
+    def form(form: Form) -> Form:
+        return replace(form, dtype=DType.BF16) if form.dtype is DType.F16 else form
+
+    return Move(source=form(move.source), target=form(move.target))
+
+
 @pytest.mark.parametrize(
     ("move", "sizes"),
-    [
-        (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 4)),
-        (Move(source=NCHW_F32, target=NHWC_F16), (2, 16, 16, 3, 8)),
-        (Move(source=NCHW_F16, target=NHWC_F16), (2, 16, 16, 3, 4)),
-        (Move(source=NCHW_F16, target=NHWC_F16), (2, 16, 16, 3, 8)),
-        (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 64, 64)),
-        (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 46, 48)),
-        (Move(source=NCHW_F32, target=NHWC_F16), (1, 16, 16, 70, 64)),
-        (Move(source=NCHW_F16, target=NHWC_F16), (1, 16, 16, 174, 176)),
-        (Move(source=NCHW_F16, target=NHWC_F16), (1, 16, 16, 128, 128)),
-        (Move(source=NHWC_F16, target=NCHW_F32), (1, 16, 16, 64, 64)),
-        (Move(source=NHWC_F16, target=NCHW_F32), (1, 16, 16, 48, 46)),
-        (Move(source=NHWC_F16, target=NCHW_F16), (1, 16, 16, 64, 64)),
-        (Move(source=NHWC_F16, target=NCHW_F16), (1, 16, 16, 176, 174)),
-        (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 46, 48)),
-        (Move(source=NHWC_F16, target=NHWC_F16), (4, 16, 16, 174, 176)),
-        (Move(source=NHWC_F32, target=NHWC_F16), (4, 16, 16, 46, 48)),
-        (Move(source=NHWC_F32, target=NHWC_F16), (4, 16, 16, 64, 64)),
-        (Move(source=NHWC_F16, target=NHWC_F32), (4, 16, 16, 46, 48)),
-        (Move(source=NHWC_F16, target=NHWC_F32), (4, 16, 16, 48, 46)),
-    ],
+    [*COUNTED, *((in_bf16(move), sizes) for move, sizes in COUNTED)],
     ids=str,
 )
 def test_every_sector_is_whole_and_no_bank_conflicts(
@@ -234,9 +253,14 @@ def test_every_move_is_among_those_that_are_counted() -> None:
     assert {move for move, _ in mark.args[1]} == set(MOVES)
 
 
-def test_one_side_is_what_kernels_compute_in() -> None:
-    with pytest.raises(InvalidProblemError, match=r"from nchw_f32 to nchw_f16; one of"):
-        Move(source=NCHW_F32, target=NCHW_F16)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(NCHW_F32, NCHW_F16), (NCHW_F16, nhwc(DType.BF16)), (NHWC_F32, NHWC_F32)],
+    ids=str,
+)
+def test_one_side_is_what_kernels_compute_in(source: Form, target: Form) -> None:
+    with pytest.raises(InvalidProblemError, match=f"from {source} to {target}; one of"):
+        Move(source=source, target=target)
 
 
 def test_bad_arguments_are_named(library: Moves, cuda: Cuda) -> None:

@@ -12,10 +12,10 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.measure.epilogue_nodes import dtype_number, epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
-from tests.cases import EPILOGUES, problem_for
+from tests.cases import EPILOGUES, in_bf16, problem_for
 
 SMALL = Gemm(m=5, n=7, k=9)
 
@@ -40,6 +40,7 @@ def enclosed(device, problem, epilogue, arrays):
         ),
         Rounding(**asdict(reference.accumulation_rounding(problem))),
         problem.out_dtype,
+        in_dtype=problem.in_dtype,
         a=device.upload(a),
         b=device.upload(b),
         low=low,
@@ -68,7 +69,7 @@ def inputs_of(problem, epilogue, rng):
     spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
     shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
-        rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.value)
+        rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
         for tensor, shape in zip(input_tensors(problem, epilogue), shapes, strict=True)
     ]
 
@@ -127,14 +128,16 @@ def test_whole_epilogues(device, rng, name):
 @pytest.mark.parametrize(
     "operation", ["gemm_row", "gemm_column", "batched", "conv", "conv_strided", "conv_analytic"]
 )
-@pytest.mark.parametrize("dtypes", ["f32_f16", "f16_f16", "f32_f32"])
+@pytest.mark.parametrize("dtypes", ["f32_f16", "f16_f16", "f32_f32", "f32_bf16"])
 def test_every_operation(device, rng, operation, dtypes):
     problem = problem_for(operation, 1, 1, dtypes)
+    epilogue = EPILOGUES["residual_before"]
+    epilogue = in_bf16(epilogue) if problem.in_dtype is DType.BF16 else epilogue
     if isinstance(problem, Conv2d):
         problem = replace(problem, k=5)
     else:
         problem = replace(problem, m=11, n=13, k=17)
-    check(device, problem, EPILOGUES["residual_before"], rng)
+    check(device, problem, epilogue, rng)
 
 
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
@@ -150,6 +153,28 @@ def test_large_sums_overflow_fp16_as_the_oracle_says(device, rng):
     check(device, Gemm(m=8, n=8, k=64), unary(UnaryOp.NEGATE, 50.0), rng, spoil)
     accumulated = Gemm(m=8, n=8, k=64, acc_dtype=DType.F16)
     check(device, accumulated, ElementwiseGraph(), rng, spoil)
+
+
+def test_sums_of_bf16_overflow_and_underflow_as_the_oracle_says(device, rng):
+    def spoil(a, _):
+        a[0] *= 1e38
+        a[1] *= 1e-38
+
+    narrow = {"in_dtype": DType.BF16, "out_dtype": DType.BF16}
+    check(device, Gemm(m=8, n=8, k=64, **narrow), unary(UnaryOp.NEGATE, 50.0), rng, spoil)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, 7])
+def test_operands_that_no_kernel_multiplies_are_refused_by_number(device, dtype, monkeypatch):
+    number = dtype if isinstance(dtype, int) else dtype_number(dtype)
+    monkeypatch.setattr("boltgen.measure.native.dtype_number", lambda _: number)
+    places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
+    rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
+    nodes = epilogue_nodes(ElementwiseGraph(), [], [])
+    with pytest.raises(RefusedError, match=f"element type {number}"):
+        device.profiler.enclose(
+            extents_of(SMALL), nodes, rounding, DType.F16, in_dtype=DType.F16, **places
+        )
 
 
 def test_an_epilogue_that_is_too_long_is_refused(device, rng):
@@ -174,7 +199,9 @@ def test_what_the_reference_has_no_case_for_is_refused_by_name(device, change, n
     rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
     places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
     with pytest.raises(RefusedError, match=f"node 1 .*unknown {named}"):
-        device.profiler.enclose(extents_of(SMALL), nodes, rounding, DType.F16, **places)
+        device.profiler.enclose(
+            extents_of(SMALL), nodes, rounding, DType.F16, in_dtype=DType.F16, **places
+        )
 
 
 # --- compare -------------------------------------------------------------------------------------
@@ -245,15 +272,15 @@ def test_random_contents_are_what_they_say(device, dtype):
     count, seed, low, high = 300_001, 12345, -1.5, 1.5
     address = device.empty(count * dtype.size_bytes)
     device.profiler.fill(address, dtype, count, seed=seed, low=low, high=high)
-    got = device.download(address, (count,), dtype.value)
+    got = device.download(address, (count,), dtype.numpy)
     with np.errstate(over="ignore"):
         index = np.arange(1, count + 1, dtype=np.uint64)
         bits = splitmix64(np.uint64(seed) + index * np.uint64(0x9E3779B97F4A7C15))
     unit = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     expected = (np.float64(high - low) * unit + np.float64(low)).astype(np.float32)
-    np.testing.assert_array_equal(got, expected.astype(dtype.value))
-    assert abs(float(got.mean(dtype=np.float64))) < 5 * (high - low) / np.sqrt(12 * count)
-    assert not np.any(got == 0) or dtype is DType.F16
+    np.testing.assert_array_equal(got, expected.astype(dtype.numpy))
+    assert abs(float(got.astype(np.float64).mean())) < 5 * (high - low) / np.sqrt(12 * count)
+    assert not np.any(got == 0) or dtype.size_bytes == 2
 
 
 def test_poison_is_nan(device):

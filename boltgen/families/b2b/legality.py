@@ -45,6 +45,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
     if not all(layer.prologue.is_identity for layer in workload.layers):
         return "what is copied to shared memory cannot be changed before the product"
+    if first.in_dtype is not DType.F16:
+        return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
     return None
 
 

@@ -28,6 +28,9 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
+# The types whose products its tiles are made for: two bytes each, as all that is counted here.
+_MULTIPLIED = (DType.F16, DType.BF16)
+
 _INT32_MAX = 2**31 - 1
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535
@@ -39,7 +42,6 @@ _MIN_ASYNC_COPY_BYTES = 4
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
     """Why no 2.x kernel computes a workload, whatever its configuration; None where one can."""
-    del arch  # sm_75 and all that came after have their instructions
     if workload.is_fused:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     problem = workload.single.problem
@@ -50,7 +52,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
             "product"
         )
-    return None
+    if problem.in_dtype not in _MULTIPLIED:
+        known = " and ".join(dtype.value for dtype in _MULTIPLIED)
+        return f"it multiplies {known}, not {problem.in_dtype.value}"
+    return problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
 
 
 def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
@@ -147,7 +152,7 @@ def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
 
 def accumulator_violations(traits: KernelTraits, arch: Arch) -> Iterator[Violation]:
     """An instruction of `arch` must sum in the accumulator's type."""
-    reason = DType.F16.accumulator_rejection(traits.acc_dtype, arch.compute_capability)
+    reason = traits.in_dtype.accumulator_rejection(traits.acc_dtype, arch.compute_capability)
     if reason is not None:
         yield Violation(name="accumulator", message=reason, reason="PTX ISA, mma.sync")
 

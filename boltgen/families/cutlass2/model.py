@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from boltgen.arch import Arch
+from boltgen.errors import InvalidProblemError
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
@@ -145,6 +146,8 @@ def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
             return arch.tensor_f32_acc_tflops * arch.mma_sync_fraction
         case DType.F16:
             return arch.tensor_f16_acc_tflops * arch.mma_sync_fraction
+        case DType.BF16:
+            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
 
 
 def _waves_us(

@@ -28,6 +28,7 @@ class KernelTraits:
 
     is_conv: bool
     b_layout: Layout
+    in_dtype: DType
     acc_dtype: DType
     out_dtype: DType
     alignment_a: int
@@ -59,6 +60,7 @@ class Cutlass2Traits:
         return KernelTraits(
             is_conv=self.conv_iterator is not None,
             b_layout=self.b_layout,
+            in_dtype=self.in_dtype,
             acc_dtype=self.acc_dtype,
             out_dtype=self.out_dtype,
             alignment_a=self.alignment_a,
@@ -98,6 +100,7 @@ def kernel_traits(problem: Problem) -> KernelTraits:
     return KernelTraits(
         is_conv=isinstance(problem, Conv2d),
         b_layout=problem.gemm.b_layout,
+        in_dtype=problem.in_dtype,
         acc_dtype=problem.acc_dtype,
         out_dtype=problem.out_dtype,
         alignment_a=problem.alignment_a,

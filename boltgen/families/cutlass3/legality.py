@@ -20,13 +20,16 @@ from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
-# 128 bytes of FP16 along K: the widest swizzle of TMA and wgmma.
+# 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
 TILE_DEPTH = 64
 TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
 CLUSTERS = (1, 2)
 SWIZZLES = (1, 2, 4, 8)
 SCHEDULES = (Schedule.PINGPONG, Schedule.COOPERATIVE)
+
+# What of wgmma's operand types its tiles are made for: two bytes each.
+_MULTIPLIED = (DType.F16, DType.BF16)
 
 _WARPGROUP = 128
 # One warpgroup loads, two multiply. Source: cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_*.hpp
@@ -98,8 +101,9 @@ def _im2col_rejection(problem: Conv2d) -> str | None:
 
 
 def _type_rejection(problem: Problem) -> str | None:
-    if problem.in_dtype is not DType.F16:
-        return f"its wgmma multiplies float16, not {problem.in_dtype.value}"
+    if problem.in_dtype not in _MULTIPLIED:
+        known = " and ".join(dtype.value for dtype in _MULTIPLIED)
+        return f"its wgmma multiplies {known}, not {problem.in_dtype.value}"
     if problem.acc_dtype is not DType.F32:
         return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
     return None

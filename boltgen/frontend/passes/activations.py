@@ -1,7 +1,7 @@
 """Recognises activations that a model spells out: `x * sigmoid(x)` is SiLU.
 
 IR-neutral. A rewrite happens only where both sides are the same function. Constants may differ by
-what rounding them to FP16 does, since that is how they arrive in an FP16 model.
+what rounding them to FP16 or BF16 does, since that is how they arrive in such a model.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.functions import SELU_ALPHA, SELU_SCALE, UnaryOp
 
-# Half a unit in the last place of FP16's 11-bit significand.
-_TOLERANCE = 2.0**-11
 # No activation has more, in what a kernel makes of one product; the bounds keep squares of squares
 # from being written out.
 _MOST_FACTORS = 8
@@ -36,12 +34,14 @@ _MOST_TERMS = 64
 _Polynomial: TypeAlias = "dict[tuple[int, ...], float]"
 
 
-def recognise(epilogue: ElementwiseGraph, out_dtype: DType) -> ElementwiseGraph:
+def recognise(
+    epilogue: ElementwiseGraph, out_dtype: DType, precision: DType = DType.F16
+) -> ElementwiseGraph:
     """The same function in fewer nodes; loads stay, in their order.
 
-    A final cast to `out_dtype` goes: storing does it.
+    A final cast to `out_dtype` goes: storing does it. Constants were rounded to `precision`.
     """
-    rewriter = _Rewriter([])
+    rewriter = _Rewriter([], tolerance=precision.unit_roundoff)
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
@@ -72,15 +72,15 @@ def _reachable(nodes: list[Node], output: int) -> ElementwiseGraph:
     return ElementwiseGraph(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
 
 
-def _close_to(value: float, goal: float) -> bool:
-    return math.isclose(value, goal, rel_tol=_TOLERANCE)
-
-
 @dataclass(slots=True)
 class _Rewriter:
-    """Nodes so far, each in its simplest form; equal nodes are one node, loads excepted."""
+    """Nodes so far, each in its simplest form; equal nodes are one node, loads excepted.
+
+    `tolerance` is the relative error of a constant.
+    """
 
     nodes: list[Node]
+    tolerance: float
     polynomials: dict[int, _Polynomial] = field(default_factory=dict)
 
     def append(self, node: Node) -> int:
@@ -95,6 +95,24 @@ class _Rewriter:
         self.nodes.pop()
         self.polynomials.pop(index, None)
         return self.append(simpler)
+
+    def _close_to(self, value: float, goal: float) -> bool:
+        return math.isclose(value, goal, rel_tol=self.tolerance)
+
+    def _are_close(self, terms: _Polynomial, goal: _Polynomial, *, roundings: int = 1) -> bool:
+        """Whether coefficients differ by so many roundings at most."""
+        tolerance = roundings * self.tolerance
+        return terms.keys() == goal.keys() and all(
+            math.isclose(terms[factors], c, rel_tol=tolerance) for factors, c in goal.items()
+        )
+
+    def _ratio(self, terms: _Polynomial, of: _Polynomial) -> float | None:
+        """c, where `terms` are c times those of another polynomial."""
+        factors = next(iter(of), None)
+        if factors is None or factors not in terms:
+            return None
+        c = terms[factors] / of[factors]
+        return c if self._are_close(terms, _scaled(of, c)) else None
 
     # Views of a value, for the rules below.
 
@@ -202,7 +220,7 @@ class _Rewriter:
         scale, factors = self._monomial(index)
         match [self.nodes[factor] for factor in factors]:
             case [Unary(op=UnaryOp.ELU, x=x, params=(alpha,))]:
-                if _close_to(scale, SELU_SCALE) and _close_to(alpha, SELU_ALPHA):
+                if self._close_to(scale, SELU_SCALE) and self._close_to(alpha, SELU_ALPHA):
                     yield Unary(UnaryOp.SELU, x)
 
     def _monomial(self, index: int) -> tuple[float, tuple[int, ...]]:
@@ -231,7 +249,7 @@ class _Rewriter:
             if limit is not None and self._scalar(x) is None:
                 bounds = (limit, math.inf) if is_max else (-math.inf, limit)
                 yield Unary(UnaryOp.CLIP, x, bounds)
-            slope = _ratio(self._polynomial(other), self._polynomial(x))
+            slope = self._ratio(self._polynomial(other), self._polynomial(x))
             if is_max and limit is None and slope is not None and 0.0 < slope < 1.0:
                 yield Unary(UnaryOp.LEAKY_RELU, x, (slope,))
 
@@ -269,7 +287,7 @@ class _Rewriter:
         match [*self._polynomial(index).items()]:
             case [((factor,), c)] if found := self._hard_sigmoid(factor):
                 high, x, alpha, beta = found
-                if _close_to(c * high, 1.0):
+                if self._close_to(c * high, 1.0):
                     yield Unary(UnaryOp.HARDSIGMOID, x, (alpha, beta))
 
     def _gated(self, index: int) -> Iterator[Node]:
@@ -284,14 +302,14 @@ class _Rewriter:
             for op, x, scale, one in self._gates(gate):
                 terms = self._polynomial(x)
                 wanted = _scaled(terms, scale)
-                if _is_close(gated, wanted) and _is_close(rest, _scaled(wanted, one)):
+                if self._are_close(gated, wanted) and self._are_close(rest, _scaled(wanted, one)):
                     yield Unary(op, x)
 
     def _gates(self, index: int) -> Iterator[tuple[UnaryOp, int, float, float]]:
         """(op, x, scale, one) such that op(x) is scale * x * (the value + one)."""
         if (found := self._hard_sigmoid(index)) is not None:
             high, x, alpha, beta = found
-            if _close_to(alpha, 1 / 6) and _close_to(beta, 0.5):
+            if self._close_to(alpha, 1 / 6) and self._close_to(beta, 0.5):
                 yield UnaryOp.HARDSWISH, x, 1 / high, 0.0
         match self.nodes[index]:
             case Unary(op=UnaryOp.SIGMOID, x=scaled):
@@ -299,7 +317,7 @@ class _Rewriter:
             case Unary(op=UnaryOp.ERF, x=inner):
                 for x in self._below(inner):
                     wanted = _scaled(self._polynomial(x), math.sqrt(0.5))
-                    if _is_close(self._polynomial(inner), wanted):
+                    if self._are_close(self._polynomial(inner), wanted):
                         yield UnaryOp.GELU_ERF, x, 0.5, 1.0
             case Unary(op=UnaryOp.TANH, x=inner):
                 below = self.nodes[inner]
@@ -309,8 +327,8 @@ class _Rewriter:
                     terms = self._polynomial(x)
                     cube = _scaled(_product(terms, _product(terms, terms)), 0.044715)
                     wanted = _scaled(_sum(terms, cube), math.sqrt(2 / math.pi))
-                    # The product of two constants, each rounded to FP16, is off by twice as much.
-                    if _is_close(self._polynomial(inner), wanted, 2 * _TOLERANCE):
+                    # The product of two constants, each rounded, is off by twice as much.
+                    if self._are_close(self._polynomial(inner), wanted, roundings=2):
                         yield UnaryOp.GELU_TANH, x, 0.5, 1.0
 
     def _sigmoid_gates(self, scaled: int) -> Iterator[tuple[UnaryOp, int]]:
@@ -318,7 +336,7 @@ class _Rewriter:
         for x in (scaled, *self._below(scaled)):
             for op in UnaryOp:
                 c = op.function.sigmoid_scale
-                if c is not None and _is_close(
+                if c is not None and self._are_close(
                     self._polynomial(scaled), _scaled(self._polynomial(x), c)
                 ):
                     yield op, x
@@ -359,18 +377,3 @@ def _product(left: _Polynomial, right: _Polynomial) -> _Polynomial:
 
 def _scaled(terms: _Polynomial, c: float) -> _Polynomial:
     return {factors: c * each for factors, each in terms.items()} if c else {}
-
-
-def _is_close(terms: _Polynomial, goal: _Polynomial, tolerance: float = _TOLERANCE) -> bool:
-    return terms.keys() == goal.keys() and all(
-        math.isclose(terms[factors], c, rel_tol=tolerance) for factors, c in goal.items()
-    )
-
-
-def _ratio(terms: _Polynomial, of: _Polynomial) -> float | None:
-    """c, where `terms` are c times those of another polynomial."""
-    factors = next(iter(of), None)
-    if factors is None or factors not in terms:
-        return None
-    c = terms[factors] / of[factors]
-    return c if _is_close(terms, _scaled(of, c)) else None

@@ -66,13 +66,18 @@ def _check_static(graph: Graph, index: int) -> None:
 
 
 def _check_dtypes(graph: Graph, index: int) -> None:
-    for arg in graph[index].args:
-        if graph[arg].dtype != DType.F16.value:
+    operands = {graph[arg].dtype for arg in graph[index].args}
+    known = [dtype.value for dtype in DType if dtype.accumulators()]
+    for dtype in sorted(operands):
+        if dtype not in known:
             raise _NotOffloadableError(
-                f"an operand is {graph[arg].dtype}; tensor-core kernels take float16"
+                f"an operand is {dtype}; tensor-core kernels take {' or '.join(known)}"
             )
-    if graph[index].dtype not in {DType.F16.value, DType.F32.value}:
-        raise _NotOffloadableError(f"its result is {graph[index].dtype}, not float16 or float32")
+    if len(operands) > 1:
+        raise _NotOffloadableError(f"its operands are {' and '.join(sorted(operands))}")
+    stored = (*operands, DType.F32.value)
+    if graph[index].dtype not in stored:
+        raise _NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
 
 
 def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
@@ -101,6 +106,7 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
         stride=_pair(attrs["strides"]),
         padding=_four(attrs["padding"]),
         dilation=_pair(attrs["dilation"]),
+        in_dtype=DType(graph[x].dtype),
         acc_dtype=accumulate,
         out_dtype=DType(expr.dtype),
     )
@@ -142,7 +148,11 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
     inner = b_shape[-1] if layout is Layout.COLUMN else b_shape[-2]
     if inner != k:
         raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
-    types: dict[str, Any] = {"acc_dtype": accumulate, "out_dtype": DType(graph[index].dtype)}
+    types: dict[str, Any] = {
+        "in_dtype": DType(graph[a].dtype),
+        "acc_dtype": accumulate,
+        "out_dtype": DType(graph[index].dtype),
+    }
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
     batch = prod(b_batch)
     if batch == 1:

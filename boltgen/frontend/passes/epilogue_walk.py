@@ -80,10 +80,9 @@ def _astype(call: _Call) -> int:
     target, source = call.expr.dtype, call.expr.attrs["from_dtype"]
     if target == DType.F32.value:
         return call.args[0]  # arithmetic is in FP32 as it is
-    if target == DType.F16.value:
-        is_rounding = source == DType.F32.value
-        return call.builder.cast(call.args[0], DType.F16) if is_rounding else call.args[0]
-    raise _NotFusibleError(f"a cast to {target}")
+    if target not in {dtype.value for dtype in DType}:
+        raise _NotFusibleError(f"a cast to {target}")
+    return call.args[0] if target == source else call.builder.cast(call.args[0], DType(target))
 
 
 def _square(call: _Call) -> int:
@@ -224,7 +223,8 @@ class _Emission:
     def finish(self, output: int) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
         """The epilogue, simplified, and its operands in the order of its loads."""
         # Every load is read by the operator that it was made for, so recognition keeps them all.
-        epilogue = recognise(self.builder.build(), DType(self.graph[output].dtype))
+        out_dtype, precision = DType(self.graph[output].dtype), self.anchor.problem.in_dtype
+        epilogue = recognise(self.builder.build(), out_dtype, precision)
         operands = tuple(TailOperand(expr=arg, batched=flag) for arg, _, flag in self.loads)
         assert len(epilogue.loads) == len(operands)
         return epilogue, operands

@@ -17,7 +17,6 @@ import numpy as np
 from boltgen.frontend.graph import CONSTANT, Graph
 from boltgen.frontend.passes.products import Product
 from boltgen.ir import reference
-from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import Gemm, Problem
 
@@ -158,17 +157,18 @@ def _tensor_operands(product: Product) -> list[int]:
 
 def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
     """What lies in D's padded channels: the epilogue of zeros, residuals aside; None if unknown."""
-    epilogue = product.tail.epilogue
+    problem, epilogue = product.anchor.problem, product.tail.epilogue
     operands: list[reference.AnyArray] = []
     for load, operand in zip(epilogue.loads, product.tail.operands, strict=True):
-        dtype = load.dtype.value
+        dtype = load.dtype.numpy
         if load.kind is LoadKind.TENSOR:
             if operand.expr not in values:
                 return None
             operands.append(np.full((1, 1), values[operand.expr], dtype))
         else:
             operands.append(np.zeros(1, dtype))
-    zero = np.zeros((1, 1), np.float16)
+    one = Gemm(m=1, n=1, k=1, in_dtype=problem.in_dtype, out_dtype=problem.out_dtype)
+    zero = np.zeros((1, 1), problem.in_dtype.numpy)
     with np.errstate(all="ignore"):
-        made = reference.run(Gemm(m=1, n=1, k=1), epilogue, zero, zero, operands)
-        return float(made.astype(DType.F16.value).reshape(()))
+        made = reference.run(one, epilogue, zero, zero, operands)
+        return float(made.astype(problem.out_dtype.numpy).reshape(()))

@@ -308,7 +308,8 @@ def _move_bytes(graph: Graph, product: Product, padded: int) -> int:
     source = graph[product.input]
     rows = graph[product.anchor.a].elements // extents(product.anchor.problem)[0]
     element = DType(source.dtype).size_bytes
-    return source.elements * element + rows * padded * DType.F16.size_bytes
+    made = product.anchor.problem.in_dtype.size_bytes
+    return source.elements * element + rows * padded * made
 
 
 def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
@@ -316,12 +317,13 @@ def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
     had, made = extents(product.anchor.problem)
     a_rows = graph[product.anchor.a].elements // had
     d_rows = graph[product.tail.output].elements // made
-    f16 = DType.F16.size_bytes
-    more = (a_rows * (call.channels - had) + d_rows * (call.filters - made)) * f16
+    problem = product.anchor.problem
+    a_bytes, d_bytes = problem.in_dtype.size_bytes, problem.out_dtype.size_bytes
+    more = a_rows * (call.channels - had) * a_bytes + d_rows * (call.filters - made) * d_bytes
     if not call.moves:
         return more
     if product.entry is not None:  # A is moved anyway
-        return more + a_rows * (call.channels - had) * f16
+        return more + a_rows * (call.channels - had) * a_bytes
     return more + _move_bytes(graph, product, call.channels)
 
 

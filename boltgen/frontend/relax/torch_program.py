@@ -3,8 +3,8 @@
 TVM 0.27 writes every product with results in FP32 (`out_dtype="float32"` in its
 `base_fx_graph_translator.py`) and everything else in the program's own types, so that a bias in
 FP16 meets a product in FP32. A copy of the program is rewritten: a product's addend is widened,
-and its result is cast back to the type that PyTorch gives it. There is no kernel for BF16, so a
-program in BF16 is widened to FP32, in which each of its numbers is exact.
+and its result is cast back to the type that PyTorch gives it. A program in BF16 is widened to
+FP32, in which each of its numbers is exact; how products are computed is the precision's affair.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ def _widen_bfloat16(program: Any) -> None:
     if not any(_dtype(node) is torch.bfloat16 for node in nodes):
         return
     _log.warning(
-        "the torch.export program computes in BF16, for which there are no kernels: it is widened "
-        "to FP32; inputs and outputs stay BF16"
+        "the torch.export program computes in BF16: it is widened to FP32, whose products are "
+        "computed in the precision that is asked for, by default FP16; inputs and outputs stay BF16"
     )
 
     def widened(argument: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relay
 
+from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
@@ -17,6 +18,7 @@ from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
+from boltgen.ir.dtypes import DType
 
 
 def is_model(function: object) -> bool:
@@ -40,8 +42,14 @@ def annotate(
 
     Raises:
         ModelImportError: the module has no types or no function `main`, `params` are not its
-            parameters, or a weight is NaN or infinite and the passes do not allow it.
+            parameters, a weight is NaN or infinite and the passes do not allow it, or they ask for
+            BF16.
     """
+    if passes.precision is not DType.F16:
+        raise ModelImportError(
+            f"precision {passes.precision.value}: products of Relay's models multiply float16; "
+            "bfloat16 needs the frontend relax"
+        )
     typed = with_lifted_branches(bind(module, params or {}, allow_nonfinite=passes.allow_nonfinite))
 
     def write(partitioned: Partitioned, workspaces: Mapping[str, int]) -> tvm.IRModule:

@@ -1,11 +1,12 @@
 // The elementwise functions of epilogues, in FP32.
 //
 // Accuracy: every function is within a few units in the last place of FP32 over its whole range,
-// including the tails, so its error is far below the rounding to FP16 that follows. NaN propagates
-// through all of them, as NumPy has it; CUDA's fmaxf and fminf would drop it.
+// including the tails, so its error is far below the rounding to FP16 or BF16 that follows. NaN
+// propagates through all of them, as NumPy has it; CUDA's fmaxf and fminf would drop it.
 
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math_constants.h>
 
@@ -100,5 +101,10 @@ __device__ __forceinline__ float selu(float x) {
 
 /// Rounds to FP16 and back: a cast that the model's author wrote.
 __device__ __forceinline__ float round_to_half(float x) { return __half2float(__float2half_rn(x)); }
+
+/// The same to BF16.
+__device__ __forceinline__ float round_to_bfloat16(float x) {
+  return __bfloat162float(__float2bfloat16_rn(x));
+}
 
 }  // namespace boltgen

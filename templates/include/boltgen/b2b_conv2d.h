@@ -67,7 +67,8 @@ inline boltgen_conv2d_args first_convolution(boltgen_conv2d_chain_args const& ar
 template <typename Kernel>
 void check_conv2d_chain(ArgumentCheck& check, boltgen_conv2d_chain_args const& args) {
   using First = typename Kernel::First;
-  check_conv2d_geometry(check, first_convolution(args), First::kIteratorAlgorithm);
+  check_conv2d_geometry(check, first_convolution(args), First::kIteratorAlgorithm,
+                        sizeof(cutlass::half_t));
   ChainCheck<Kernel>(check, args.layers);
   check.at_most("rows of the output", int64_t(args.n) * args.p * args.q, INT32_MAX - 256);
   check.multiple("c (of A)", args.c, First::kAlignmentA);

@@ -95,7 +95,8 @@ inline void check_conv2d_tensor(ArgumentCheck& check, char const* name, int64_t 
 
 /// Extents, and what the iterators can address.
 inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args const& args,
-                                  cutlass::conv::IteratorAlgorithm algorithm) {
+                                  cutlass::conv::IteratorAlgorithm algorithm,
+                                  size_t operand_bytes) {
   struct {
     char const* name;
     int value;
@@ -125,13 +126,13 @@ inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args cons
     check.at_most("r (optimised iterator)", args.r, 32);
     check.at_most("s (optimised iterator)", args.s, 32);
   }
-  check_conv2d_tensor(check, "bytes of A", args.n, args.h, args.w, args.c, sizeof(cutlass::half_t));
-  check_conv2d_tensor(check, "bytes of B", args.k, args.r, args.s, args.c, sizeof(cutlass::half_t));
+  check_conv2d_tensor(check, "bytes of A", args.n, args.h, args.w, args.c, operand_bytes);
+  check_conv2d_tensor(check, "bytes of B", args.k, args.r, args.s, args.c, operand_bytes);
 }
 
 template <typename Kernel>
 void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
-  check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm);
+  check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm, sizeof(typename Kernel::ElementA));
   check_swizzle(check, args.swizzle);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));

@@ -1,8 +1,9 @@
 // Moves: kernels that compute nothing. They cast, transpose between NCHW and NHWC, and pad or crop
 // channels, all in one pass; a model's first and last layers run them in the same call.
 //
-// A tile is staged in shared memory as FP16, so that global reads and writes both are whole 32-byte
-// sectors in vectors of 16 bytes, wherever the sizes allow that. The host entries are here.
+// A tile is staged in shared memory as FP16 or BF16, the type `Narrow` in which kernels compute, so
+// that global reads and writes both are whole 32-byte sectors in vectors of 16 bytes, wherever the
+// sizes allow that. The host entries are here.
 
 #pragma once
 
@@ -38,10 +39,10 @@ int launch_move(void (*kernel)(Arguments...), dim3 grid, int shared_bytes,
 }
 
 /// NHWC to NHWC: casts, and pads or crops channels.
-template <typename In, typename Out>
+template <typename Narrow, typename In, typename Out>
 struct NhwcToNhwc {
   static int launch(boltgen_move_args const& args, boltgen_status* status) {
-    using Body = Repad<In, Out>;
+    using Body = Repad<Narrow, In, Out>;
     typename Body::Tile const tile(args);
     if (tile.blocks(args) > INT32_MAX) {
       return fail(status, BOLTGEN_INVALID_ARGUMENT, "%lld elements are too many for one launch",
@@ -53,7 +54,7 @@ struct NhwcToNhwc {
 };
 
 /// Calls `launch` with the widest vectors of `Pixels` and of channels that `c` channels allow.
-template <typename Pixels, template <typename, int, int> class Direction>
+template <typename Narrow, typename Pixels, template <typename, typename, int, int> class Direction>
 int launch_transpose(boltgen_move_args const& args, int nhwc_channels, boltgen_status* status) {
   bool const pixels = args.pixels % kWidest<Pixels> == 0, channels = nhwc_channels % 8 == 0;
   auto const run = [&](auto body) {
@@ -61,24 +62,24 @@ int launch_transpose(boltgen_move_args const& args, int nhwc_channels, boltgen_s
     return launch_move(move_kernel<Body>, Body::grid(args), 0, args, status, args);
   };
   if (pixels) {
-    return channels ? run(Direction<Pixels, kWidest<Pixels>, 8>{})
-                    : run(Direction<Pixels, kWidest<Pixels>, 1>{});
+    return channels ? run(Direction<Narrow, Pixels, kWidest<Pixels>, 8>{})
+                    : run(Direction<Narrow, Pixels, kWidest<Pixels>, 1>{});
   }
-  return channels ? run(Direction<Pixels, 1, 8>{}) : run(Direction<Pixels, 1, 1>{});
+  return channels ? run(Direction<Narrow, Pixels, 1, 8>{}) : run(Direction<Narrow, Pixels, 1, 1>{});
 }
 
-/// NCHW to NHWC, to FP16.
-template <typename In>
+/// NCHW to NHWC in `Narrow`.
+template <typename Narrow, typename In>
 struct NchwToNhwc {
   static int launch(boltgen_move_args const& args, boltgen_status* status) {
     switch (args.target_c) {
       case 4:
-        return args.pixels % 2 == 0 ? pixelwise<Interleave<In, 4, 2>>(args, status)
-                                    : pixelwise<Interleave<In, 4, 1>>(args, status);
+        return args.pixels % 2 == 0 ? pixelwise<Interleave<Narrow, In, 4, 2>>(args, status)
+                                    : pixelwise<Interleave<Narrow, In, 4, 1>>(args, status);
       case 8:
-        return pixelwise<Interleave<In, 8, 1>>(args, status);
+        return pixelwise<Interleave<Narrow, In, 8, 1>>(args, status);
       default:
-        return launch_transpose<In, TransposeToNhwc>(args, args.target_c, status);
+        return launch_transpose<Narrow, In, TransposeToNhwc>(args, args.target_c, status);
     }
   }
 
@@ -89,11 +90,11 @@ struct NchwToNhwc {
   }
 };
 
-/// NHWC in FP16 to NCHW.
-template <typename Out>
+/// NHWC in `Narrow` to NCHW.
+template <typename Narrow, typename Out>
 struct NhwcToNchw {
   static int launch(boltgen_move_args const& args, boltgen_status* status) {
-    return launch_transpose<Out, TransposeToNchw>(args, args.source_c, status);
+    return launch_transpose<Narrow, Out, TransposeToNchw>(args, args.source_c, status);
   }
 };
 

@@ -21,12 +21,12 @@ struct PixelWalk {
         pair(int(threadIdx.x) % 32 / kLanesPerRow) {}
 };
 
-/// (n, c, pixels) of `In` to (n, pixels, c) of `Out`, or the other way, through FP16.
+/// (n, c, pixels) of `In` to (n, pixels, c) of `Out`, or the other way, through `Narrow`.
 ///
 /// A block moves 64 pixels of 64 channels. The tile in shared memory is one of words, each the two
 /// channels of a pair, in rows of 33: every access below then has its 32 words in 32 banks.
 /// `kPixelVector` and `kChannelVector` are the elements per global access on either side.
-template <typename Pixels, int kPixelVector, int kChannelVector>
+template <typename Narrow, typename Pixels, int kPixelVector, int kChannelVector>
 struct Transpose {
   static constexpr int kPixels = 64, kPairs = 32, kPitch = kPairs + 1;
   static constexpr int kWarps = kMoveThreads / 32;
@@ -49,13 +49,13 @@ struct Transpose {
 #pragma unroll
       for (int i = 0; i < kPixelVector; ++i) {
         tile[pixel + i][channel_in_tile(channel) / 2] =
-            to_half(low.get(i)) | uint32_t(to_half(high.get(i))) << 16;
+            uint32_t(narrowed<Narrow>(low.get(i))) | uint32_t(narrowed<Narrow>(high.get(i))) << 16;
       }
     });
     __syncthreads();
-    Half* const target = static_cast<Half*>(args.target);
+    Narrow* const target = static_cast<Narrow*>(args.target);
     for_channel_vectors(args, args.target_c, [&](int pixel, int channel, int64_t row) {
-      Half* const to = target + row * args.target_c + channel;
+      Narrow* const to = target + row * args.target_c + channel;
       if constexpr (kChannelVector == 1) {
         *to = half_of(tile[pixel], channel);
       } else {
@@ -71,13 +71,13 @@ struct Transpose {
 
   __device__ static void to_nchw(boltgen_move_args const& args) {
     __shared__ Tile tile;
-    Half const* const source = static_cast<Half const*>(args.source);
+    Narrow const* const source = static_cast<Narrow const*>(args.source);
     // All of the tile's channels: those that the source does not have are zero.
     for_channel_vectors(args, INT32_MAX, [&](int pixel, int channel, int64_t row) {
-      Half const* const from = source + row * args.source_c + channel;
+      Narrow const* const from = source + row * args.source_c + channel;
       bool const inside = channel < args.source_c;
       if constexpr (kChannelVector == 1) {
-        half_of(tile[pixel], channel) = inside ? *from : Half(0);
+        half_of(tile[pixel], channel) = inside ? *from : Narrow(0);
       } else {
         ChannelVector vector;
         if (inside) {
@@ -99,8 +99,8 @@ struct Transpose {
 #pragma unroll
       for (int i = 0; i < kPixelVector; ++i) {
         uint32_t const pair = tile[pixel + i][channel_in_tile(channel) / 2];
-        low.set(i, from_half<Pixels>(Half(pair)));
-        high.set(i, from_half<Pixels>(Half(pair >> 16)));
+        low.set(i, widened<Pixels>(Narrow(pair)));
+        high.set(i, widened<Pixels>(Narrow(pair >> 16)));
       }
       store_pixels(args, target, begin + pixel, channel, low);
       store_pixels(args, target, begin + pixel, channel + 1, high);
@@ -109,10 +109,10 @@ struct Transpose {
 
  private:
   using PixelVector = Vector<Pixels, kPixelVector>;
-  using ChannelVector = Vector<Half, kChannelVector>;
+  using ChannelVector = Vector<Narrow, kChannelVector>;
 
-  __device__ static Half& half_of(uint32_t* row, int channel) {
-    return reinterpret_cast<Half*>(row)[channel_in_tile(channel)];
+  __device__ static Narrow& half_of(uint32_t* row, int channel) {
+    return reinterpret_cast<Narrow*>(row)[channel_in_tile(channel)];
   }
 
   __device__ static int channel_in_tile(int channel) { return channel % (2 * kPairs); }
@@ -164,20 +164,20 @@ struct Transpose {
   }
 };
 
-template <typename Pixels, int kPixelVector, int kChannelVector>
-struct TransposeToNhwc : Transpose<Pixels, kPixelVector, kChannelVector> {
+template <typename Narrow, typename Pixels, int kPixelVector, int kChannelVector>
+struct TransposeToNhwc : Transpose<Narrow, Pixels, kPixelVector, kChannelVector> {
   __device__ static void run(boltgen_move_args const& args) { TransposeToNhwc::to_nhwc(args); }
 };
 
-template <typename Pixels, int kPixelVector, int kChannelVector>
-struct TransposeToNchw : Transpose<Pixels, kPixelVector, kChannelVector> {
+template <typename Narrow, typename Pixels, int kPixelVector, int kChannelVector>
+struct TransposeToNchw : Transpose<Narrow, Pixels, kPixelVector, kChannelVector> {
   __device__ static void run(boltgen_move_args const& args) { TransposeToNchw::to_nchw(args); }
 };
 
 /// (n, c, pixels) to (n, pixels, kChannels), for the three or four channels of an image: a thread
 /// makes `kPixels` pixels in one access, so that neighbours read and write neighbours without
 /// shared memory.
-template <typename In, int kChannels, int kPixels>
+template <typename Narrow, typename In, int kChannels, int kPixels>
 struct Interleave {
   static dim3 grid(boltgen_move_args const& args) {
     int const threads = args.pixels / kPixels;
@@ -189,7 +189,7 @@ struct Interleave {
     if (pixel >= args.pixels) {
       return;
     }
-    Vector<Half, kChannels * kPixels> made;
+    Vector<Narrow, kChannels * kPixels> made;
     In const* const source =
         static_cast<In const*>(args.source) + int64_t(blockIdx.z) * args.source_c * args.pixels;
 #pragma unroll
@@ -199,11 +199,11 @@ struct Interleave {
         auto const vector = Vector<In, kPixels>::load(plane + pixel);
 #pragma unroll
         for (int i = 0; i < kPixels; ++i) {
-          made.set(i * kChannels + channel, to_half(vector.get(i)));
+          made.set(i * kChannels + channel, narrowed<Narrow>(vector.get(i)));
         }
       }
     }
-    made.store_global(static_cast<Half*>(args.target) +
+    made.store_global(static_cast<Narrow*>(args.target) +
                       (int64_t(blockIdx.z) * args.pixels + pixel) * kChannels);
   }
 };

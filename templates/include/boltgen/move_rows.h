@@ -30,7 +30,7 @@ struct RowPosition {
 ///
 /// A block writes `tile` consecutive elements, whatever rows they are of, and reads the one range
 /// that they come from. Shared memory: that range, then the tile.
-template <typename In, typename Out>
+template <typename Narrow, typename In, typename Out>
 struct Repad {
   static constexpr int kOutPerWord = 4 / int(sizeof(Out));
 
@@ -57,7 +57,7 @@ struct Repad {
       return (count(args, args.target_c) + elements - 1) / elements;
     }
     int shared_bytes() const {
-      return source_halves * int(sizeof(Half)) + elements * int(sizeof(Out));
+      return source_halves * int(sizeof(Narrow)) + elements * int(sizeof(Out));
     }
   };
 
@@ -73,7 +73,7 @@ struct Repad {
 
   __device__ static void run(boltgen_move_args const& args, Tile const& sizes) {
     extern __shared__ __align__(16) unsigned char boltgen_shared_memory[];
-    Half* const source = reinterpret_cast<Half*>(boltgen_shared_memory);
+    Narrow* const source = reinterpret_cast<Narrow*>(boltgen_shared_memory);
     Out* const tile = reinterpret_cast<Out*>(source + sizes.source_halves);
     int64_t const total = count(args, args.target_c);
     int64_t const begin = int64_t(blockIdx.x) * sizes.elements;
@@ -89,7 +89,7 @@ struct Repad {
   }
 
  private:
-  __device__ static void load(boltgen_move_args const& args, Half* source, int64_t first,
+  __device__ static void load(boltgen_move_args const& args, Narrow* source, int64_t first,
                               int64_t last) {
     In const* const global = static_cast<In const*>(args.source);
     constexpr int kRead = kWidest<In>;
@@ -98,22 +98,22 @@ struct Repad {
          at += int64_t(kMoveThreads) * kRead) {
       if (at + kRead <= total) {
         auto const vector = Vector<In, kRead>::load(global + at);
-        Vector<Half, kRead> staged;
+        Vector<Narrow, kRead> staged;
 #pragma unroll
         for (int i = 0; i < kRead; ++i) {
-          staged.set(i, to_half(vector.get(i)));
+          staged.set(i, narrowed<Narrow>(vector.get(i)));
         }
         staged.store(source + (at - first));
       } else {
         for (int64_t i = at; i < total; ++i) {
-          source[i - first] = to_half(global[i]);
+          source[i - first] = narrowed<Narrow>(global[i]);
         }
       }
     }
   }
 
   /// A thread makes a 4-byte word at a time: neighbours read neighbours, in banks of their own.
-  __device__ static void arrange(boltgen_move_args const& args, Half const* source, int64_t first,
+  __device__ static void arrange(boltgen_move_args const& args, Narrow const* source, int64_t first,
                                  Out* tile, int64_t begin, int64_t end) {
     constexpr int kStep = kMoveThreads * kOutPerWord;
     int const rows = kStep / args.target_c, columns = kStep % args.target_c;
@@ -125,7 +125,7 @@ struct Repad {
         if (flat + i < end) {
           bool const inside = element.column < args.source_c;
           int64_t const index = element.row * args.source_c + element.column - first;
-          tile[flat + i - begin] = inside ? from_half<Out>(source[index]) : from_half<Out>(0);
+          tile[flat + i - begin] = inside ? widened<Out>(source[index]) : Out();
         }
         element.advance(0, 1, args.target_c);
       }

@@ -1,7 +1,8 @@
-// Vectors of FP16 and FP32 elements, as moves load and store them.
+// Vectors of FP16, BF16 and FP32 elements, as moves load and store them.
 
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -12,19 +13,34 @@ namespace boltgen {
 constexpr int kMoveThreads = 256;
 
 /// The bits of an FP16 number: unlike CUDA's `half`, vectors of them are moved in one access.
-using Half = uint16_t;
+enum class Half : uint16_t {};
+/// The same of a BF16 number.
+enum class Bfloat16 : uint16_t {};
 
-__device__ inline Half to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
-__device__ inline Half to_half(Half value) { return value; }
-template <typename T>
-__device__ inline T from_half(Half value);
-template <>
-__device__ inline float from_half<float>(Half value) {
-  return __half2float(__ushort_as_half(value));
-}
-template <>
-__device__ inline Half from_half<Half>(Half value) {
+/// An element as a move takes it, in the two bytes in which kernels compute.
+template <typename Narrow>
+__device__ inline Narrow narrowed(Narrow value) {
   return value;
+}
+template <typename Narrow>
+__device__ inline Narrow narrowed(float value) {
+  if constexpr (std::is_same<Narrow, Half>::value) {
+    return Half(__half_as_ushort(__float2half_rn(value)));
+  } else {
+    return Bfloat16(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
+  }
+}
+
+/// And back: as `T`, which is FP32 or the same.
+template <typename T, typename Narrow>
+__device__ inline T widened(Narrow value) {
+  if constexpr (std::is_same<T, Narrow>::value) {
+    return value;
+  } else if constexpr (std::is_same<Narrow, Half>::value) {
+    return __half2float(__ushort_as_half(uint16_t(value)));
+  } else {
+    return __bfloat162float(__ushort_as_bfloat16(uint16_t(value)));
+  }
 }
 
 /// Elements that are loaded and stored in one access, from a multiple of their size.
@@ -33,8 +49,9 @@ __device__ inline Half from_half<Half>(Half value) {
 /// apart and store those.
 template <typename T, int kLength>
 struct Vector {
-  static_assert(std::is_same<T, float>::value || std::is_same<T, Half>::value,
-                "moves know FP32 and the bits of FP16");
+  static_assert(std::is_same<T, float>::value || std::is_same<T, Half>::value ||
+                    std::is_same<T, Bfloat16>::value,
+                "moves know FP32 and the bits of FP16 and BF16");
   static constexpr int kBytes = kLength * int(sizeof(T));
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 

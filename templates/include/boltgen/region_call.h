@@ -30,14 +30,17 @@ struct Tensor {
 /// DLPack's numbers. Source: dlpack.h, DLDeviceType and DLDataTypeCode.
 constexpr int32_t kCudaDevice = 2;
 constexpr uint8_t kFloatCode = 2;
+constexpr uint8_t kBfloatCode = 4;
 
 /// The element types of tensors.
 struct ElementType {
   char const* name;
+  uint8_t code;
   int bits;
 };
-constexpr ElementType kFloat16{"float16", 16};
-constexpr ElementType kFloat32{"float32", 32};
+constexpr ElementType kFloat16{"float16", kFloatCode, 16};
+constexpr ElementType kBfloat16{"bfloat16", kBfloatCode, 16};
+constexpr ElementType kFloat32{"float32", kFloatCode, 32};
 
 /// How a tensor's shape is compared.
 enum class Rank {
@@ -140,7 +143,7 @@ class RegionCall {
   /// Checks everything but where the tensor is.
   void check_form(Tensor const& tensor, int index, char const* role, ElementType type,
                   std::initializer_list<int64_t> shape, Rank rank) const {
-    if (tensor.type_code != kFloatCode || tensor.bits != type.bits || tensor.lanes != 1) {
+    if (tensor.type_code != type.code || tensor.bits != type.bits || tensor.lanes != 1) {
       fail("TypeError",
            where(index, role) + "expected " + type.name + ", got " + dtype_text(tensor));
     }

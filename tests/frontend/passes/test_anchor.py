@@ -144,7 +144,7 @@ def test_a_rejection_says_why(found: Anchor | Rejected, reason: str) -> None:
     assert reason in found.reason
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float8_e4m3fn", "int8"])
 def test_another_dtype_is_rejected(dtype: str) -> None:
     exprs = (
         _input((4, 8), dtype),
@@ -153,8 +153,33 @@ def test_another_dtype_is_rejected(dtype: str) -> None:
     )
     found = match_anchor(Graph(exprs, frozenset()), 2)
     assert found == Rejected(
-        operator="matmul", reason=f"an operand is {dtype}; tensor-core kernels take float16"
+        operator="matmul",
+        reason=f"an operand is {dtype}; tensor-core kernels take float16 or bfloat16",
     )
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        (("bfloat16", "bfloat16", "bfloat16"), None),
+        (("bfloat16", "bfloat16", "float32"), None),
+        (("bfloat16", "float16", "bfloat16"), "its operands are bfloat16 and float16"),
+        (("bfloat16", "bfloat16", "float16"), "its result is float16, not bfloat16 or float32"),
+    ],
+)
+def test_a_product_is_of_one_type(types: tuple[str, str, str], found: str | None) -> None:
+    a, b, d = types
+    exprs = (
+        _input((4, 8), a),
+        _input((8, 6), b),
+        Expr(op="matmul", args=(0, 1), shape=(4, 6), dtype=d),
+    )
+    matched = match_anchor(Graph(exprs, frozenset()), 2)
+    if found is not None:
+        assert matched == Rejected(operator="matmul", reason=found)
+        return
+    assert isinstance(matched, Anchor)
+    assert (matched.problem.in_dtype.value, matched.problem.out_dtype.value) == (a, d)
 
 
 def test_an_unknown_rank_is_rejected() -> None:

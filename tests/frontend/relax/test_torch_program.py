@@ -19,6 +19,7 @@ from torch.export import Dim
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.relax.torch_program import ImportedProgram, import_program, with_shapes
+from boltgen.ir.dtypes import DType
 from tests.frontend.oracle_kernels import Model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -80,11 +81,19 @@ def array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().numpy()
 
 
-def agree(model: Model, module: nn.Module, x: torch.Tensor, roundings: int, dtype: str) -> None:
+def agree(
+    model: Model,
+    module: nn.Module,
+    x: torch.Tensor,
+    roundings: int,
+    dtype: str,
+    *,
+    precision: DType = DType.F16,
+) -> None:
     """The compiled results are those that PyTorch has in FP32, within the rounding of `dtype`.
 
-    Products are in FP16, so each value in between is off by 2^-11 of the largest, however wide the
-    program is; the errors add up at worst.
+    Products are in `precision`, so each value in between is off by its unit roundoff of the
+    largest, however wide the program is; the errors add up at worst.
     """
     actual = model.run(array(x))
     with torch.no_grad():
@@ -92,24 +101,27 @@ def agree(model: Model, module: nn.Module, x: torch.Tensor, roundings: int, dtyp
     for result, exact in zip(actual, results, strict=True):
         assert str(result.dtype) == dtype
         scale = max(1.0, float(exact.abs().max()))
-        bound = scale * (roundings * 2.0**-11 + ROUNDOFF[dtype])
+        bound = scale * (roundings * precision.unit_roundoff + ROUNDOFF[dtype])
         np.testing.assert_allclose(
             result.astype(np.float64), exact.numpy(), rtol=0, atol=bound, err_msg=dtype
         )
 
 
+@pytest.mark.parametrize("precision", [DType.F16, DType.BF16], ids=lambda each: each.value)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODULES)
-def test_a_program_agrees_with_pytorch(name: str, dtype: str) -> None:
+def test_a_program_agrees_with_pytorch(name: str, dtype: str, precision: DType) -> None:
     module, x = made(name)
     module, x = module.to(DTYPES[dtype]), x.to(DTYPES[dtype])
     program = torch.export.export(module, (x,))
     imported = import_model(program)
     assert [spec.dtype for spec in imported.inputs] == [dtype]
     assert {spec.dtype for spec in imported.outputs} == {dtype}
-    model = Model(imported.module, normalise=True)
+    model = Model(imported.module, normalise=True, precision=precision)
     assert model.regions
-    agree(model, module, x, MODULES[name][2], dtype)
+    layers = [layer for region in model.regions for layer in region.workload.layers]
+    assert {layer.problem.in_dtype for layer in layers} == {precision}
+    agree(model, module, x, MODULES[name][2], dtype, precision=precision)
 
 
 def test_the_users_program_stays_as_it_was() -> None:

@@ -82,6 +82,11 @@ class OperatorCall:
         return self.context.store
 
     @property
+    def narrow(self) -> str:
+        """The dtype of what products multiply."""
+        return self.context.store.narrow
+
+    @property
     def builder(self) -> GraphBuilder:
         """What writes operators."""
         return self.context.store.builder
@@ -101,7 +106,7 @@ class OperatorCall:
         """The dtype in which a floating result of this `reach` is computed and stored."""
         is_authored = self.context.is_mixed and self.dtype == "float32"
         wide = reach.is_beyond or is_authored or self.is_kept_wide
-        return "float32" if wide else "float16"
+        return "float32" if wide else self.narrow
 
     def result(
         self,
@@ -120,10 +125,10 @@ class OperatorCall:
         value.reach = BEYOND if self.is_kept_wide and value.is_float else reach
         value.single_use = self.single_use
         is_wide = value.is_float and value.stored == "float32"
-        may_narrow = is_wide and self.compute_dtype(value.reach) == "float16"
+        may_narrow = is_wide and self.compute_dtype(value.reach) == self.narrow
         if narrow_early and may_narrow and not self.single_use:
-            self.store.get(value, value.order, "float16")
-            value.stored = "float16"
+            self.store.get(value, value.order, self.narrow)
+            value.stored = self.narrow
         return value
 
     def again(self, args: Sequence[int], shape: tuple[int, ...], dtype: str) -> int:

@@ -30,6 +30,7 @@ from boltgen.frontend.passes.normalise.values import (
     permuted,
 )
 from boltgen.frontend.weights import FP16_MAX
+from boltgen.ir.dtypes import DType
 
 # What they compute on the way leaves FP16's range for ordinary arguments, or loses too many digits.
 _WIDE = frozenset(
@@ -41,7 +42,7 @@ _OTHERS = (
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
     *("logical_and", "logical_or", "logical_not"),
 )
-# FP16 has every number of these types: 8 bits are less than the 11 of its significand.
+# FP16 and BF16 have every number of these types: 8 bits are no more than those of a significand.
 _SMALL = frozenset({"bool", "int8", "uint8"})
 
 
@@ -70,32 +71,34 @@ def _prelu(call: OperatorCall) -> Item | None:
 
 def _astype(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
-    if call.dtype not in FLOATS:
+    narrow = call.narrow
+    known = FLOATS | {narrow}  # what a BF16 program takes and gives is BF16
+    if call.dtype not in known:
         return None
-    if not x.is_float:
+    if x.dtype not in known:
         return _from_integer(call, x)
     call.store.settle(x)
-    narrows = call.dtype == "float16"
-    if narrows and x.stored == "float16":
-        stored = "float16"
+    narrows = call.dtype != "float32"
+    if narrows and x.stored == narrow:
+        stored = narrow
     elif not narrows and x.dtype == "float16":
         stored = "float32"  # the author of an FP16 model asks for FP32 here
     else:
-        stored = call.dtype if narrows else x.stored
+        stored = narrow if narrows else x.stored
     value = call.store.of_expr(call.store.get(x, x.order, stored), x.shape, call.dtype, x.order)
     value.flat, value.single_use, value.moved_from = x.flat, call.single_use, x.elements_of
     value.reach = WITHIN if narrows else x.reach
-    if x.stored == "float16" and x.constant is None:
-        value.forms[x.order, "float16"] = x.forms[x.order, "float16"]
+    if x.stored == narrow and x.constant is None:
+        value.forms[x.order, narrow] = x.forms[x.order, narrow]
         value.is_exact = True
     return value
 
 
 def _from_integer(call: OperatorCall, x: Value) -> Item:
-    """A number made of an integer: FP16 has those up to 2048 only."""
+    """A number made of an integer: FP16 has those up to 2048 only, BF16 those up to 256."""
     made = call.store.of_expr(call.store.get(x, x.order, call.dtype), x.shape, call.dtype, x.order)
     made.single_use = call.single_use
-    made.reach = WITHIN if x.dtype in _SMALL or call.dtype == "float16" else BEYOND
+    made.reach = WITHIN if x.dtype in _SMALL or call.dtype != "float32" else BEYOND
     return made
 
 
@@ -148,27 +151,28 @@ def elementwise(call: OperatorCall) -> Item | None:
         call.compute_dtype(reach) == "float32"
         or call.name in _WIDE
         or any(v.is_float and v.stored == "float32" for v in variables)
-        or any(map(_vanishes, constants))
+        or any(_vanishes(array, store.precision) for array in constants)
     )
-    narrow = "float32" if is_wide else "float16"
+    computed = "float32" if is_wide else call.narrow
     args = [
-        _aligned(store, value, order, narrow if value.is_float else value.dtype, len(call.shape))
+        _aligned(store, value, order, computed if value.is_float else value.dtype, len(call.shape))
         for value in values
     ]
-    dtype = narrow if call.dtype in FLOATS else call.dtype
+    dtype = computed if call.dtype in FLOATS else call.dtype
     shape = call.shape if flat is not None else permuted(call.shape, order)
-    early = any(v.is_float and v.stored == "float16" for v in variables)
-    early = early and call.name not in _WIDE and not any(map(_vanishes, constants))
+    early = any(v.is_float and v.stored == call.narrow for v in variables)
+    early = early and call.name not in _WIDE
+    early = early and not any(_vanishes(array, store.precision) for array in constants)
     result = call.result(call.again(args, shape, dtype), order, reach=reach, narrow_early=early)
     result.flat = flat
     return result
 
 
-def _vanishes(array: Array) -> bool:
-    """Whether FP16 makes zero of a number that is none: of an epsilon of 1e-12, say."""
+def _vanishes(array: Array, precision: DType) -> bool:
+    """Whether `precision` makes zero of a number that is none: FP16 of an epsilon of 1e-12, say."""
     if array.dtype.kind != "f" or array.size != 1:
         return False
-    return bool(array.reshape(()) != 0 and array.reshape(()).astype(np.float16) == 0)
+    return bool(array.reshape(()) != 0 and array.reshape(()).astype(precision.numpy) == 0)
 
 
 def _reach(call: OperatorCall) -> Reach:
@@ -200,6 +204,8 @@ def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
     Additive masks have values such as -1e9 or -inf. FP16's lowest number serves as well: the
     exponential of its difference to any score is zero.
     """
+    if call.store.precision.max_exponent == DType.F32.max_exponent:
+        return None  # BF16 has FP32's range
     if not call.is_score or call.context.is_mixed or call.name not in {"add", "where"}:
         return None
     floats = [value for value in call.tensors if value.is_float]

@@ -23,6 +23,7 @@ from boltgen.frontend.passes.normalise.values import (
     moves_nothing,
     permuted,
 )
+from boltgen.ir.dtypes import DType
 
 # A sum of so few elements is no more than the additions that models are full of.
 _FEW = 16
@@ -86,8 +87,8 @@ def _reshape(call: OperatorCall) -> Item | None:
     )
     value.mean, value.moved_from = x.mean, x.elements_of
     if x.is_exact:
-        narrow = call.builder.reshape(call.store.get(x, order, "float16"), call.shape)
-        value.forms[value.order, "float16"] = narrow
+        narrow = call.builder.reshape(call.store.get(x, order, call.narrow), call.shape)
+        value.forms[value.order, call.narrow] = narrow
         value.is_exact = True
     return value
 
@@ -121,7 +122,7 @@ def _pool(call: OperatorCall) -> Item | None:
         return None
     x = call.store.settle(call.tensor(0))
     made = _on_image(call, x, order, "float32" if call.name == "nn.avg_pool2d" else None)
-    return call.result(made, order, reach=x.reach, narrow_early=x.stored == "float16")
+    return call.result(made, order, reach=x.reach, narrow_early=x.stored == call.narrow)
 
 
 def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
@@ -139,7 +140,7 @@ def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -
 
     A cast that nobody has asked for so far is read by nothing else; emitters may fuse it.
     """
-    is_cast = x.stored == "float16" and (order, "float32") not in x.forms
+    is_cast = x.stored == call.narrow and (order, "float32") not in x.forms
     wide = call.store.get(x, order, "float32")
     name = "image_mean" if is_cast else "mean"
     return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
@@ -231,13 +232,18 @@ def _softmax(call: OperatorCall) -> Item | None:
 
 
 def _layer_norm(call: OperatorCall) -> Item | None:
-    """In FP16 where its input is: emitters see to it that it reduces in FP32."""
+    """In FP16 where its input is: emitters see to it that it reduces in FP32.
+
+    TVM has none in BF16.
+    """
     x = call.store.settle(call.tensor(0))
     if not all(value.is_float for value in call.tensors):
         return None
     dtype = call.compute_dtype(x.reach)
+    is_missing = dtype == DType.BF16.value
+    dtype = "float32" if is_missing else dtype
     args = [call.store.get(value, None, dtype) for value in call.tensors]
-    return call.result(call.again(args, call.shape, dtype))
+    return call.result(call.again(args, call.shape, dtype), narrow_early=is_missing)
 
 
 def _joined(call: OperatorCall) -> Item | None:

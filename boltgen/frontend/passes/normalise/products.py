@@ -19,11 +19,10 @@ from boltgen.frontend.passes.normalise.values import (
     Value,
     as_c_array,
     as_weight,
-    fits_fp16,
+    fits,
     identity,
     is_same,
 )
-from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
@@ -36,11 +35,15 @@ def _order(layout: str, goal: str) -> Order:
 
 
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
-    """Why a product of `operands` is no product of FP16 numbers; None where it is one."""
+    """Why a product of `operands` is no product of FP16 or BF16 numbers; None where it is one.
+
+    BF16 has FP32's range, so that nothing is beyond it.
+    """
+    is_short = call.store.precision.max_exponent < DType.F32.max_exponent
     for value in operands:
         if value.constant is not None:
             continue  # what is known is judged by its numbers
-        if value.reach.is_beyond and not value.is_exact:
+        if is_short and value.reach.is_beyond and not value.is_exact:
             return (
                 "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
                 "it; normalise or clip it before the product"
@@ -63,7 +66,7 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
         return "float32", BEYOND
     if call.context.is_mixed and call.dtype == "float32":
         return "float32", WITHIN
-    return "float16", WITHIN
+    return call.narrow, WITHIN
 
 
 def _conv2d(call: OperatorCall) -> Item | Declined | None:
@@ -91,7 +94,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
     def product(kernel: int, bias: int | None, dtype: str, **more: object) -> int:
         # What TVM computes, it accumulates in the output's type: grouped ones are summed in FP32.
-        wanted = out_dtype if dtype == "float16" else dtype
+        wanted = out_dtype if dtype == call.narrow else dtype
         summed = "float32" if groups != 1 else wanted
         args = [store.get(x, order, dtype), kernel]
         expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
@@ -99,7 +102,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
         return expr if bias is None else builder.elementwise("add", expr, bias)
 
     if weight.constant is None:
-        made = product(store.get(weight, kernel_order, "float16"), None, "float16")
+        made = product(store.get(weight, kernel_order, call.narrow), None, call.narrow)
         return call.result(made, order, reach=reach)
 
     def emit(array: Array, bias: Array | None) -> int:
@@ -121,9 +124,12 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
-def _too_large(*arrays: Array) -> str:
+def _too_large(precision: DType, *arrays: Array) -> str:
     largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays)
-    return f"a weight of it reaches {largest:g}, and FP16 ends at {FP16_MAX:.0f}: scale it down"
+    return (
+        f"a weight of it reaches {largest:g}, and {precision.value} ends at "
+        f"{precision.largest:g}: scale it down"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +145,17 @@ class _Folded:
 def _folded(
     call: OperatorCall, weight: Array, bias: Array | None, bias_shape: tuple[int, ...]
 ) -> _Folded:
-    """The constant operands in FP16 where that holds both, else in FP32, with the reason."""
+    """The constant operands in the type of products where it holds both; else FP32 and why."""
     arrays = [weight] if bias is None else [weight, bias]
     attrs: dict[str, object] = {}
-    if all(map(fits_fp16, arrays)):
-        dtype, bias_dtype = "float16", _result_dtype(call)[0]
+    precision = call.store.precision
+    if all(fits(each, precision) for each in arrays):
+        dtype, bias_dtype = call.narrow, _result_dtype(call)[0]
         allow = call.context.allow_nonfinite
-        made = [as_weight(each, call.name, allow_nonfinite=allow) for each in arrays]
+        made = [as_weight(each, call.name, precision, allow_nonfinite=allow) for each in arrays]
     else:
         dtype = bias_dtype = "float32"
-        attrs[REASON] = _too_large(*arrays)
+        attrs[REASON] = _too_large(precision, *arrays)
         made = [np.asarray(each, np.float32) for each in arrays]
     added = None
     if bias is not None:
@@ -178,16 +185,16 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     if (reason := _kept_wide(call, a, b)) is not None:
         return Declined(reason)
     if call.is_angle and a.shape[-1] <= _FEW_POSITIONS:
-        return Declined("it computes angles, of which FP16 has too few digits")
+        return Declined(f"it computes angles, of which {call.narrow} has too few digits")
     store = call.store
     store.settle(a)
     out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
         store.settle(b)
-        if b.constant is not None and not fits_fp16(b.constant):
-            return Declined(_too_large(b.constant))
+        if b.constant is not None and not fits(b.constant, store.precision):
+            return Declined(_too_large(store.precision, b.constant))
         right = _right_operand(call, b)
-        expr = call.builder.matmul(store.get(a, None, "float16"), right, out_dtype)
+        expr = call.builder.matmul(store.get(a, None, call.narrow), right, out_dtype)
         return call.result(expr, reach=reach)
     weight = b.constant
     if a.flat is not None and a.shape[-1] == weight.shape[0]:
@@ -198,13 +205,14 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
 
     def emit(array: Array, bias: Array | None) -> int:
         k, n = array.shape
+        precision = store.precision
         # In the layout whose rows allow the wider vector loads.
-        as_columns = alignment_elements(DType.F16, k) > alignment_elements(DType.F16, n)
+        as_columns = alignment_elements(precision, k) > alignment_elements(precision, n)
         folded = _folded(call, array.T if as_columns else array, bias, (-1,))
         right = folded.weight
         right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
         left = store.get(a, flat_order, folded.dtype)
-        wanted = out_dtype if folded.dtype == "float16" else folded.dtype
+        wanted = out_dtype if folded.dtype == call.narrow else folded.dtype
         expr = call.builder.matmul(left, right, wanted, **folded.attrs)
         return expr if folded.bias is None else call.builder.elementwise("add", expr, folded.bias)
 
@@ -217,10 +225,11 @@ def _right_operand(call: OperatorCall, b: Value) -> int:
     rank = len(b.shape)
     columns = (*range(rank - 2), rank - 1, rank - 2)
     if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
-        return call.builder.permute_dims(call.store.get(b, columns, "float16"), columns)
+        return call.builder.permute_dims(call.store.get(b, columns, call.narrow), columns)
     if b.constant is not None:
-        as_weight(b.constant, call.name, allow_nonfinite=call.context.allow_nonfinite)
-    return call.store.get(b, None, "float16")
+        allow = call.context.allow_nonfinite
+        as_weight(b.constant, call.name, call.store.precision, allow_nonfinite=allow)
+    return call.store.get(b, None, call.narrow)
 
 
 def _batch_norm(call: OperatorCall) -> Item | None:

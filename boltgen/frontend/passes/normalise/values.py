@@ -1,7 +1,8 @@
 """A model's values under normalisation: what each one is, and in which layout and dtype it is kept.
 
 A value's *logical* form is the one that the model's author wrote. It is *stored* with its
-dimensions permuted (`order`), and narrowed to FP16; converting back waits until someone asks.
+dimensions permuted (`order`), and narrowed to FP16 or BF16; converting back waits until someone
+asks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Array, GraphBuilder
 from boltgen.frontend.passes.normalise.reach import WITHIN, Reach
-from boltgen.frontend.weights import FP16_MAX
+from boltgen.ir.dtypes import DType
 
 Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW
@@ -129,7 +130,7 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether narrowing to FP16 concerns it."""
+        """Whether narrowing concerns it."""
         return self.dtype in FLOATS
 
 
@@ -139,10 +140,15 @@ def is_same(a: Value, b: Value) -> bool:
 
 
 class Store:
-    """Converts values from one form to another, emitting what that takes."""
+    """Converts values from one form to another, emitting what that takes.
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    `precision` is the type that products multiply, `narrow` the name of its arrays.
+    """
+
+    def __init__(self, builder: GraphBuilder, precision: DType = DType.F16) -> None:
         self.builder = builder
+        self.precision = precision
+        self.narrow: str = precision.value
 
     def of_array(self, array: Array, origin: Any = None) -> Value:
         """A constant."""
@@ -205,7 +211,7 @@ class Store:
 
     def _reordered(self, value: Value, order: Order, dtype: str) -> int:
         # Narrow before moving, widen after: fewer bytes go through the permutation.
-        before = dtype if dtype == "float16" and value.stored == "float32" else value.stored
+        before = dtype if dtype == self.narrow and value.stored == "float32" else value.stored
         expr = self.get(value, value.order, before)
         if value.flat is not None:
             c, h, w = value.flat
@@ -232,20 +238,20 @@ class Store:
         return self.get(value, None, value.dtype)
 
 
-def fits_fp16(array: Array) -> bool:
-    """Whether every finite element of `array` is finite in FP16 too."""
+def fits(array: Array, precision: DType) -> bool:
+    """Whether every finite element of `array` is finite in `precision` too."""
     finite = array[np.isfinite(array)]
-    return not finite.size or bool(np.abs(finite).max() <= FP16_MAX)
+    return not finite.size or bool(np.abs(finite).max() <= precision.largest)
 
 
-def as_weight(array: Array, operator: str, *, allow_nonfinite: bool) -> Array:
-    """A kernel's constant operand in FP16; its elements are within FP16's range.
+def as_weight(array: Array, operator: str, precision: DType, *, allow_nonfinite: bool) -> Array:
+    """A kernel's constant operand in `precision`; its elements are within its range.
 
     Raises:
         ModelImportError: an element is infinite, or NaN.
     """
     with np.errstate(over="ignore"):
-        narrow = array.astype(np.float16)
+        narrow = array.astype(precision.numpy)
     if not allow_nonfinite and not np.isfinite(narrow).all():
         bad = array.reshape(-1)[np.flatnonzero(~np.isfinite(narrow))[0]]
         raise ModelImportError(

@@ -34,13 +34,14 @@ from boltgen.frontend.passes.normalise.purpose import angles, scores
 from boltgen.frontend.passes.normalise.reach import BEYOND
 from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.passes.normalise.values import Store, Value
+from boltgen.ir.dtypes import DType
 
 RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A graph in FP16 and NHWC, and sentences for people about what that changed."""
+    """A graph in FP16 or BF16 and NHWC, and sentences for people about what that changed."""
 
     graph: Graph
     notes: tuple[str, ...]
@@ -49,20 +50,21 @@ class Normalised:
 def normalise(
     graph: Graph,
     *,
+    precision: DType = DType.F16,
     allow_nonfinite: bool = False,
     grouped_nhwc: bool = True,
     large: frozenset[int] = frozenset(),
 ) -> Normalised:
-    """`graph` in FP16 and NHWC inside; its inputs and results keep their dtypes and layouts.
+    """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
     `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. The results of the
-    expressions `large` were seen to leave FP16's range, and stay FP32.
+    expressions `large` were seen to leave the range of `precision`, and stay FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
     """
     context = Context(
-        store=Store(GraphBuilder()),
+        store=Store(GraphBuilder(), precision),
         allow_nonfinite=allow_nonfinite,
         is_mixed=_is_mixed(graph),
         grouped_nhwc=grouped_nhwc,
