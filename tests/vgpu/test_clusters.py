@@ -102,6 +102,46 @@ def test_a_missing_wait_for_the_cluster_is_a_race(hopper: Driver) -> None:
     assert any("of CTA" in f.message or "in CTA" in f.message for f in found)
 
 
+REMOTE = """
+    mov.u32 %r0, %cluster_ctarank; setp.ne.u32 %p, %r0, 0; mov.u32 %a, bar;
+    @!%p mbarrier.init.shared.b64 [%a], 1;
+    {fence}
+    barrier.cluster.arrive{order}; barrier.cluster.wait;
+    mapa.shared::cluster.u32 %b, %a, 0;
+    @%p mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%b];
+    @%p bra END;
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%a], 0; @!%p bra WAIT;
+    END: ret;"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "order", "visible"),
+    [
+        ("fence.mbarrier_init.release.cluster;", ".relaxed", True),
+        ("", "", True),
+        ("", ".release", True),
+        ("", ".relaxed", False),
+        ("fence.acq_rel.cta;", ".relaxed", False),
+    ],
+)
+def test_an_mbarrier_that_another_block_arrives_at(
+    hopper: Driver, fence: str, order: str, visible: bool
+) -> None:
+    hopper.vgpu.set_option("check", "racecheck")
+    hopper.vgpu.clear_findings()
+    body = REMOTE.format(fence=fence, order=order)
+    ptx = clustered([], body, "2", ".shared .align 8 .b64 bar;")
+    hopper.run(ptx, [], grid=(2, 1, 1), block=(1, 1, 1))
+    found = hopper.vgpu.findings()
+    if visible:
+        assert not found
+        return
+    (finding,) = found
+    assert (finding.kind, finding.kernel) == ("missing mbarrier fence", "k")
+    assert (finding.block, finding.thread) == ((1, 0, 0), (0, 0, 0))
+    assert "mbarrier.arrive" in finding.ptx
+
+
 @pytest.mark.parametrize(
     ("cluster", "grid", "message"),
     [

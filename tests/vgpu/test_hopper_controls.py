@@ -162,6 +162,10 @@ CONTROLS = [
             r"vgpu: deadlock: .*at setmaxnreg\.inc for \d+ registers a thread more, where 0 are"),
     Control("a multicast to the first block alone", GEMM, r"mov\.u16\s+%rs\d+, (3);", "1",
             STUCK.format(r"\d", ".*")),
+    Control("the consumers give up their registers", GEMM,
+            r"(setmaxnreg\.inc\.sync\.aligned\.u32 \d+;)",
+            "setmaxnreg.dec.sync.aligned.u32 24;",
+            r"registers beyond setmaxnreg: a wgmma and those under way hold 32 .* left 24"),
     Control("the cluster is not waited for", GEMM, r"(barrier\.cluster\.wait\.aligned;)", "",
             r"a bulk copy completes at offset \d+ of shared memory of CTA 1, where no mbarrier is"),
     Control("wgmma.wait_group leaves two", GEMM, r"wgmma\.wait_group\.sync\.aligned (1);", "2",
@@ -192,20 +196,28 @@ def test_a_token_of_the_ptx(library_folder: Path, tmp_path: Path, control: Contr
             )
 
 
+UNSEEN = rf"(access to a copy under way|read after write): .*{BARRIER}"
 SOURCE_CONTROLS = {
     "the bytes are not waited for": (
         "ProducerBarType::wait(&producer_mbar[read_pipe], read_state.phase());",
         "",
+        UNSEEN,
     ),
     "the phase of the writer": (
         "producer_mbar[read_pipe], read_state.phase()",
         "producer_mbar[read_pipe], write_state.phase()",
+        UNSEEN,
+    ),
+    "a barrier of the block in the place of the cluster's": (
+        "cluster_sync();",
+        "__syncthreads();",
+        rf"missing mbarrier fence: a bulk copy uses the {BARRIER}, which warp 0 initialised",
     ),
 }
 
 
 @pytest.mark.parametrize("name", SOURCE_CONTROLS)
 def test_a_token_of_the_source(library_folder: Path, tmp_path: Path, name: str) -> None:
-    lines = said(built(TUTORIAL, *SOURCE_CONTROLS[name]), library_folder, tmp_path)
-    meant = rf"(access to a copy under way|read after write): .*{BARRIER}"
-    assert any(re.search(meant, line) for line in unknown(lines, TUTORIAL)), "\n".join(lines)
+    intact, broken, says = SOURCE_CONTROLS[name]
+    lines = said(built(TUTORIAL, intact, broken), library_folder, tmp_path)
+    assert any(re.search(says, line) for line in unknown(lines, TUTORIAL)), "\n".join(lines)

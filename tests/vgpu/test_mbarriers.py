@@ -224,6 +224,50 @@ def test_races_with_the_async_proxy(hopper: Driver, intact: str, broken: str, ki
     assert kind in {f.kind for f in hopper.vgpu.findings()}
 
 
+MADE = "fence.mbarrier_init.release.cluster;"
+NOT_TOLD = ["", "fence.acq_rel.cta;", "fence.proxy.async.global;", "fence.acquire.gpu;"]
+TOLD = [MADE, "fence.proxy.async;", "fence.proxy.async.shared::cta;", "fence.acq_rel.cluster;"]
+
+
+@pytest.mark.parametrize("fence", TOLD + NOT_TOLD)
+def test_a_copy_to_an_mbarrier_that_only_the_block_knows(hopper: Driver, fence: str) -> None:
+    hopper.vgpu.set_option("check", "racecheck")
+    hopper.vgpu.clear_findings()
+    run_bulk(hopper, BULK.replace(MADE, fence))
+    found = hopper.vgpu.findings()
+    if fence in TOLD:
+        assert not found
+        return
+    (finding,) = found
+    assert finding.kind == "missing mbarrier fence"
+    assert (finding.kernel, finding.block, finding.thread) == ("k", (0, 0, 0), (0, 0, 0))
+    assert "cp.async.bulk" in finding.ptx
+    assert (finding.space, finding.address % 8, finding.size_bytes) == ("shared", 0, 8)
+
+
+# Warp 1 issues a copy to the mbarrier that warp 0 has made.
+FOREIGN = """
+    ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x; setp.ne.u32 %p, %t, 0;
+    @!%p mbarrier.init.shared.b64 [bar], 1;
+    bar.sync 0; setp.ne.u32 %p, %t, 32; @%p bra W;
+    {fence} mbarrier.arrive.expect_tx.shared.b64 _, [bar], 4096;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%d1], 4096, [bar];
+    W: mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W; ret;"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "kinds"), [(MADE, {"missing mbarrier fence"}), ("fence.proxy.async;", set())]
+)
+def test_fence_mbarrier_init_is_for_mbarriers_of_its_own_thread(
+    hopper: Driver, fence: str, kinds: set[str]
+) -> None:
+    hopper.vgpu.set_option("check", "racecheck")
+    hopper.vgpu.clear_findings()
+    source = hopper.buffer(INPUT)
+    hopper.run(kernel(FOREIGN.format(fence=fence)), [source, source], block=(64, 1, 1))
+    assert {f.kind for f in hopper.vgpu.findings()} == kinds
+
+
 SEEDS = range(1, 9)
 
 

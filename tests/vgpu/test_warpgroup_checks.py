@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -338,6 +339,61 @@ def test_more_registers_than_there_are_and_wrong_directions_are_faults(hopper: D
 
 def test_without_a_limit_setmaxnreg_has_no_effect(hopper: Driver) -> None:
     run_shares(hopper, 24, 256, "")
+
+
+def held(products: int, left: int, mma: Wgmma = MMA) -> str:
+    """`products` of eight sums each under way at once, in a line each, where setmaxnreg has left so
+    many registers."""
+    left_hand = braces(LEFT) if mma is FROM_REGISTERS else "%d2"
+    registers = [[f"%h{8 * n + k}" for k in range(8)] for n in range(products)]
+    texts = [mma.text(sums, left_hand, "%d3", "", "%p") for sums in registers]
+    wgmmas = "\n".join(texts)
+    change = "dec" if left < 128 else "inc"
+    return f"""
+        .reg .b32 %h<{8 * products}>;
+        mov.u32 %x, s; mov.u64 %d2, 0; mov.u64 %d3, 0; setp.eq.u32 %p, 0, 0;
+        setmaxnreg.{change}.sync.aligned.u32 {left};
+        {FENCE}
+        {wgmmas}
+        {COMMIT} {WAIT} ret;"""
+
+
+@pytest.mark.parametrize(
+    ("products", "left", "mma", "needed"),
+    [
+        (3, 24, MMA, 0),
+        (4, 24, MMA, 32),
+        (4, 32, MMA, 0),
+        (3, 24, FROM_REGISTERS, 28),
+        (17, 128, MMA, 0),  # as it was launched: for ptxas to know
+    ],
+)
+def test_registers_of_products_are_those_that_setmaxnreg_left(
+    hopper: Driver, products: int, left: int, mma: Wgmma, needed: int
+) -> None:
+    hopper.vgpu.set_option("check", "synccheck")
+    hopper.vgpu.clear_findings()
+    text = entry([], REGISTERS, held(products, left, mma))
+    hopper.run(HEADER + text.replace("\n{", "\n.maxnreg 128\n{", 1), [], block=(128, 1, 1))
+    found = hopper.vgpu.findings()
+    if not needed:
+        assert not found
+        return
+    (finding,) = found
+    assert finding.kind == "registers beyond setmaxnreg"
+    assert (finding.kernel, finding.block, finding.thread) == ("k", (0, 0, 0), (0, 0, 0))
+    assert f"%h{8 * products - 1}" in finding.ptx
+    assert {str(needed), str(left)} <= set(re.findall(r"\d+", finding.message))
+
+
+def test_registers_of_products_that_were_waited_for_are_free(hopper: Driver) -> None:
+    hopper.vgpu.set_option("check", "synccheck")
+    hopper.vgpu.clear_findings()
+    four = held(4, 24)
+    last = four.rindex("wgmma.mma_async")
+    text = entry([], REGISTERS, f"{four[:last]}{COMMIT} {WAIT} {FENCE} {four[last:]}")
+    hopper.run(HEADER + text.replace("\n{", "\n.maxnreg 128\n{", 1), [], block=(128, 1, 1))
+    assert not hopper.vgpu.findings()
 
 
 @pytest.mark.parametrize("count", [16, 100, 264])

@@ -13,6 +13,9 @@ inline constexpr u32 kOnlyBytes = 1;       // expect_tx or complete_tx alone
 inline constexpr u32 kCompletesBytes = 2;  // complete_tx
 inline constexpr u32 kDrops = 4;
 inline constexpr u32 kNoComplete = 8;
+// Of barrier.cluster.arrive.
+inline constexpr u32 kAligned = 1;
+inline constexpr u32 kRelaxed = 2;
 
 // Warps that are parked at an mbarrier look again: something that completes there was issued.
 void wake(Warp& w, const u8* mbarrier);
@@ -30,8 +33,10 @@ namespace watch {
 void mbarrier_made(Warp& w, Cta& cta, u32 at, int lane);
 void mbarrier_arrives(Warp& w, Cta& cta, u32 at, bool counts);
 void mbarrier_passed(Warp& w, Cta& cta, u32 at, u32 parity);
-void async_fence(Warp& w);
-void cluster_arrives(Warp& w);
+// A copy that completes there is issued, by the async proxy or not.
+void mbarrier_completes(Warp& w, Cta& cta, u32 at, bool proxy, int lane);
+void async_fence(Warp& w, MadeVisible made);
+void cluster_arrives(Warp& w, bool releases);
 void cluster_waited(Warp& w);
 }  // namespace watch
 

@@ -32,6 +32,16 @@ void check_made(Warp& w, Cta& cta, u32 at, const MbarrierCheck& b, int lane) {
                   name_of(w, number_in(b.made)) + " initialised, with no barrier between the two");
 }
 
+// A barrier of the block is not enough for other CTAs, nor for the async proxy.
+void check_published(Warp& w, Cta& cta, u32 at, const MbarrierCheck& b, const char* who, int lane) {
+  const u32 maker = number_in(b.made);
+  if (time_in(b.made) <= w.cta->check->cluster->made[maker] || unordered(w, b.made)) return;
+  report_race(w, {Place::kShared, at, &cta}, 8, lane, "missing mbarrier fence",
+              std::string(who) + " uses the mbarrier at offset " + std::to_string(at) +
+                  " of shared memory, which " + name_of(w, maker) +
+                  " initialised with no fence.mbarrier_init after it");
+}
+
 bool races(const Warp& w) { return w.launch->checks->has(kRacecheck); }
 
 }  // namespace
@@ -62,8 +72,11 @@ void mbarrier_made(Warp& w, Cta& cta, u32 at, int) {
 void mbarrier_arrives(Warp& w, Cta& cta, u32 at, bool counts) {
   if (!races(w)) return;
   MbarrierCheck& b = mbarrier_of(w, cta, at);
-  check_made(w, cta, at, b, __builtin_ctz(w.mask));
+  const int lane = __builtin_ctz(w.mask);
+  check_made(w, cta, at, b, lane);
+  if (&cta != w.cta) check_published(w, cta, at, b, "another CTA", lane);
   if (!counts) return;
+  if (&cta != w.cta) publish_mbarriers(w, MadeVisible::kSeen);
   b.arriving.join(w.check->clock);
   w.check->clock.tick(w.check->number);
 }
@@ -76,9 +89,27 @@ void mbarrier_passed(Warp& w, Cta& cta, u32 at, u32 parity) {
   order_lanes(w);
 }
 
+void mbarrier_completes(Warp& w, Cta& cta, u32 at, bool proxy, int lane) {
+  const MbarrierCheck& b = mbarrier_of(w, cta, at);
+  if (proxy || &cta != w.cta)
+    check_published(w, cta, at, b, proxy ? "a bulk copy" : "another CTA", lane);
+}
+
+void publish_mbarriers(Warp& w, MadeVisible made) {
+  if (!races(w) || made == MadeVisible::kNone) return;
+  Clock& to = w.cta->check->cluster->made;
+  const Clock& clock = w.check->clock;
+  const u32 me = w.check->number;
+  to.see(me, clock[me] - 1);  // an initialisation ticks
+  for (u32 k = 0; made == MadeVisible::kSeen && k < w.cta->cluster->warp_count; ++k) {
+    if (k != me) to.see(k, clock[k]);
+  }
+}
+
 // Stores that the warp has seen are visible to the async proxy from now on.
-void async_fence(Warp& w) {
+void async_fence(Warp& w, MadeVisible made) {
   if (!races(w)) return;
+  publish_mbarriers(w, made);
   Clock& proxy = w.cta->check->cluster->proxy;
   for (u32 k = 0; k < w.cta->cluster->warp_count; ++k) proxy.see(k, w.check->clock[k]);
   w.check->clock.tick(w.check->number);  // later stores are told apart
@@ -86,8 +117,9 @@ void async_fence(Warp& w) {
   c.fenced = c.clock++;
 }
 
-void cluster_arrives(Warp& w) {
+void cluster_arrives(Warp& w, bool releases) {
   if (!races(w)) return;
+  if (releases) publish_mbarriers(w, MadeVisible::kSeen);
   ClusterCheck& all = *w.cta->check->cluster;
   settle(all, *w.cta->cluster);
   all.arriving.join(w.check->clock);

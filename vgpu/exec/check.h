@@ -121,6 +121,7 @@ struct ClusterCheck {
   u32 start;                                         // the time at which the cluster started
   Clock copies;                                      // times of the mbarriers
   Clock proxy;  // up to when stores of a warp are visible to the async proxy
+  Clock made;   // and its mbarriers, to that proxy and to the other CTAs
   // barrier.cluster
   u32 generation;
   Clock arriving;
@@ -231,6 +232,7 @@ Status wgmma_wait(Warp&, const Ins&, u32);
 Status registers(Warp&, const Ins&, u32);  // before those of a wgmma are read or written
 
 // What the asynchronous operations tell the checks themselves.
+void publish_mbarriers(Warp& w, MadeVisible made);
 void finish_copy(Warp& w, const AsyncCopy& copy);  // when it has been waited for
 void bulk_issued(Warp& w, BulkCopy& copy);
 void bulk_landed(Warp& w, const BulkCopy& copy);

@@ -119,6 +119,7 @@ void start_checks(Cluster& cluster, u32 shared_bytes) {
   const size_t numbers = all.first_place + all.places.size();
   all.copies.reset(numbers, latest);
   all.proxy.reset(cluster.warp_count, latest);
+  all.made.reset(cluster.warp_count, latest);
   all.generation = 0;
   all.arriving = Clock();
   for (auto& [place, b] : all.mbarriers) {

@@ -213,9 +213,9 @@ Status cluster_fault(Warp& w, const char* what, u32 mask) {
   return Status::kFault;
 }
 
-// extra: 1 for .aligned.
+// extra: kAligned, kRelaxed.
 Status cluster_arrive(Warp& w, const Ins& i, u32 mask) {
-  if (i.extra && mask != w.live)
+  if ((i.extra & kAligned) && mask != w.live)
     return cluster_fault(w, "barrier.cluster.aligned was reached by a part of the warp's threads",
                          mask);
   if (w.cluster_arrived & mask)
@@ -224,12 +224,12 @@ Status cluster_arrive(Warp& w, const Ins& i, u32 mask) {
   Cluster& c = *w.cta->cluster;
   w.cluster_arrived |= mask;
   w.cluster_generation = c.generation;
-  if (w.launch->checks) watch::cluster_arrives(w);
+  if (w.launch->checks) watch::cluster_arrives(w, !(i.extra & kRelaxed));
   try_open(c);
   return Status::kNext;
 }
 Status cluster_wait(Warp& w, const Ins& i, u32 mask) {
-  if (i.extra && mask != w.live)
+  if ((i.extra & kAligned) && mask != w.live)
     return cluster_fault(w, "barrier.cluster.aligned was reached by a part of the warp's threads",
                          mask);
   if (~w.cluster_arrived & mask)
@@ -259,10 +259,10 @@ Status is_shared(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
-// fence.proxy.async: what the warp has written, asynchronous copies may read.
-Status fence_async(Warp& w, const Ins&, u32) {
+// fence.proxy.async: what the warp has written, asynchronous copies may read. extra: MadeVisible.
+Status fence_async(Warp& w, const Ins& i, u32) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  if (w.launch->checks) watch::async_fence(w);
+  if (w.launch->checks) watch::async_fence(w, static_cast<MadeVisible>(i.extra));
   return Status::kNext;
 }
 

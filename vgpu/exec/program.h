@@ -118,6 +118,11 @@ struct Fragments {
 };
 
 enum class Place : u8 { kNone, kGlobal, kShared, kLocal, kGeneric, kParam };
+
+// Of which mbarriers a fence shows the initialisation to other CTAs and to the async proxy: none,
+// its thread's own, or all that it has seen.
+enum class MadeVisible : u32 { kNone, kOwn, kSeen };
+
 // One instruction as the checks see it. Operands are those of Ins::ops.
 struct Watch {
   OpFn op;             // the operation, or the wrapper that sets its rounding mode

@@ -304,6 +304,7 @@ void release(Warp& w, Target t, bool with_fence) {
     t.cta->check->strong.join(w.check->clock);
     w.check->clock.tick(w.check->number);
   }
+  if (with_fence) publish_mbarriers(w, MadeVisible::kSeen);
   if (t.place != Place::kGlobal) return;
   if (with_fence) c.fenced = c.clock++;
   auto& to = w.launch->checks->released[t.address];
@@ -318,6 +319,7 @@ void release(Warp& w, Target t, bool with_fence) {
 Status fence(Warp& w, const Ins& i, u32 mask) {
   CtaCheck& c = *w.cta->check;
   c.fenced = c.clock++;
+  publish_mbarriers(w, static_cast<MadeVisible>(i.extra));
   return i.watch->op(w, i, mask);
 }
 

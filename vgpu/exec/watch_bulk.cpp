@@ -270,6 +270,7 @@ void bulk_issued(Warp& w, BulkCopy& copy) {
   if (copy.kind == Kind::kValue && run.has(kInitcheck)) mark_value(w, copy);
   if (!run.has(kRacecheck)) return;
   if (stores(copy)) return begin_read(w, copy, copy.cta, copy.at, span_of(copy));
+  mbarrier_completes(w, *copy.barrier_cta, copy.barrier_at, copy.kind != Kind::kValue, copy.lane);
   const MbarrierCheck& b = mbarrier_of(w, *copy.barrier_cta, copy.barrier_at);
   if (copy.kind == Kind::kBetween) begin_read(w, copy, copy.source, copy.source_at, copy.bytes);
   begin_write(w, copy, span_of(copy), epoch_of(w.check->clock[b.number], b.number));

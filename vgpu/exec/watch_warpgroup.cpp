@@ -98,6 +98,35 @@ void check_fence(Warp& w, const Ins& i) {
   }
 }
 
+// --- synccheck
+
+// Registers of a thread that this wgmma and those under way hold: nothing may touch them before the
+// wait, so no compiler can keep one of them elsewhere.
+u32 held_registers(const Warp& w, const Ins& i) {
+  const WgmmaQueue& q = w.wgmma;
+  std::vector<bool> held(w.launch->program->register_bytes / 128);
+  const auto hold = [&](const Ins& wgmma) {
+    const WgmmaForm& form = form_of(w, wgmma);
+    for (u32 k = 0; k < form.sums(); ++k) held[wgmma.ops[k] / 128] = true;
+    for (u32 k = 0; k < form.a_registers(); ++k) held[wgmma.ops[form.a_operand() + k] / 128] = true;
+  };
+  for (u64 n = q.waited; n < q.issued; ++n) hold(*q.at(n).ins);
+  hold(i);
+  return static_cast<u32>(std::count(held.begin(), held.end(), true));
+}
+
+void check_registers(Warp& w, const Ins& i) {
+  if (w.register_limit == w.launch->register_limit) return;
+  const u32 held = held_registers(w, i);
+  if (held <= w.register_limit) return;
+  w.launch->checks->report(
+      w,
+      {kSynccheck, "registers beyond setmaxnreg",
+       "a wgmma and those under way hold " + std::to_string(held) +
+           " registers of a thread, which setmaxnreg has left " + std::to_string(w.register_limit)},
+      0);
+}
+
 // --- initcheck
 
 struct Spoilt {
@@ -175,6 +204,7 @@ Status wgmma(Warp& w, const Ins& i, u32 mask) {
     check_fence(w, i);
     check_chain(w, i);
   }
+  if (run.has(kSynccheck)) check_registers(w, i);
   const u64 before = w.wgmma.issued;
   const Status status = i.watch->op(w, i, mask);
   if (status != Status::kNext || w.wgmma.issued == before) return status;

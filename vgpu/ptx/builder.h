@@ -191,6 +191,7 @@ class Builder {
   bool lower_cluster(const Instruction& ins);
   void lower_mbarrier(const Instruction& ins);
   void lower_proxy_fence(const Instruction& ins);
+  static MadeVisible made_visible(const Parts& parts);
   void lower_async_store(const Instruction& ins);
   void lower_bulk(const Instruction& ins);
   void lower_bulk_tensor(const Instruction& ins);

@@ -60,7 +60,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (name == "whole_warp") return race ? &watch::together : nullptr;
   if (name == "fence") return race ? &watch::fence : nullptr;
   if (name == "check.registers") return &watch::registers;
-  if (name == "wgmma") return init || race ? &watch::wgmma : nullptr;
+  if (name == "wgmma") return &watch::wgmma;
   if (name == "wgmma.fence") return race ? &watch::wgmma_fence : nullptr;
   if (name == "wgmma.wait_group") return init || race ? &watch::wgmma_wait : nullptr;
   if (starts(name, "ld.parameter")) return init ? &watch::values : nullptr;

@@ -106,7 +106,8 @@ bool Builder::lower_cluster(const Instruction& ins) {
     needs(90);
     if (!only(parts, {"cluster", "arrive", "wait", "release", "relaxed", "acquire", "aligned"}))
       unknown();
-    emit("barrier.cluster." + parts.at(2), {}).extra = has(parts, "aligned") ? 1 : 0;
+    emit("barrier.cluster." + parts.at(2), {}).extra =
+        (has(parts, "aligned") ? kAligned : 0) | (has(parts, "relaxed") ? kRelaxed : 0);
   } else if (base == "isspacep" && space_base(parts.back()) == "shared") {
     const int to = result(o.at(0), 'p', false);
     emit("isspacep.shared", {to, source(o.at(1), 'd', "u64")}).extra =
@@ -155,7 +156,24 @@ void Builder::lower_proxy_fence(const Instruction& ins) {
                                                "sync_restrict::shared::cta",
                                                "sync_restrict::shared::cluster"};
   if (!only(parts, kKnown)) unknown();
-  emit(has(parts, "proxy") && has(parts, "async") ? "fence.async" : "fence", {});
+  const bool async = has(parts, "proxy") && has(parts, "async");
+  MadeVisible made = MadeVisible::kNone;
+  if (has(parts, "mbarrier_init")) {
+    made = MadeVisible::kOwn;
+  } else if (async) {
+    made = has(parts, "global") ? MadeVisible::kNone : MadeVisible::kSeen;
+  } else if (!has(parts, "proxy") || has(parts, "async::generic")) {
+    made = made_visible(parts);
+  }
+  emit(async ? "fence.async" : "fence", {}).extra = static_cast<u32>(made);
+}
+
+// A release of a cluster's scope or a wider one makes them visible.
+MadeVisible Builder::made_visible(const Parts& parts) {
+  const bool wide =
+      has(parts, "cluster") || has(parts, "gpu") || has(parts, "gl") || has(parts, "sys");
+  const bool releases = !has(parts, "acquire") && !has(parts, "relaxed");
+  return wide && releases ? MadeVisible::kSeen : MadeVisible::kNone;
 }
 
 void Builder::lower_mbarrier(const Instruction& ins) {

@@ -51,7 +51,8 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
   }
   if (static_cast<int>(values.size()) != count) throw Unsupported("the vector has another length");
   const std::string tail = "." + access + "." + std::to_string(count);
-  if (store && has(parts, "release")) emit("fence", {});
+  if (store && has(parts, "release"))
+    emit("fence", {}).extra = static_cast<u32>(made_visible(parts));
   if (at.entry_parameter) {
     if (store) throw Unsupported("a kernel parameter cannot be written");
     emit("ld.parameter" + tail, values).imm = at.offset;

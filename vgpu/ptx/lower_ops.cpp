@@ -136,7 +136,7 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "nanosleep") {
     emit("nanosleep", {});
   } else if (base == "membar") {
-    emit("fence", {});
+    emit("fence", {}).extra = static_cast<u32>(made_visible(ins.parts));
   } else if (base == "prefetch" || base == "prefetchu" || base == "discard" ||
              base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.
