@@ -97,7 +97,8 @@ def compile(
         DeviceError: the device to tune on is absent, or `arch` is native and the GPU is.
         InputError: an array to calibrate with is not what the model takes.
         DatabaseError: what is measured cannot be written.
-        InvalidProblemError: `accumulate` is no type that a tensor core sums in.
+        InvalidProblemError: `accumulate` is no type that a tensor core sums in, or not on `arch` or
+            of the `precision`.
         CheckError: something fails its check that no kernel can replace.
     """
     given = chosen(CompileOptions, options, overrides)

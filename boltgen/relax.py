@@ -45,9 +45,9 @@ def partition(
     """`module` with its matrix products and convolutions in kernels compiled for `arch`.
 
     The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
-    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. A module that was
-    partitioned before may be so again: what has kernels keeps them. The keyword arguments are the
-    fields of `boltgen.KernelOptions`, and come before `options`.
+    FP16, or BF16, and NHWC inside; its inputs and outputs keep their dtypes and layouts. A module
+    that was partitioned before may be so again: what has kernels keeps them. The keyword arguments
+    are the fields of `boltgen.KernelOptions`, and come before `options`.
 
     Raises:
         BoltgenError: an option has a value that it cannot have, or a kernel cannot be chosen or

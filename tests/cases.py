@@ -36,6 +36,14 @@ from boltgen.ir.workload import Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 
+# The types of a problem that there are, by the names of its fields.
+PROBLEM_TYPES = tuple(
+    {"in_dtype": operand, "acc_dtype": accumulator, "out_dtype": result}
+    for operand in DType
+    for accumulator in operand.accumulators()
+    for result in (operand, F32)
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCase:

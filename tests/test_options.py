@@ -24,6 +24,7 @@ from boltgen.options import (
     CompileOptions,
     KernelOptions,
     ModelOptions,
+    Precision,
     TuneOptions,
     default_of,
     option_of,
@@ -101,12 +102,14 @@ def test_python_refuses_what_is_no_option(command: str) -> None:
 def test_a_text_is_made_the_value_that_it_means() -> None:
     made = CompileOptions(
         accumulate="float16",  # type: ignore[arg-type]
+        precision="bf16",  # type: ignore[arg-type]
         shapes=["x=1,3,8,8", "a=b=1"],  # type: ignore[arg-type]
         tune="2min",  # type: ignore[arg-type]
         calibrate="x.npz",  # type: ignore[arg-type]
     )
     assert made == CompileOptions(
         accumulate=DType.F16,
+        precision=Precision.BF16,
         shapes={"x": (1, 3, 8, 8), "a=b": [1]},
         tune=Budget(seconds=120),
         calibrate=["x.npz"],  # type: ignore[list-item]
@@ -136,6 +139,10 @@ def test_a_text_is_made_the_value_that_it_means() -> None:
             for name in ("int8", "bfloat16", "tf32", "", "float64")
         ),
         ({"accumulate": None}, InvalidProblemError, "None"),
+        *(
+            ({"precision": name}, BoltgenError, f"{name!r}.*fp16, bf16")
+            for name in ("fp8", "int8", "float16", None)
+        ),
         ({"frontend": "tf"}, BoltgenError, "'tf'.* relax and relay"),
         ({"device": "tpu"}, DeviceError, "'tpu'"),
         ({"device": []}, DeviceError, r"recorded:FILE"),
@@ -172,7 +179,7 @@ def test_what_is_tuned_before_compiling_is_tuned_for_the_same_model() -> None:
 
 def test_whatever_a_model_may_depend_on_is_part_of_its_key() -> None:
     """A field is part of it unless its option says otherwise: a new one is not forgotten."""
-    of_kernels = {"accumulate", "fuse", "pad"}
+    of_kernels = {"precision", "accumulate", "fuse", "pad"}
     assert set(CompileOptions().decisive) == {"shapes", "frontend", "check", *of_kernels}
 
 

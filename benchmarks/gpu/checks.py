@@ -36,8 +36,7 @@ RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"
 # Rounding of the output, and of FP32 sums in another order; of FP16 sums a rounding each step,
 # which grow like a random walk.
-_OUTPUT_ULP, _SUMS = 2.0**-10, 2.0**-13
-_HALF_ULP = 2.0**-11
+_SUMS = 2.0**-13
 # Operands are about 1, and so are outputs; but of a few elements all may be near 0, or be 0.
 _LEAST_NORM = 0.5
 _SANITIZER_S = 200.0
@@ -71,8 +70,9 @@ def run_check(rig: Rig, item: Check) -> Form:
 
 def _limit(problem: Problem) -> float:
     """How far a right output may be from FP32's, relative to its norm."""
-    sums = _HALF_ULP * problem.gemm.k**0.5 if problem.acc_dtype is DType.F16 else _SUMS
-    return _OUTPUT_ULP + sums
+    is_narrow = problem.acc_dtype is not DType.F32
+    sums = problem.acc_dtype.unit_roundoff * problem.gemm.k**0.5 if is_narrow else _SUMS
+    return problem.in_dtype.ulp + sums
 
 
 def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
@@ -122,16 +122,18 @@ def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -
 
 
 def _expected(rig: Rig, workload: Workload, tensors: TensorSet) -> NDArray[np.float64]:
-    """Compute the output by the oracle; layers hand each other FP16."""
-    a = rig.download(tensors.a, workload.first.problem.a_shape)
+    """Compute the output by the oracle; layers hand each other their output."""
+    first = workload.first.problem
+    a = rig.download(tensors.a, first.a_shape, first.in_dtype.value)
     for layer, at in zip(workload.layers, tensors.layers, strict=True):
         problem = layer.problem
         operands = [
             rig.download(operand.pointer, _operand_shape(problem, load), load.dtype.value)
             for load, operand in zip(layer.epilogue.loads, at.operands, strict=True)
         ]
-        result = run(problem, layer.epilogue, a, rig.download(at.b, problem.b_shape), operands)
-        a = result.astype(np.float16)
+        b = rig.download(at.b, problem.b_shape, problem.in_dtype.value)
+        result = run(problem, layer.epilogue, a, b, operands)
+        a = result.astype(problem.out_dtype.numpy)
     return np.asarray(result, np.float64)
 
 

@@ -71,9 +71,9 @@ def partition(
     """`module` with its matrix products and convolutions in kernels compiled for `arch`.
 
     The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
-    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
-    kernels are compiled. A module that was partitioned before may be so again: what has kernels
-    keeps them.
+    FP16, or BF16, and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options`
+    says how kernels are compiled. A module that was partitioned before may be so again: what has
+    kernels keeps them.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.

@@ -117,7 +117,7 @@ def test_a_layout_transform_is_rendered_like_any_kernel() -> None:
     assert re.fullmatch(r"boltgen_move_nchw_f32_to_nhwc_f16_[0-9a-f]{10}", source.symbol)
     assert re.search(rf"int {source.symbol}\(\s+boltgen_move_args const\*", source.text)
     assert re.search(rf"size_t {source.workspace_symbol}\(\s*boltgen_move_args", source.text)
-    assert "NchwToNhwc<float>" in source.text
+    assert "NchwToNhwc<boltgen::Half, float>" in source.text
     assert '#include "boltgen/move.h"' in source.text
 
 

@@ -17,7 +17,7 @@ from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
-from tests.cases import EPILOGUES
+from tests.cases import EPILOGUES, in_bf16
 from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 
 SM80, SM75 = arch_named("sm_80"), arch_named("sm_75")
@@ -129,6 +129,16 @@ def test_what_is_no_chain_is_rejected_with_the_reason():
     inner = replace(CHAIN.layers[1], prologue=EPILOGUES["relu"])
     changed = Workload(layers=(CHAIN.layers[0], inner))
     assert "cannot be changed before the product" in family.rejects(changed, SM80)
+
+
+def test_layers_in_bf16_are_rejected_by_name():
+    types = {"in_dtype": DType.BF16, "out_dtype": DType.BF16}
+    layers = tuple(
+        replace(layer, problem=replace(layer.problem, **types), epilogue=in_bf16(layer.epilogue))
+        for layer in CHAIN.layers
+    )
+    reason = FAMILIES.named("b2b").rejects(Workload(layers=layers), SM80)
+    assert "float16, not bfloat16" in reason
 
 
 def test_the_space_holds_every_enumerated_configuration():

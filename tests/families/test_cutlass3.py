@@ -77,6 +77,13 @@ def test_a_workload_that_it_cannot_compute_is_rejected_with_the_reason(
     assert reason in (FAMILY.rejects(workload, SM90A) or "")
 
 
+def test_bf16_has_the_configurations_of_fp16() -> None:
+    in_bf16 = replace(GEMM, in_dtype=DType.BF16, out_dtype=DType.BF16)
+    assert FAMILY.rejects(Workload.of(in_bf16), SM90A) is None
+    found = [tuple(FAMILY.space(Workload.of(each), SM90A).listed()) for each in (GEMM, in_bf16)]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("arch", [name for name in ARCHES if name != "sm_90a"])
 def test_other_architectures_lack_its_instructions(arch: str) -> None:
     assert f"{arch} has not both" in (FAMILY.rejects(WORKLOAD, ARCHES[arch]) or "")

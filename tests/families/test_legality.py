@@ -19,7 +19,7 @@ from boltgen.families.registry import FAMILIES, candidates, kernel_spec, launch
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from tests.cases import EPILOGUES
+from tests.cases import EPILOGUES, PROBLEM_TYPES
 
 SM80 = arch_named("sm_80")
 GEMM = Gemm(m=1024, n=1024, k=1024)
@@ -99,13 +99,12 @@ def test_slack_grows_towards_legality():
 
 problems = st.one_of(
     st.builds(
-        Gemm,
+        lambda types, **sizes: Gemm(**sizes, **types),
+        st.sampled_from(PROBLEM_TYPES),
         m=st.integers(1, 5000),
         n=st.integers(1, 5000),
         k=st.integers(1, 5000),
         b_layout=st.sampled_from(Layout),
-        acc_dtype=st.sampled_from(DType),
-        out_dtype=st.sampled_from(DType),
     ),
     st.builds(
         Gemm,
@@ -141,11 +140,20 @@ def test_everything_enumerated_is_legal_and_distinct(problem, name):
     assert configs == enumerate_configs(problem, arch)
 
 
-@pytest.mark.parametrize("acc", DType)
+@pytest.mark.parametrize(
+    "types", PROBLEM_TYPES, ids=lambda types: "-".join(dtype.short for dtype in types.values())
+)
 @pytest.mark.parametrize("name", ARCHES)
-def test_tens_of_kernels_per_arch(name, acc):
-    traits = kernel_traits(Gemm(m=4096, n=4096, k=4096, acc_dtype=acc))
-    assert 30 <= len(kernel_configs(traits, arch_named(name))) <= 100
+def test_tens_of_kernels_per_arch_whose_tensor_cores_have_an_instruction(name, types):
+    arch, problem = arch_named(name), Gemm(m=4096, n=4096, k=4096, **types)
+    configs = kernel_configs(kernel_traits(problem), arch)
+    reason = FAMILIES.named("cutlass2").rejects(Workload.of(problem), arch)
+    if name == "sm_75" and problem.in_dtype is DType.BF16:
+        assert configs == ()
+        assert "sm_75 sums products of bfloat16" in reason
+    else:
+        assert 30 <= len(configs) <= 100
+        assert reason is None
 
 
 @pytest.mark.parametrize(

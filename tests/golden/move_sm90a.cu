@@ -16,7 +16,7 @@
 
 namespace boltgen_move_nchw_f32_to_nhwc_f16_0edeeed39d_kernel {
 
-using Move = boltgen::NchwToNhwc<float>;
+using Move = boltgen::NchwToNhwc<boltgen::Half, float>;
 
 extern "C" int boltgen_move_nchw_f32_to_nhwc_f16_0edeeed39d(
     boltgen_move_args const* args, boltgen_status* status) {

@@ -77,7 +77,7 @@ def test_outputs_are_compared_bit_by_bit_with_those_in_the_bundle(slices: Path):
 
 
 def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
-    """But numpy, Jinja and filelock: PyTorch is imported only for the vendor's columns."""
+    """But numpy, ml_dtypes, Jinja and filelock: PyTorch is for the vendor's columns alone."""
     code = (
         "import sys\n"
         "for name in ('typer', 'rich', 'platformdirs', 'tvm', 'onnx', 'torch',\n"

@@ -63,14 +63,16 @@ def fp32(op: UnaryOp, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("op", UnaryOp)
 def test_fp32_arithmetic_is_within_the_bound_and_a_fault_is_not(op, out):
     rng = np.random.default_rng(7)
-    problem = Gemm(m=40, n=48, k=24, out_dtype=out)
+    operand = DType.F16 if out is DType.F32 else out
+    problem = Gemm(m=40, n=48, k=24, in_dtype=operand, out_dtype=out)
     a, b = halves(rng, (40, 24)), halves(rng, (24, 48), 0.25)
+    a, b = a.astype(operand.numpy), b.astype(operand.numpy)
     if op.function.is_partial:
         a, b = np.abs(a), np.abs(b)
     epilogue = unary(op)
     expected = run(problem, epilogue, a, b, [])
     bound = error_bound(problem, epilogue, a, b, [])
-    actual = fp32(op, a.astype(np.float32) @ b.astype(np.float32)).astype(out.value)
+    actual = fp32(op, a.astype(np.float32) @ b.astype(np.float32)).astype(out.numpy)
     assert np.isfinite(bound).all()
     assert compare(actual, expected, bound).within, str(compare(actual, expected, bound))
     # The bound is tight enough to find one percent.
@@ -198,5 +200,5 @@ def test_wrong_inputs_are_named():
         error_bound(problem, ElementwiseGraph(), a.astype(np.float32), b, [])
     with pytest.raises(InputError, match=r"1 operands for the 0 loads"):
         run(problem, ElementwiseGraph(), a, b, [a])
-    with pytest.raises(InputError, match="kernels return float16 or float32"):
+    with pytest.raises(InputError, match="kernels return float16 or bfloat16 or float32"):
         compare(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 3)))

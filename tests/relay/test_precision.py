@@ -5,9 +5,13 @@ from __future__ import annotations
 import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked with
 
 import numpy as np  # isort: skip
+import pytest  # isort: skip
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
+from boltgen.errors import ModelImportError  # isort: skip
+from boltgen.frontend.partitioning import Passes  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
+from boltgen.ir.dtypes import DType  # isort: skip
 from tests.frontend.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(7)
@@ -92,3 +96,10 @@ def test_what_stays_with_tvm_has_the_layouts_that_it_schedules() -> None:
 
     relay.analysis.post_order_visit(made["main"].body, visit)
     assert layouts == [("NHWC", "HWOI")]
+
+
+def test_bf16_is_refused_by_name() -> None:
+    x = relay.var("x", shape=(4, 64))
+    body = relay.nn.dense(x, constant(RNG.standard_normal((32, 64))))
+    with pytest.raises(ModelImportError, match=r"bfloat16.*relax"):
+        steps.annotate(module(x, body), passes=Passes(precision=DType.BF16))

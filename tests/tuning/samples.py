@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outco
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.records import Record
+from tests.cases import PROBLEM_TYPES
 
 A100 = DeviceIdentity(
     kind=DeviceKind.CUDA,
@@ -104,8 +106,12 @@ def record(
 
 _EXTENT = st.integers(1, 2**31 - 1)
 _SMALL = st.integers(1, 64)
-_TYPES = {"acc_dtype": st.sampled_from(DType), "out_dtype": st.sampled_from(DType)}
+_TYPES = st.sampled_from(PROBLEM_TYPES)
 _FLOATS = st.floats(allow_nan=False)
+
+
+def _product(types: dict[str, DType], **sizes: Any) -> Gemm:
+    return Gemm(**sizes, **types)  # type: ignore[arg-type]
 
 
 @st.composite
@@ -118,7 +124,7 @@ def _convolutions(draw: st.DrawFn) -> Problem:
                 stride=(draw(_SMALL), draw(_SMALL)),
                 padding=(draw(_SMALL), draw(_SMALL), draw(_SMALL), draw(_SMALL)),
                 dilation=(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
-                out_dtype=draw(st.sampled_from(DType)),
+                **draw(_TYPES),
             )
         except InvalidProblemError:
             continue
@@ -126,16 +132,16 @@ def _convolutions(draw: st.DrawFn) -> Problem:
 
 
 problems: st.SearchStrategy[Problem] = st.one_of(
-    st.builds(Gemm, m=_EXTENT, n=_EXTENT, k=_EXTENT, b_layout=st.sampled_from(Layout), **_TYPES),
+    st.builds(_product, _TYPES, m=_EXTENT, n=_EXTENT, k=_EXTENT, b_layout=st.sampled_from(Layout)),
     st.builds(
-        Gemm,
+        _product,
+        _TYPES,
         batch=st.integers(2, 65535),
         m=_EXTENT,
         n=_EXTENT,
         k=_EXTENT,
         a_batched=st.booleans(),
         b_batched=st.booleans(),
-        **_TYPES,
     ),
     _convolutions(),
 )

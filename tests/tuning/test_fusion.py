@@ -142,7 +142,7 @@ def decided(workload: Workload, *databases: Database) -> Decision:
     return decision
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", DType.F16.accumulators())
 def test_what_is_decided_is_legal_and_sums_in_the_type_asked_for(dtype: DType) -> None:
     workload = Workload(layers=summed_in(BOLT[1], dtype))
     decision = decided(workload)

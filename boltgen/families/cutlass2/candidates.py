@@ -24,7 +24,6 @@ from boltgen.families.cutlass2.legality import (
 )
 from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
 from boltgen.families.space import Knob, Space
-from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
 
 # Those between the powers of two fill a last wave, or a register file, that these leave half empty.
@@ -137,7 +136,7 @@ def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
         for stages in stage_counts(traits, arch)
         if stages == 2 or stages * tile.k <= _MOST_DEPTH_IN_FLIGHT
     ]
-    stage_bytes = (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+    stage_bytes = (tile.m + tile.n) * tile.k * traits.in_dtype.size_bytes
     l2_bytes_per_clock = arch.l2_bytes_per_clock / arch.sm_count
     needed_bytes = _LOADED_LATENCY * arch.memory_latency_clocks * l2_bytes_per_clock
     covering = [stages for stages in counts if (stages - 1) * stage_bytes >= needed_bytes]

@@ -183,7 +183,7 @@ def pipeline_violations(
             f"{arch.min_stages} to {arch.max_stages}",
             reason="more than two stages need cp.async (sm_80); more than five only take memory",
         )
-    narrowest = min(traits.alignment_a, traits.alignment_b) * DType.F16.size_bytes
+    narrowest = min(traits.alignment_a, traits.alignment_b) * traits.in_dtype.size_bytes
     if config.stages > 2 and narrowest < _MIN_ASYNC_COPY_BYTES:
         yield Violation(
             name="async_copy",
@@ -286,7 +286,7 @@ def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Itera
                 "kPredicateWordCount",
                 slack=1.0 - accesses / _MOST_GEMM_PREDICATES,
             )
-    rows = tile.n * tile.k * DType.F16.size_bytes // (config.threads * VECTOR_BYTES)
+    rows = tile.n * tile.k * traits.in_dtype.size_bytes // (config.threads * VECTOR_BYTES)
     if traits.is_conv and rows > _MOST_FILTER_ROWS:
         yield Violation(
             name="filter_predicates",
@@ -424,10 +424,10 @@ def _has_fixed_channels(problem: Problem) -> bool:
 
 def _index_violations(problem: Problem) -> Iterator[Violation]:
     if isinstance(problem, Conv2d):
-        f16 = DType.F16.size_bytes
+        operand = problem.in_dtype.size_bytes
         sizes = {
-            "activation": problem.n * problem.h * problem.w * problem.c * f16,
-            "filter": problem.k * problem.r * problem.s * problem.c * f16,
+            "activation": problem.n * problem.h * problem.w * problem.c * operand,
+            "filter": problem.k * problem.r * problem.s * problem.c * operand,
             "output": problem.gemm.m * problem.k * problem.out_dtype.size_bytes,
         }
         reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "

@@ -18,6 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
+# Of FP16 and BF16: `legality.rejection` names other operands.
 F16_BYTES = DType.F16.size_bytes
 _F32_BYTES = DType.F32.size_bytes
 

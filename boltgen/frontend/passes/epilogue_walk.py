@@ -235,8 +235,9 @@ def grow(graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset()) -
     fusible = _fusible(graph, anchor, claimed)
     best = _close(graph, anchor, fusible, anchor.index)
     assert best is not None
+    stored = {anchor.problem.in_dtype.value, DType.F32.value}
     for output in fusible[1:]:
-        if not _ends_well(graph, output):
+        if graph[output].dtype not in stored or not _ends_well(graph, output):
             continue
         best = _close(graph, anchor, fusible, output) or best
     return best

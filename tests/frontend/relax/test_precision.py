@@ -11,6 +11,7 @@ import tvm
 from torch.nn import functional
 from tvm import relax
 
+from boltgen.ir.dtypes import DType
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 
@@ -227,6 +228,46 @@ def test_a_mask_beyond_fp16_joins_the_product_as_its_lowest_number(lowest: float
         wanted[:, 0] = actual[:, 0]
         assert np.isfinite(actual[:, 0]).all()
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=16 * HALF_ULP)
+
+
+@pytest.mark.parametrize("lowest", [-1e9, -np.inf])
+def test_a_mask_keeps_its_numbers_in_bf16(lowest: float) -> None:
+    mask = np.triu(np.full((8, 8), lowest, np.float32), 1)
+
+    def body(q: relax.Expr, k: relax.Expr) -> relax.Expr:
+        scores = op.matmul(q, op.permute_dims(k, [0, 2, 1]))
+        return op.nn.softmax(op.add(scores, relax.const(mask)), axis=-1)
+
+    shape = ((3, 8, 16), "float32")
+    module = build({"q": shape, "k": shape}, body)
+    model = Model(module, normalise=True, precision=DType.BF16)
+    (region,) = model.regions
+    problem = region.workload.last.problem
+    assert (problem.in_dtype, problem.out_dtype) == (DType.BF16, DType.F32)
+    assert [load.dtype for load in region.workload.last.epilogue.loads] == [DType.F32]
+    assert model.annotated.notes == ()
+    q, k = (RNG.standard_normal((3, 8, 16)).astype(np.float32) for _ in range(2))
+    (actual,) = model.run(q, k)
+    scores = q.astype(np.float64) @ k.transpose(0, 2, 1)
+    # Two operands are rounded; a softmax changes by no more than twice what its scores do.
+    most = np.abs(q).astype(np.float64) @ np.abs(k).transpose(0, 2, 1)
+    bound = 2 * (2 * DType.BF16.unit_roundoff + 2**-16) * most.max()
+    wanted = torch.softmax(torch.from_numpy(scores + mask), -1).numpy()
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=bound)
+
+
+def test_squares_are_multiplied_in_bf16_which_holds_them() -> None:
+    weight = _weight(16, 8)
+    body = lambda x: op.matmul(op.multiply(x, x), relax.const(weight))  # noqa: E731
+    module = build({"x": ((4, 16), "float32")}, body)
+    model = Model(module, normalise=True, precision=DType.BF16)
+    assert [region.workload.last.problem.in_dtype for region in model.regions] == [DType.BF16]
+    x = (1000 * RNG.standard_normal((4, 16))).astype(np.float32)
+    (actual,) = model.run(x)
+    wide = x.astype(np.float64)
+    # x, its square, the weight and the result are rounded, x twice over in its square.
+    bound = 6 * DType.BF16.unit_roundoff * (wide**2 @ np.abs(weight))
+    assert (np.abs(actual - wide**2 @ weight) <= bound).all()
 
 
 def test_a_mask_made_of_integers_joins_the_product() -> None:

@@ -241,7 +241,7 @@ class Store:
 def fits(array: Array, precision: DType) -> bool:
     """Whether every finite element of `array` is finite in `precision` too."""
     finite = array[np.isfinite(array)]
-    return not finite.size or bool(np.abs(finite).max() <= precision.largest)
+    return not finite.size or float(np.abs(finite).max()) <= precision.largest
 
 
 def as_weight(array: Array, operator: str, precision: DType, *, allow_nonfinite: bool) -> Array:
