@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from boltgen.runtime.vgpu import Vgpu
 
@@ -16,12 +20,43 @@ Array = np.ndarray[Any, Any]
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 
+class Code(IntEnum):
+    """CUDA's numbers of the errors that tests provoke."""
+
+    INVALID_VALUE = 1
+    INVALID_IMAGE = 200
+    INVALID_CONTEXT = 201
+    NO_BINARY_FOR_DEVICE = 209
+    UNSUPPORTED_LIMIT = 215
+    INVALID_PTX = 218
+    UNSUPPORTED_PTX_VERSION = 222
+    INVALID_HANDLE = 400
+    NOT_FOUND = 500
+    ILLEGAL_ADDRESS = 700
+    ASSERT = 710
+    MISALIGNED_ADDRESS = 716
+    LAUNCH_FAILED = 719
+    COOPERATIVE_TOO_LARGE = 720
+    NOT_SUPPORTED = 801
+    INVALID_CLUSTER_SIZE = 912
+
+
 class CudaError(Exception):
     """A call of the driver that did not return success."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+@contextmanager
+def refused(code: Code, *words: str) -> Iterator[None]:
+    """Expect CUDA's error `code`, with these names and numbers in its message."""
+    with pytest.raises(CudaError) as caught:
+        yield
+    assert caught.value.code == code, caught.value
+    missing = [word for word in words if word not in str(caught.value)]
+    assert not missing, f"{missing} not in: {caught.value}"
 
 
 @dataclass(frozen=True)

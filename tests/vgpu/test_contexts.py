@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import CudaError, Driver, entry
+from tests.vgpu.driver import Code, CudaError, Driver, entry, refused
 
-INVALID_VALUE, INVALID_CONTEXT = 1, 201
+INVALID_VALUE = 1
 
 
 def create(driver: Driver) -> int:
@@ -44,12 +44,10 @@ def test_the_contexts_of_a_thread_are_a_stack(driver: Driver) -> None:
     assert current(driver) == primary, "it was twice on the stack"
     call(driver, "cuCtxDestroy_v2", second)
     for name in ("cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxDestroy_v2"):
-        with pytest.raises(CudaError, match="no context that is alive") as raised:
+        with refused(Code.INVALID_CONTEXT, name.removesuffix("_v2")):
             call(driver, name, second)
-        assert raised.value.code == INVALID_CONTEXT
-    with pytest.raises(CudaError, match="has made no context current") as raised:
+    with refused(Code.INVALID_CONTEXT, "cuCtxPopCurrent"):
         call(driver, "cuCtxPopCurrent_v2", None)
-    assert raised.value.code == INVALID_CONTEXT
 
 
 def test_threads_work_in_contexts_of_their_own(driver: Driver) -> None:

@@ -28,6 +28,7 @@ void count_mbarrier_wait(Warp& w);
 
 void register_cluster(OpTable&);
 void register_bulk(OpTable&);
+void register_tensor_map(OpTable&);
 
 namespace watch {
 void mbarrier_made(Warp& w, Cta& cta, u32 at, int lane);

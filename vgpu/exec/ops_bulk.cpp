@@ -350,47 +350,6 @@ Status wait_group(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
-// --- descriptors ---------------------------------------------------------------------------------
-
-// Both halves of a map's 128 bytes, which are aligned to 64 only.
-u8* map_at(Warp& w, Where where, u64 address, bool store, int lane) {
-  u8* at = resolve(w, where, address, kTensorMapBytes / 2, store, lane);
-  return at && resolve(w, where, address + kTensorMapBytes / 2, kTensorMapBytes / 2, store, lane)
-             ? at
-             : nullptr;
-}
-
-// tensormap.replace. Operands: generic address, value. imm: offset, extra: field, and its ordinal.
-Status replace_field(Warp& w, const Ins& i, u32 mask) {
-  for (u32 left = mask; left; left &= left - 1) {
-    const int l = __builtin_ctz(left);
-    const u64 address = doubles(w, i, 0)[l] + static_cast<u64>(i.imm);
-    u8* at = map_at(w, Where::kGeneric, address, true, l);
-    if (!at) return Status::kFault;
-    TensorMap m;
-    std::memcpy(&m, at, sizeof(m));
-    if (m.mark != kTensorMapMark)
-      return refuse(w, l, "tensormap.replace of 128 bytes that are no tensor map");
-    if (!set_field(m, static_cast<MapField>(i.extra & 0xff), i.extra >> 8, doubles(w, i, 1)[l]))
-      return refuse(w, l, "tensormap.replace of a field with %llu, which it cannot hold",
-                    static_cast<unsigned long long>(doubles(w, i, 1)[l]));
-    std::memcpy(at, &m, sizeof(m));
-  }
-  return Status::kNext;
-}
-
-// tensormap.cp_fenceproxy: operands: global address, shared address. Once for the warp.
-Status copy_map(Warp& w, const Ins& i, u32 mask) {
-  const int l = __builtin_ctz(mask);
-  u8* to = map_at(w, Where::kGlobal, doubles(w, i, 0)[l], true, l);
-  if (!to) return Status::kFault;
-  const u32 from = words(w, i, 1)[l] - w.shared_base;
-  const u8* map = map_at(w, Where::kShared, from, false, l);
-  if (!map) return Status::kFault;
-  std::memcpy(to, map, kTensorMapBytes);
-  return Status::kNext;
-}
-
 }  // namespace
 
 void register_bulk(OpTable& t) {
@@ -404,8 +363,6 @@ void register_bulk(OpTable& t) {
   add_function(t, "bulk.tensor.prefetch", &tensor_prefetch, "", "dwwwwwwwww");
   add_function(t, "bulk.commit_group", &commit, "", "");
   add_function(t, "bulk.wait_group", &wait_group, "", "");
-  add_function(t, "tensormap.replace", &replace_field, "", "dd");
-  add_function(t, "tensormap.copy", &copy_map, "", "dw");
 }
 
 }  // namespace vgpu

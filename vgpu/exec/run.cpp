@@ -7,6 +7,7 @@ namespace vgpu {
 
 void register_cluster(OpTable&);
 void register_bulk(OpTable&);
+void register_tensor_map(OpTable&);
 
 }  // namespace vgpu
 
@@ -167,6 +168,7 @@ void register_ops(OpTable& t) {
   register_matrix_volta(t);
   vgpu::register_cluster(t);
   vgpu::register_bulk(t);
+  vgpu::register_tensor_map(t);
   register_warpgroup(t);
   register_registers(t);
 }

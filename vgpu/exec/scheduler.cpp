@@ -4,23 +4,21 @@
 // whenever it would with its CTAs resident on a GPU.
 #include "exec/scheduler.h"
 
-#include <time.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
+#include "exec/cpu_clock.h"
 #include "exec/resident.h"
+#include "exec/thread_pool.h"
 
 namespace vgpu {
 namespace {
@@ -31,36 +29,6 @@ constexpr u64 kPollCost = kSlice / 64;  // of a look at memory around a barrier
 constexpr int kStill = 3;               // turns without any change, then a CTA is stuck
 constexpr u64 kVainLook = 256;          // instructions at most between two looks at an mbarrier
 constexpr int kIdleRounds = 1000;       // of nothing but such looks, then no phase will ever end
-
-// Time that the calling thread has had a core. Asking the system takes as long as a small launch,
-// so the first moments are taken to have been its own.
-class CpuClock {
- public:
-  void tick() {
-    if (asked_ || __builtin_ia32_rdtsc() - cycles_ < kMoment) return;
-    before_ns_ = now(CLOCK_MONOTONIC) - begin_ns_;
-    cpu_ns_ = now(CLOCK_THREAD_CPUTIME_ID);
-    asked_ = true;
-  }
-  u64 elapsed_ns() const {
-    return asked_ ? before_ns_ + now(CLOCK_THREAD_CPUTIME_ID) - cpu_ns_
-                  : now(CLOCK_MONOTONIC) - begin_ns_;
-  }
-
- private:
-  static constexpr u64 kMoment = 100'000;  // cycles
-  static u64 now(clockid_t clock) {
-    timespec t;
-    clock_gettime(clock, &t);
-    return static_cast<u64>(t.tv_sec) * 1'000'000'000 + static_cast<u64>(t.tv_nsec);
-  }
-
-  u64 cycles_ = __builtin_ia32_rdtsc();
-  u64 begin_ns_ = now(CLOCK_MONOTONIC);
-  u64 before_ns_ = 0;
-  u64 cpu_ns_ = 0;
-  bool asked_ = false;
-};
 
 class Grid {
  public:
@@ -357,50 +325,6 @@ class Grid {
   std::atomic<int> agreed_{0};   // turns in a row that all of them were
 };
 
-// Host threads that wait for work between launches.
-class Pool {
- public:
-  // Runs job on the calling thread and on `helpers` others; returns when all have finished.
-  void run(int helpers, const std::function<void()>& job) {
-    const std::lock_guard one_launch(serial_);
-    std::unique_lock lock(mutex_);
-    while (static_cast<int>(threads_) < helpers) {
-      ++threads_;
-      std::thread([this] { loop(); }).detach();  // ends with the process
-    }
-    job_ = &job;
-    wanted_ = helpers;
-    running_ = helpers;
-    start_.notify_all();
-    lock.unlock();
-    job();
-    lock.lock();
-    finished_.wait(lock, [&] { return running_ == 0; });
-  }
-
- private:
-  void loop() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      start_.wait(lock, [&] { return wanted_ > 0; });
-      --wanted_;
-      const std::function<void()>* job = job_;
-      lock.unlock();
-      (*job)();
-      lock.lock();
-      if (--running_ == 0) finished_.notify_all();
-    }
-  }
-
-  std::mutex serial_;  // host threads that launch at once take turns
-  std::mutex mutex_;
-  std::condition_variable start_, finished_;
-  const std::function<void()>* job_ = nullptr;
-  int threads_ = 0;
-  int wanted_ = 0;
-  int running_ = 0;
-};
-
 }  // namespace
 
 void grow_copies(Warp& w) {
@@ -427,13 +351,12 @@ void grow_wgmmas(WgmmaQueue& q) {
 
 GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,
                     u32 grid_id) {
-  static Pool* const pool = new Pool;
   Grid grid(launch, isa, multiprocessors, grid_id);
   const u64 wanted = std::min<u64>(grid.total(), static_cast<u64>(threads));
   if (wanted <= 1) {
     grid.work();
   } else {
-    pool->run(static_cast<int>(wanted) - 1, [&] { grid.work(); });
+    run_on_threads(static_cast<int>(wanted), [&] { grid.work(); });
   }
   return grid.result();
 }
