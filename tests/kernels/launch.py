@@ -8,6 +8,7 @@ operands cannot give the right result by luck.
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,10 @@ class KernelLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._library = ctypes.CDLL(str(path))
+
+    def copied(self, folder: Path) -> KernelLibrary:
+        """The same library anew: one that remembers no device."""
+        return KernelLibrary(Path(shutil.copy(self.path, folder / "copied.so")))
 
     def workspace_bytes(self, symbol: str, args: Args) -> int:
         query = self._library[workspace_symbol(symbol)]
