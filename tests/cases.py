@@ -33,8 +33,8 @@ F16, F32 = DType.F16, DType.F32
 class KernelCase:
     """A kernel and a problem that it must compute.
 
-    `swizzle` and `split_k` are those of the launch; `batched_operands` tells whether the epilogue's
-    operands differ between products of a batch.
+    `swizzle`, `split_k` and `raster` are those of the launch; `batched_operands` tells whether the
+    epilogue's operands differ between products of a batch.
     """
 
     name: str
@@ -42,6 +42,7 @@ class KernelCase:
     problem: Problem
     swizzle: int = 1
     split_k: int = 1
+    raster: int = 0
     batched_operands: bool = False
 
     @property

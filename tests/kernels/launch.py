@@ -213,12 +213,17 @@ class Launch:
 
     def _launch(self, args: Args) -> None:
         args.swizzle, args.split_k = self._case.swizzle, self._case.split_k
+        args.raster = self._case.raster
         needed = self._library.workspace_bytes(self._symbol, args)
         if needed:
             args.workspace = self._cuda.upload(poison((needed,), np.uint8))
             args.workspace_bytes = needed
-        self._library.launch(self._symbol, args)
+        self.enqueue(args)
         self._cuda.synchronise()
+
+    def enqueue(self, args: Args) -> None:
+        """The call of the kernel's entry."""
+        self._library.launch(self._symbol, args)
 
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
         vector = 1 if kind is LoadKind.COLUMN else self._case.spec.traits.alignment_d
