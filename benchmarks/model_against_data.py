@@ -32,6 +32,7 @@ from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.model import predict
+from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, compiled
 from boltgen.families.registry import predict as predict_of
@@ -268,7 +269,7 @@ def _family_figures(right: Mapping[str, list[bool]]) -> dict[str, Any]:
 
 
 def _slices(config: Config) -> int:
-    return config.split_k if isinstance(config, Cutlass2Config) else 1
+    return config.split_k if isinstance(config, (Cutlass2Config, Cutlass3Config)) else 1
 
 
 def _rank(tile: Tile, tiles: Sequence[Tile]) -> int:

@@ -49,8 +49,8 @@ PROBLEM_TYPES = tuple(
 class KernelCase:
     """A kernel and a problem that it must compute.
 
-    `swizzle` and `split_k` are those of the launch; `batched_operands` tells whether the epilogue's
-    operands differ between products of a batch.
+    `swizzle`, `split_k` and `raster` are those of the launch; `batched_operands` tells whether the
+    epilogue's operands differ between products of a batch.
     """
 
     name: str
@@ -58,6 +58,7 @@ class KernelCase:
     problem: Problem
     swizzle: int = 1
     split_k: int = 1
+    raster: int = 0
     batched_operands: bool = False
 
     @property

@@ -7,7 +7,8 @@ Those of sm_90a's own family take a minute each:
     python -m tests.sweep_kernels --arch sm_80
     python -m tests.sweep_kernels --arch sm_90a --family cutlass3
 
-Swizzles take turns: each kernel is launched with one.
+Arguments of the launch take turns: each kernel is launched with one swizzle, and one of the rasters
+and numbers of slices that it has.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ from boltgen.runtime.device import activate
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings
+from tests.wgmma_cases import WgmmaKernel
 
 _KERNELS_AT_ONCE = 24
+# More steps of K than stream-K leaves to one threadblock.
+_DEEP_K = 648
 
 # Two or more tiles of every configuration in each dimension, and a ragged edge.
 PROBLEMS: dict[str, Problem] = {
@@ -61,9 +65,10 @@ def cases(arch: str, family: str) -> Iterator[KernelCase]:
 
 
 def wgmma_cases(arch: str) -> Iterator[KernelCase]:
-    """Every kernel of `cutlass3`, each with one of its swizzles."""
+    """Every kernel of `cutlass3`, each with one of its swizzles, rasters and numbers of slices."""
     own, row = FAMILIES.named(Cutlass3Config.family), arch_named(arch)
-    for name, problem in PROBLEMS.items():
+    for name, each in PROBLEMS.items():
+        problem = each.resized(_DEEP_K, each.gemm.n) if each.is_matrix else each
         workload = Workload.of(problem, EPILOGUES["residual_before"])
         if own.rejects(workload, row) is not None:
             continue
@@ -72,10 +77,8 @@ def wgmma_cases(arch: str) -> Iterator[KernelCase]:
             by_kernel.setdefault(config.kernel, []).append(config)
         for turn, launches in enumerate(by_kernel.values()):
             config = launches[turn % len(launches)]
-            spec = kernel_spec(workload, config, arch)
-            yield KernelCase(
-                name=f"{name} {config}", spec=spec, problem=problem, swizzle=config.swizzle
-            )
+            kernel = WgmmaKernel(config=config, epilogue=workload.single.epilogue, problem=problem)
+            yield replace(kernel.case(workload), name=f"{name} {config}")
 
 
 def mma_cases(arch: str) -> Iterator[KernelCase]:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from boltgen.arch import Arch, arch_named
 from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass2.config import Shape
-from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
-from boltgen.families.registry import boundaries, kernel_spec, violations
+from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
+from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
-from tests.cases import in_bf16
+from tests.cases import KernelCase, in_bf16
 
 SM90A = arch_named("sm_90a")
 
@@ -42,6 +42,18 @@ class WgmmaKernel:
     def spec(self) -> KernelSpec:
         """What is compiled of it."""
         return kernel_spec(self.workload, self.config, SM90A.name)
+
+    def case(self, workload: Workload) -> KernelCase:
+        """A launch of it."""
+        sizes = launch(workload, self.config).sizes
+        return KernelCase(
+            name=str(self.config),
+            spec=self.spec,
+            problem=workload.single.problem,
+            swizzle=sizes["swizzle"],
+            split_k=sizes["split_k"],
+            raster=sizes["raster"],
+        )
 
     def boundary(self, index: int) -> Workload:
         """One of those that it is checked on before it ships: ragged, small, or persistent."""
@@ -76,19 +88,39 @@ def _bias_gelu() -> ElementwiseGraph:
     return graph.build()
 
 
-# Both schedules, every cluster, both orders of B, both types of D, batches, the largest tile that
-# the registers hold; convolutions of both schedules, one of uneven strides, paddings and dilations.
+_STREAM_K = WgmmaKernel(
+    config=Cutlass3Config(
+        threadblock=Shape(256, 192, 64),
+        schedule=Schedule.COOPERATIVE,
+        cluster_m=2,
+        scheduler=Scheduler.STREAM_K,
+    ),
+    epilogue=_bias_gelu(),
+    problem=replace(GEMM, batch=2),
+)
+
+
+# Both schedules, clusters of one, two and four, both orders of B, both types of D, batches, the
+# largest tile that the registers hold, both rasters; tiles that stream-K splits, and that have a
+# number of slices; convolutions of both schedules, one of uneven strides, paddings and dilations.
 KERNELS = {
     "pingpong": WgmmaKernel(
         config=Cutlass3Config(
-            threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG, cluster_m=2, swizzle=2
+            threadblock=Shape(128, 128, 64),
+            schedule=Schedule.PINGPONG,
+            cluster_m=2,
+            swizzle=2,
+            raster=Raster.ALONG_N,
         ),
         epilogue=_every_load(),
         problem=GEMM,
     ),
     "cooperative": WgmmaKernel(
         config=Cutlass3Config(
-            threadblock=Shape(256, 192, 64), schedule=Schedule.COOPERATIVE, cluster_n=2
+            threadblock=Shape(256, 192, 64),
+            schedule=Schedule.COOPERATIVE,
+            cluster_m=2,
+            cluster_n=2,
         ),
         epilogue=ElementwiseGraph(),
         problem=replace(GEMM, batch=3, b_layout=Layout.ROW),
@@ -127,6 +159,20 @@ KERNELS = {
         config=Cutlass3Config(threadblock=Shape(128, 64, 64), schedule=Schedule.COOPERATIVE),
         epilogue=_bias_gelu(),
         problem=replace(CONV, in_dtype=DType.BF16, out_dtype=DType.BF16),
+    ),
+    "stream-k": _STREAM_K,
+    "stream-k-slices": replace(
+        _STREAM_K, config=replace(_STREAM_K.config, raster=Raster.ALONG_N, split_k=4)
+    ),
+    "conv-stream-k": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 128, 64),
+            schedule=Schedule.COOPERATIVE,
+            cluster_n=2,
+            scheduler=Scheduler.STREAM_K,
+        ),
+        epilogue=_every_load(),
+        problem=CONV,
     ),
 }
 

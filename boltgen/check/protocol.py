@@ -33,6 +33,10 @@ class Setup:
     checks: str
 
 
+# Arguments of a launch that are not worth a word where they have this value, and not 1.
+_PLAIN = {"raster": 0}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A launch of the kernel `symbol` with random operands, and what it computes.
@@ -51,7 +55,7 @@ class Job:
         chosen = (
             f", {name}={value}"
             for name, value in self.launch.sizes.items()
-            if name not in known and value != 1 and "[" not in name
+            if name not in known and value != _PLAIN.get(name, 1) and "[" not in name
         )
         more = ", operands for each product" if self.is_sliced else ""
         return f"{self.workload.describe()}{''.join(chosen)}{more}"

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from boltgen.arch import ARCHES
+from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3 import FAMILY
-from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
-from boltgen.families.cutlass3.legality import stages
-from boltgen.families.family import CHECKED_SMS, KernelFamily
+from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
+from boltgen.families.cutlass3.legality import blocks_at_once, stages
+from boltgen.families.family import CHECKED_SMS, Config, KernelFamily
+from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
@@ -35,6 +36,7 @@ MOVE = LayoutTransform(
     source_channels=8,
     target_channels=16,
 )
+STREAM_K = {"scheduler": Scheduler.STREAM_K}
 CONFIG = Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE)
 
 
@@ -101,15 +103,36 @@ def test_other_architectures_lack_its_instructions(arch: str) -> None:
         ({"threadblock": Shape(64, 128, 64)}, ["halves"]),
         ({"threadblock": Shape(128, 96, 64)}, ["tile"]),
         ({"threadblock": Shape(128, 128, 32)}, ["tile"]),
-        ({"cluster_m": 3}, ["cluster", "cluster_size"]),
-        ({"cluster_m": 2, "cluster_n": 2}, ["cluster_size"]),
+        ({"cluster_m": 3}, ["cluster"]),
+        ({"cluster_m": 8}, ["cluster"]),
+        ({"cluster_m": 2, "cluster_n": 2}, []),
+        ({"cluster_n": 4}, []),
+        ({"cluster_m": 4, "cluster_n": 2}, ["cluster_size"]),
         ({"swizzle": 3}, ["swizzle"]),
+        ({"raster": Raster.ALONG_N}, []),
+        ({"split_k": 2}, ["split_k"]),
+        (STREAM_K, []),
+        (STREAM_K | {"split_k": 8}, []),
+        (STREAM_K | {"split_k": 3}, ["split_k"]),
+        (STREAM_K | {"schedule": Schedule.PINGPONG}, ["stream_k_schedule"]),
     ],
     ids=str,
 )
 def test_the_rules(changes: dict[str, object], rules: list[str]) -> None:
     config = replace(CONFIG, **changes)  # type: ignore[arg-type]
     assert [each.name for each in FAMILY.violations(WORKLOAD, config, SM90A)] == rules
+
+
+@pytest.mark.parametrize(("split_k", "steps"), [(1, 9), (4, 4)])
+def test_a_tile_that_is_split_has_a_step_for_every_part(split_k: int, steps: int) -> None:
+    config = replace(CONFIG, scheduler=Scheduler.STREAM_K, split_k=split_k)
+    deep = Workload.of(replace(GEMM, k=64 * (steps - 1) + 8))
+    shallow = Workload.of(replace(GEMM, k=64 * (steps - 1)))
+    assert FAMILY.violations(deep, config, SM90A) == ()
+    (violation,) = FAMILY.violations(shallow, config, SM90A)
+    assert violation.name == "split_k_depth"
+    assert f"{steps - 1} steps of K" in violation.message
+    assert violation.slack == pytest.approx(-1 / steps)
 
 
 def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
@@ -136,7 +159,57 @@ def test_a_cluster_is_no_larger_than_the_problem() -> None:
     one_row = Workload.of(replace(GEMM, m=64))
     found = FAMILY.space(one_row, SM90A).candidates
     assert {config.cluster_m for config in found} == {1}
-    assert {config.cluster_n for config in found} == {1, 2}
+    assert {config.cluster_n for config in found} == {1, 2, 4}
+
+
+def _found(**extents: int) -> tuple[Cutlass3Config, ...]:
+    return FAMILY.space(Workload.of(replace(GEMM, **extents)), SM90A).candidates
+
+
+def test_a_raster_is_chosen_where_clusters_lie_in_two_directions() -> None:
+    assert {config.raster for config in _found(m=64)} == {Raster.ALONG_M}
+    square = [config for config in _found() if config.threadblock == Shape(128, 256, 64)]
+    for raster in Raster:
+        assert any(config.raster is raster for config in square)
+    # Four tiles side by side are one cluster.
+    assert {c.raster for c in square if c.cluster_n == 4} == {Raster.ALONG_M}
+
+
+def test_stream_k_is_for_a_last_wave_that_is_not_full() -> None:
+    tile = Shape(128, 256, 64)
+
+    def schedulers(m: int) -> set[Scheduler]:
+        found = _found(m=m, n=256)
+        return {c.scheduler for c in found if (c.threadblock, c.cluster_m) == (tile, 1)}
+
+    assert schedulers(128 * SM90A.sm_count) == {Scheduler.PERSISTENT}
+    assert schedulers(128 * (SM90A.sm_count + 1)) == set(Scheduler)
+
+
+def test_slices_are_for_fewer_tiles_than_multiprocessors() -> None:
+    tile = Shape(128, 256, 64)
+
+    def slices(m: int) -> set[int]:
+        return {c.split_k for c in _found(m=m, n=256) if c.threadblock == tile}
+
+    assert slices(128 * 16) == {1, 2, 4, 8}
+    assert slices(128 * 34) == {1, 2}
+    assert slices(128 * 67) == {1}
+
+
+def test_a_cluster_of_four_leaves_a_part_of_a_gpc_idle() -> None:
+    assert blocks_at_once(CONFIG, SM90A) == SM90A.sm_count
+    assert blocks_at_once(replace(CONFIG, cluster_m=2), SM90A) == SM90A.sm_count
+    assert blocks_at_once(replace(CONFIG, cluster_m=2, cluster_n=2), SM90A) == 7 * 16 + 4
+
+
+def test_a_configuration_has_a_json_form() -> None:
+    config = replace(
+        CONFIG, cluster_n=4, scheduler=Scheduler.STREAM_K, raster=Raster.ALONG_N, split_k=4
+    )
+    assert decode(Config, encode(Config, config)) == config
+    assert decode(Config, encode(Config, CONFIG)) == CONFIG
+    assert str(config) == "128x128x64_cooperative_c1x4_stream_k_along_n_split4"
 
 
 def test_the_boundaries_are_legal_and_one_gives_threadblocks_a_third_tile() -> None:
@@ -174,6 +247,49 @@ def test_it_shares_a_pool_with_cutlass2_which_has_the_small_products() -> None:
         assert fastest.family == family
 
 
+def test_stream_k_is_predicted_to_fill_the_last_wave() -> None:
+    tile, waste = CONFIG.threadblock, SM90A.sm_count + 1
+
+    def times_us(tiles: int) -> tuple[float, float]:
+        workload = Workload.of(Gemm(m=tiles * tile.m, n=tile.n, k=16384))
+        stream_k = replace(CONFIG, scheduler=Scheduler.STREAM_K)
+        whole, split = (FAMILY.predict(workload, each, SM90A) for each in (CONFIG, stream_k))
+        return whole.time_us, split.time_us
+
+    whole_us, split_us = times_us(waste)
+    assert whole_us / 2 < split_us < 0.7 * whole_us
+    # Where all waves are full nothing is split.
+    whole_us, split_us = times_us(2 * SM90A.sm_count)
+    assert split_us == whole_us
+
+
+def test_slices_are_predicted_to_help_where_most_multiprocessors_would_idle() -> None:
+    config = replace(CONFIG, scheduler=Scheduler.STREAM_K)
+
+    def times_us(k: int) -> list[float]:
+        workload = Workload.of(Gemm(m=256, n=256, k=k))
+        slices = (replace(config, split_k=count) for count in (2, 8))
+        return [FAMILY.predict(workload, each, SM90A).time_us for each in slices]
+
+    deep, shallow = times_us(32768), times_us(1024)
+    assert deep[1] < deep[0]
+    assert shallow[1] > shallow[0]
+
+
+def test_the_raster_decides_which_operand_is_read_again() -> None:
+    """Along M each band has all of A, which is large here."""
+    workload = Workload.of(Gemm(m=65536, n=8192, k=8192))
+    along_m, along_n = (
+        FAMILY.predict(workload, replace(CONFIG, raster=raster), _slow_dram()).time_us
+        for raster in Raster
+    )
+    assert along_n < along_m
+
+
+def _slow_dram() -> Arch:
+    return replace(SM90A, dram_gb_per_s=SM90A.dram_gb_per_s / 20)
+
+
 def test_a_batch_takes_longer_than_one_product_and_no_longer_than_all_of_them() -> None:
     one, batch = (
         FAMILY.predict(Workload.of(replace(GEMM, batch=batch)), CONFIG, SM90A).time_us
@@ -183,7 +299,7 @@ def test_a_batch_takes_longer_than_one_product_and_no_longer_than_all_of_them() 
 
 
 def test_a_kernel_has_a_text_and_its_launch_a_struct() -> None:
-    config = replace(CONFIG, swizzle=4)
+    config = replace(CONFIG, swizzle=4, raster=Raster.ALONG_N)
     spec = kernel_spec(WORKLOAD, config, "sm_90a")
     assert spec.config == compiled(config) == CONFIG
     symbol = kernel_symbol(spec)
@@ -193,4 +309,18 @@ def test_a_kernel_has_a_text_and_its_launch_a_struct() -> None:
     assert "3.x API, checked with" in text
     asked = launch(WORKLOAD, config)
     made = arguments(asked.struct, asked.sizes)
-    assert (made.swizzle, made.split_k, made.batch) == (4, 1, 1)
+    assert (made.swizzle, made.raster, made.split_k, made.batch) == (4, 1, 1, 1)
+    assert asked.workspace_bytes == 0
+
+
+def test_stream_k_has_a_kernel_of_its_own_and_a_workspace() -> None:
+    config = replace(CONFIG, scheduler=Scheduler.STREAM_K)
+    spec = kernel_spec(WORKLOAD, replace(config, split_k=4), "sm_90a")
+    assert spec.config == config
+    symbol = kernel_symbol(spec)
+    assert symbol.startswith("boltgen_gemm_sm90a_128x128x64_cosk_c1x1_rc_")
+    assert "stream-K" in FAMILY.describe(spec)["Config"]
+    # 64 tiles, each with a counter for either warpgroup.
+    assert launch(WORKLOAD, config).workspace_bytes == 64 * (128 * 128 * 4 + 2 * 4)
+    large = Workload.of(replace(GEMM, m=1 << 20))
+    assert launch(large, config).workspace_bytes < 300 * 128 * 128 * 4

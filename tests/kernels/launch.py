@@ -8,6 +8,7 @@ operands cannot give the right result by luck.
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,10 @@ class KernelLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._library = ctypes.CDLL(str(path))
+
+    def copied(self, folder: Path) -> KernelLibrary:
+        """The same library anew: one that remembers no device."""
+        return KernelLibrary(Path(shutil.copy(self.path, folder / "copied.so")))
 
     def workspace_bytes(self, symbol: str, args: Args) -> int:
         query = self._library[workspace_symbol(symbol)]
@@ -208,12 +213,17 @@ class Launch:
 
     def _launch(self, args: Args) -> None:
         args.swizzle, args.split_k = self._case.swizzle, self._case.split_k
+        args.raster = self._case.raster
         needed = self._library.workspace_bytes(self._symbol, args)
         if needed:
             args.workspace = self._cuda.upload(poison((needed,), np.uint8))
             args.workspace_bytes = needed
-        self._library.launch(self._symbol, args)
+        self.enqueue(args)
         self._cuda.synchronise()
+
+    def enqueue(self, args: Args) -> None:
+        """The call of the kernel's entry."""
+        self._library.launch(self._symbol, args)
 
     def _operand(self, array: Array, kind: LoadKind, batched: bool) -> Operand:
         vector = 1 if kind is LoadKind.COLUMN else self._case.spec.traits.alignment_d

@@ -58,6 +58,7 @@ def _operand(index: int, **values: Any) -> Change:
     [
         (setting(m=0), INVALID, "m is 0; it must be at least 1"),
         (setting(batch=65536), INVALID, "batch is 65536; it must be at most 65535"),
+        (setting(raster=1), INVALID, "raster is 1; it must be at most 0"),
         (setting(batch=2, split_k=2), INVALID, "split_k is 2; it must be at most 1"),
         (setting(swizzle=0), INVALID, "swizzle is 0; it must be a power of two from 1 to 8"),
         (setting(swizzle=6), INVALID, "swizzle is 6; it must be a power of two from 1 to 8"),

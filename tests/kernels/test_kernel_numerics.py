@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -63,10 +65,11 @@ def test_a_failed_launch_is_reported_once_and_blames_no_later_one(
     cuda: Cuda,
     kernels: dict[KernelSpec, KernelLibrary],
     rng: np.random.Generator,
+    tmp_path: Path,
 ) -> None:
     # 80 KiB of shared memory, of which a block on sm_75 has 64.
     large = next(case for case in CASES if case.name == "split-gemm_sliced")
-    elsewhere = Launch(cuda, kernels[large.spec], large, arch="sm_75")
+    elsewhere = Launch(cuda, kernels[large.spec].copied(tmp_path), large, arch="sm_75")
     with pytest.raises(KernelError, match="cannot reserve 81920 bytes of shared memory") as caught:
         elsewhere.run(random_inputs(large, rng))
     assert caught.value.code == CUDA_ERROR

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 from boltgen.arch import Arch, arch_named
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass3 import code
-from boltgen.families.cutlass3.config import Cutlass3Config, Cutlass3ConvTraits, Cutlass3Traits
+from boltgen.families.cutlass3.candidates import space_of
+from boltgen.families.cutlass3.config import (
+    Cutlass3Config,
+    Cutlass3ConvTraits,
+    Cutlass3Traits,
+    Scheduler,
+)
 from boltgen.families.cutlass3.legality import (
+    RASTERS,
+    STREAM_K_STEPS,
     footprint,
+    least_steps,
     rejection,
-    space_of,
     stages,
     violations,
+    workspace_bytes,
 )
 from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
 from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
@@ -46,7 +57,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
-        """Tiles, clusters and schedules; swizzle as an argument of the launch."""
+        """Tiles, clusters, schedules and schedulers; the rest as arguments of the launch."""
         return space_of(workload.single, arch)
 
     def violations(
@@ -70,7 +81,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         return predict(*_parts(workload), config, arch, constants)
 
     def compiled(self, config: Cutlass3Config) -> Cutlass3Config:
-        """All but the swizzle."""
+        """All but the order of tiles and the slices of K."""
         return config.kernel
 
     def traits(self, workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
@@ -82,11 +93,13 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         return Cutlass3Traits(epilogue=epilogue, b_layout=problem.gemm.b_layout, **types)
 
     def launch(self, workload: Workload, config: Cutlass3Config) -> Launch:
-        """The problem's sizes, with the swizzle."""
+        """The problem's sizes, with the order of tiles and the slices of K."""
         problem, _ = _parts(workload)
+        order = {"swizzle": config.swizzle, "raster": RASTERS.index(config.raster)}
         return Launch(
             struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
-            sizes=problem.sizes | {"split_k": 1, "swizzle": config.swizzle},
+            sizes=problem.sizes | {"split_k": config.split_k} | order,
+            workspace_bytes=workspace_bytes(problem, config),
         )
 
     def boundaries(
@@ -94,20 +107,31 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
     ) -> tuple[Workload, ...]:
         """Ragged tiles and clusters with more steps than stages, less than a tile, and several
         tiles for each threadblock: all but its first find pipelines in use.
+
+        Stream-K divides what is left of whole waves: of clusters in an odd number, which fill none.
         """
         problem, epilogue = _parts(workload)
-        tile = config.threadblock
+        tile, least = config.threadblock, least_steps(config)
         rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
-        steps = stages(config, workload.single, arch) + 1
-        if isinstance(problem, Conv2d):
-            steps = -(-steps // (problem.r * problem.s))
-        deep = steps * tile.k + _RAGGED
-        # In pingpong a threadblock's third tile is the second one of a warpgroup.
+        is_stream_k = config.scheduler is Scheduler.STREAM_K
+        several = 2 * STREAM_K_STEPS if is_stream_k else 0
+        steps = max(stages(config, workload.single, arch), several, least)
+
+        def depth(steps: int) -> int:
+            taps = problem.r * problem.s if isinstance(problem, Conv2d) else 1
+            return math.ceil(steps / taps) * tile.k + _RAGGED
+
         one = problem.gemm if problem.is_matrix else problem
+        if is_stream_k and config.split_k == 1:
+            first = _sized(one, rows - tile.m // 2 + 1, 2 * columns + _RAGGED, depth(steps))
+        else:
+            wide = columns * config.swizzle + _RAGGED
+            first = _sized(problem, rows + tile.m // 2 + 1, wide, depth(steps))
         sized = (
-            _sized(problem, rows + tile.m // 2 + 1, columns * config.swizzle + _RAGGED, deep),
-            _sized(problem, 1, _RAGGED, _RAGGED),
-            _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, tile.k + _RAGGED),
+            first,
+            _sized(problem, 1, _RAGGED, depth(least - 1)),
+            # In pingpong a threadblock's third tile is the second one of a warpgroup.
+            _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, depth(max(1, least - 1))),
         )
         return tuple(Workload.of(each, epilogue) for each in sized)
 

@@ -12,6 +12,7 @@ from boltgen.families.cutlass3.config import (
     Cutlass3ConvTraits,
     Cutlass3Traits,
     Schedule,
+    Scheduler,
 )
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
@@ -24,7 +25,19 @@ _EPILOGUE_SCHEDULE = {
     Schedule.PINGPONG: "cutlass::epilogue::TmaWarpSpecialized",
     Schedule.COOPERATIVE: "cutlass::epilogue::TmaWarpSpecializedCooperative",
 }
-_SHORT = {Schedule.PINGPONG: "pp", Schedule.COOPERATIVE: "co"}
+_SCHEDULER = {
+    Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
+    Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
+}
+_SHORT = {
+    (Schedule.PINGPONG, Scheduler.PERSISTENT): "pp",
+    (Schedule.COOPERATIVE, Scheduler.PERSISTENT): "co",
+    (Schedule.COOPERATIVE, Scheduler.STREAM_K): "cosk",
+}
+_WORK = {
+    Scheduler.PERSISTENT: "persistent",
+    Scheduler.STREAM_K: "stream-K",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +61,7 @@ class Sm90View:
     cluster: str
     main_schedule: str
     epilogue_schedule: str
+    scheduler: str
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
@@ -62,8 +76,9 @@ def stem(spec: KernelSpec) -> str:
     kind, layout = "conv2d", "nhwc"
     if isinstance(traits, Cutlass3Traits):
         kind, layout = "gemm", f"r{traits.b_layout.value[0]}"
+    short = _SHORT[config.schedule, config.scheduler]
     return (
-        f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_{_SHORT[config.schedule]}"
+        f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_{short}"
         f"_c{config.cluster_m}x{config.cluster_n}_{layout}"
     )
 
@@ -77,7 +92,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
         "Alignment": "16 bytes, which TMA needs",
         "Config": (
             f"threadblock {config.threadblock}, cluster {config.cluster_m}x{config.cluster_n}, "
-            f"TMA, warp-specialised {config.schedule.value}, persistent"
+            f"TMA, warp-specialised {config.schedule.value}, {_WORK[config.scheduler]}"
         ),
         "Arch": spec.arch,
         "CUTLASS": "3.x API",
@@ -120,6 +135,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
         cluster=_shape(config.cluster_m, config.cluster_n, 1),
         main_schedule=_MAIN_SCHEDULE[config.schedule],
         epilogue_schedule=_EPILOGUE_SCHEDULE[config.schedule],
+        scheduler=_SCHEDULER[config.scheduler],
     )
 
 

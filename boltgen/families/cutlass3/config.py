@@ -13,7 +13,14 @@ from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph
 
 
-class Schedule(Enum):
+class _Named(Enum):
+    """An enum whose members are ordered by name, so that configurations have an order."""
+
+    def __lt__(self, other: _Named) -> bool:
+        return str(self.value) < str(other.value)
+
+
+class Schedule(_Named):
     """How two warpgroups that multiply share the work.
 
     In pingpong each has tiles of its own, and one's epilogue runs beside the other's product;
@@ -23,16 +30,31 @@ class Schedule(Enum):
     PINGPONG = "pingpong"
     COOPERATIVE = "cooperative"
 
-    def __lt__(self, other: Schedule) -> bool:
-        """By name: so that configurations have an order."""
-        return self.value < other.value
+
+class Scheduler(_Named):
+    """What a threadblock goes through: whole tiles, or its share of all tiles' steps of K.
+
+    By stream-K the tiles of a last wave that is not full are split between threadblocks, which add
+    up their sums. Source: Osama et al., Stream-K, PPoPP 2023.
+    """
+
+    PERSISTENT = "persistent"
+    STREAM_K = "stream_k"
+
+
+class Raster(_Named):
+    """In which direction tiles follow each other."""
+
+    ALONG_M = "along_m"
+    ALONG_N = "along_n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cutlass3Config:
     """One kernel of CUTLASS 3.x. `cluster_m` by `cluster_n` threadblocks share what they load.
 
-    `swizzle` is how many tiles are visited together, chosen at launch.
+    Chosen at launch are `swizzle`, the tiles that are visited together across the `raster`, and
+    `split_k`: with more than one slice stream-K splits every tile into so many.
     """
 
     family: ClassVar[str] = "cutlass3"
@@ -41,12 +63,15 @@ class Cutlass3Config:
     schedule: Schedule
     cluster_m: int = 1
     cluster_n: int = 1
+    scheduler: Scheduler = Scheduler.PERSISTENT
     swizzle: int = 1
+    raster: Raster = Raster.ALONG_M
+    split_k: int = 1
 
     @property
     def kernel(self) -> Cutlass3Config:
-        """What of it is compiled: the same for every swizzle."""
-        return self if self.swizzle == 1 else replace(self, swizzle=1)
+        """What of it is compiled: the same for every swizzle, raster and number of slices."""
+        return replace(self, swizzle=1, raster=Raster.ALONG_M, split_k=1)
 
     @property
     def tile(self) -> str:
@@ -54,10 +79,12 @@ class Cutlass3Config:
         return str(self.threadblock)
 
     def __str__(self) -> str:
-        swizzle = f"_z{self.swizzle}" if self.swizzle > 1 else ""
-        return (
-            f"{self.threadblock}_{self.schedule.value}_c{self.cluster_m}x{self.cluster_n}{swizzle}"
-        )
+        parts = [f"{self.threadblock}_{self.schedule.value}_c{self.cluster_m}x{self.cluster_n}"]
+        parts += [self.scheduler.value] * (self.scheduler is not Scheduler.PERSISTENT)
+        parts += [f"z{self.swizzle}"] * (self.swizzle > 1)
+        parts += [self.raster.value] * (self.raster is not Raster.ALONG_M)
+        parts += [f"split{self.split_k}"] * (self.split_k > 1)
+        return "_".join(parts)
 
 
 class _AlignedToTma:

@@ -4,17 +4,14 @@ considering: stated here and nowhere else.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass2.legality import graph_rejection
-from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.family import Footprint
-from boltgen.families.space import Knob, Space, Violation
+from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -24,9 +21,9 @@ from boltgen.ir.workload import Layer, Workload
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
 TILE_DEPTH = 64
 TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
-CLUSTERS = (1, 2)
-SWIZZLES = (1, 2, 4, 8)
-SCHEDULES = (Schedule.PINGPONG, Schedule.COOPERATIVE)
+CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4), 4
+SWIZZLES, SLICES = (1, 2, 4, 8), (1, 2, 4, 8)
+SCHEDULES, SCHEDULERS, RASTERS = tuple(Schedule), tuple(Scheduler), tuple(Raster)
 
 # What of wgmma's operand types its tiles are made for: two bytes each.
 _MULTIPLIED = (DType.F16, DType.BF16)
@@ -49,6 +46,14 @@ _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 _NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
 _LEAST_STAGES = 2
+# Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
+# Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
+STREAM_K_STEPS = 8
+# Multiprocessors of a GPC of GH100; clusters lie within one. Source: the same file.
+_SMS_OF_GPC = 18
+# GH100's, of which every product has fewer; see boltgen/launch_sm90.h.
+_MOST_SMS = 144
+_CACHE_LINE_BYTES = 128
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -136,6 +141,53 @@ def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | 
     return None
 
 
+def steps(problem: Problem, depth: int) -> int:
+    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
+    if isinstance(problem, Conv2d):
+        return problem.r * problem.s * math.ceil(problem.c / depth)
+    return math.ceil(problem.gemm.k / depth)
+
+
+def least_steps(config: Cutlass3Config) -> int:
+    """The fewest steps of K with which a launch does what it says."""
+    if config.scheduler is Scheduler.STREAM_K and config.split_k == 1:
+        return STREAM_K_STEPS + 1
+    return config.split_k
+
+
+def workspace_bytes(problem: Problem, config: Cutlass3Config) -> int:
+    """Global memory for sums of tiles that are split; the kernel says the same of itself.
+
+    Source: templates/include/boltgen/launch_sm90.h, workspace_bytes_sm90.
+    """
+    if config.scheduler is Scheduler.PERSISTENT:
+        return 0
+    tile, gemm = config.threadblock, problem.gemm
+    rows = whole_tiles(gemm.m, tile.m, config.swizzle * config.cluster_m)
+    columns = whole_tiles(gemm.n, tile.n, config.swizzle * config.cluster_n)
+    tiles = problem.batch * rows * columns
+    if config.split_k == 1:
+        tiles = min(tiles, 2 * _MOST_SMS)
+    counters = tiles * (THREADS // _WARPGROUP - 1) * 4
+    lines = math.ceil(counters / _CACHE_LINE_BYTES)
+    return tiles * tile.m * tile.n * DType.F32.size_bytes + lines * _CACHE_LINE_BYTES
+
+
+def whole_tiles(extent: int, tile: int, together: int) -> int:
+    """Tiles along an extent, of which so many belong together."""
+    return math.ceil(extent / (tile * together)) * together
+
+
+def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
+    """Threadblocks that a device runs at once: a cluster of more than two may not fill a GPC.
+
+    Source: cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy.
+    """
+    cluster = config.cluster_m * config.cluster_n
+    whole, rest = divmod(arch.sm_count, _SMS_OF_GPC)
+    return (whole * (_SMS_OF_GPC // cluster) + rest // cluster) * cluster
+
+
 def accumulator_registers(config: Cutlass3Config) -> int:
     """Of a thread: FP32 sums of a tile, or of its half."""
     threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
@@ -145,15 +197,19 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
 
-    Or less: where D's subtiles can, they take the place of C's.
+    Subtiles of D take the places of C's where they are as large.
     """
-    tile = config.threadblock
+    tile, out_dtype = config.threadblock, layer.problem.out_dtype
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
     subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
+    of_c, of_d = min(subtiles, _MOST_C_STAGES), min(subtiles, _MOST_D_STAGES)
     elements = rows * _SUBTILE_N
-    taken = elements * layer.problem.out_dtype.size_bytes * min(subtiles, _MOST_D_STAGES)
+    taken = elements * out_dtype.size_bytes * of_d
     for dtype in _tensors(layer.epilogue):
-        taken += elements * dtype.size_bytes * min(subtiles, _MOST_C_STAGES)
+        if dtype.size_bytes == out_dtype.size_bytes:
+            taken = elements * dtype.size_bytes * max(of_c, of_d + 1)
+        else:
+            taken += elements * dtype.size_bytes * of_c
     rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
     return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
 
@@ -209,17 +265,21 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             reason="what setmaxnreg leaves each of 256 threads that multiply; more would spill",
             slack=1.0 - wanted / MATH_REGISTERS,
         )
+    cluster = config.cluster_m * config.cluster_n
     if config.cluster_m not in CLUSTERS or config.cluster_n not in CLUSTERS:
         yield Violation(
             name="cluster",
             message=f"a cluster of {config.cluster_m}x{config.cluster_n}",
-            reason="larger clusters leave some of a GPC's multiprocessors idle",
+            reason="CUTLASS's scheduler divides by powers of two, and of 254 clusters that won on "
+            f"an H100 251 are of at most {MOST_IN_CLUSTER} threadblocks (benchmarks/data)",
         )
-    if config.cluster_m * config.cluster_n > max(CLUSTERS):
+    elif cluster > MOST_IN_CLUSTER:
         yield Violation(
             name="cluster_size",
-            message=f"a cluster of {config.cluster_m * config.cluster_n} threadblocks",
-            reason="of 254 clusters that won on an H100 242 are of at most two (benchmarks/data)",
+            message=f"a cluster of {cluster} threadblocks",
+            reason=f"of a GPC's {_SMS_OF_GPC} multiprocessors it leaves "
+            f"{_SMS_OF_GPC % cluster} idle",
+            slack=MOST_IN_CLUSTER / cluster - 1.0,
         )
     if config.swizzle not in SWIZZLES:
         yield Violation(
@@ -227,6 +287,7 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             message=f"{config.swizzle} tiles visited together, not one of {SWIZZLES}",
             reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
         )
+    yield from _broken_by_splits(layer.problem, config)
     fitting = stages(config, layer, arch)
     if fitting < _LEAST_STAGES:
         yield Violation(
@@ -239,83 +300,28 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
         )
 
 
-def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
-    """Tiles, clusters and schedules, and the swizzle as an argument of the launch."""
-
-    def config_at(point: Mapping[str, int]) -> Cutlass3Config:
-        return Cutlass3Config(
-            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], TILE_DEPTH),
-            schedule=SCHEDULES[point["schedule"] - 1],
-            cluster_m=point["cluster_m"],
-            cluster_n=point["cluster_n"],
-            swizzle=point["swizzle"],
+def _broken_by_splits(problem: Problem, config: Cutlass3Config) -> Iterator[Violation]:
+    """The rules of tiles that several threadblocks compute."""
+    is_stream_k = config.scheduler is Scheduler.STREAM_K
+    if is_stream_k and config.schedule is not Schedule.COOPERATIVE:
+        yield Violation(
+            name="stream_k_schedule",
+            message=f"stream-K in a {config.schedule.value} schedule",
+            reason="its two warpgroups have tiles of their own, and CUTLASS adds up sums of "
+            "threadblocks only (sm90_gemm_tma_warpspecialized_pingpong.hpp)",
         )
-
-    def tried() -> Iterator[Cutlass3Config]:
-        for m, n, schedule, cluster_m, cluster_n in itertools.product(
-            TILE_M, TILE_N, SCHEDULES, CLUSTERS, CLUSTERS
-        ):
-            yield Cutlass3Config(
-                threadblock=Shape(m, n, TILE_DEPTH),
-                schedule=schedule,
-                cluster_m=cluster_m,
-                cluster_n=cluster_n,
-                swizzle=1,
-            )
-
-    def listed() -> Iterator[Cutlass3Config]:
-        for config in tried():
-            if violations(layer, config, arch) or not _is_sensible(layer.problem.gemm, config):
-                continue
-            yield from _launches(layer.problem.gemm, config)
-
-    return Space(
-        family=Cutlass3Config.family,
-        knobs=(
-            Knob("threadblock_m", TILE_M, 128),
-            Knob("threadblock_n", TILE_N, 128),
-            Knob("schedule", (1, 2), 2),
-            Knob("cluster_m", CLUSTERS, 1),
-            Knob("cluster_n", CLUSTERS, 1),
-            Knob("swizzle", SWIZZLES, 1),
-        ),
-        config_at=config_at,
-        point_of=_point,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(layer, config, arch),
-    )
-
-
-def _point(config: Cutlass3Config) -> dict[str, int]:
-    return {
-        "threadblock_m": config.threadblock.m,
-        "threadblock_n": config.threadblock.n,
-        "schedule": SCHEDULES.index(config.schedule) + 1,
-        "cluster_m": config.cluster_m,
-        "cluster_n": config.cluster_n,
-        "swizzle": config.swizzle,
-    }
-
-
-def _tiles(problem: Gemm, config: Cutlass3Config) -> tuple[int, int]:
-    """How many tiles lie below each other, and side by side."""
-    tile = config.threadblock
-    return math.ceil(problem.m / tile.m), math.ceil(problem.n / tile.n)
-
-
-def _is_sensible(problem: Gemm, config: Cutlass3Config) -> bool:
-    """Whether a cluster is no larger than the problem, in tiles: the rest of it would idle."""
-    rows, columns = _tiles(problem, config)
-    least_m, least_n = TILE_M[0], TILE_N[0]
-    fits_m = config.threadblock.m == least_m or config.threadblock.m < 2 * problem.m
-    fits_n = config.threadblock.n == least_n or config.threadblock.n < 2 * problem.n
-    return config.cluster_m <= rows and config.cluster_n <= columns and fits_m and fits_n
-
-
-def _launches(problem: Gemm, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
-    rows, columns = _tiles(problem, config)
-    for swizzle in SWIZZLES:
-        # CUTLASS lessens the swizzle where there are fewer tiles than it.
-        if swizzle == 1 or swizzle <= min(rows, columns):
-            yield replace(config, swizzle=swizzle)
+    if config.split_k not in (SLICES if is_stream_k else (1,)):
+        yield Violation(
+            name="split_k",
+            message=f"{config.split_k} slices of K by the {config.scheduler.value} scheduler",
+            reason=f"stream-K's takes {SLICES}; the other computes whole tiles",
+        )
+    found, least = steps(problem, config.threadblock.k), least_steps(config)
+    if found < least:
+        yield Violation(
+            name="split_k_depth",
+            message=f"{found} steps of K, and a tile that is split has at least {least}",
+            reason=f"a slice has one, a part of stream-K {STREAM_K_STEPS} "
+            "(cutlass/gemm/kernel/tile_scheduler_params.h)",
+            slack=found / least - 1.0,
+        )

@@ -1,8 +1,10 @@
 """Predicts the time of an sm_90a kernel, as `cutlass2.model` does of the older ones.
 
-Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile.
+Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile, or by
+stream-K through an equal share of the steps of what does not fill a wave.
 
     time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
+           + sums of tiles that are split
     tile = k steps * max(tensor cores, shared memory, L2) and the epilogue
 
 In pingpong the epilogue hides behind the other warpgroup's product; cooperating warpgroups wait for
@@ -18,9 +20,11 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.model import arithmetic_clocks
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
-from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
+from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, steps, whole_tiles
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.problem import Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
 _SHARED_BYTES_PER_CLOCK = 128
@@ -52,33 +56,32 @@ def predict(
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants()
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
-    rows = _whole(gemm.m, tile.m, config.cluster_m)
-    columns = _whole(gemm.n, tile.n, config.cluster_n)
-    steps = _steps(problem, tile.k)
-    cluster = config.cluster_m * config.cluster_n
-    at_once = arch.sm_count // cluster * cluster
+    rows = whole_tiles(gemm.m, tile.m, config.cluster_m)
+    columns = whole_tiles(gemm.n, tile.n, config.cluster_n)
+    depth = steps(problem, tile.k)
+    at_once = blocks_at_once(config, arch)
     tiles = problem.batch * rows * columns
-    per_sm = math.ceil(tiles / at_once)
+    work = _busiest(config, tiles, depth, at_once)
 
     # Threadblocks side by side share A, those below each other B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
     step, bound_by = _step_clocks(config, loaded, in_bytes, arch)
-    product = steps * step
+    product = depth * step
     stored = tile.m * tile.n * output_bytes_per_element(problem, epilogue)
     after = stored / (arch.l2_bytes_per_clock / arch.sm_count) + arithmetic_clocks(
         epilogue, tile.m * tile.n, arch, c
     )
     first = arch.memory_latency_clocks
     if config.schedule is Schedule.PINGPONG:
-        clocks = first + per_sm * max(product, after) + min(product, after)
+        clocks = first + work.tiles * max(product, after) + min(product, after)
     else:
-        clocks = first + per_sm * (product + after)
+        clocks = first + work.steps * step + work.tiles * after
     if after > product:
         bound_by = "its epilogue"
 
     outputs = problem.batch * gemm.m * gemm.n
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
-    l2_bytes = tiles * steps * loaded + out_bytes
+    l2_bytes = tiles * depth * loaded + out_bytes
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
     # Of a convolution the pixels themselves: taps meet them again in L2.
     one = gemm if problem.is_matrix else problem
@@ -92,19 +95,56 @@ def predict(
     begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
     if slowest_us < begin_us:
         bound_by = "its launch"
-    return Cutlass3Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
+    sums_us = work.turns * (c.handover_us + _sums_us(config, arch) / c.sustained_fraction)
+    if work.turns:
+        sums_us += c.launch_us  # of the zeros that the counters begin with
+    return Cutlass3Prediction(
+        time_us=begin_us + slowest_us + sums_us, bound_by=bound_by, tiles_per_sm=work.tiles
+    )
 
 
-def _steps(problem: Problem, depth: int) -> int:
-    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
-    if isinstance(problem, Conv2d):
-        return problem.r * problem.s * math.ceil(problem.c / depth)
-    return math.ceil(problem.gemm.k / depth)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Of the busiest threadblock: steps of K, and tiles that it ends.
+
+    `turns` are those that wait for each other at the sums of one tile.
+    """
+
+    steps: int
+    tiles: int
+    turns: int
 
 
-def _whole(extent: int, tile: int, cluster: int) -> int:
-    """Tiles along an extent: whole clusters of them."""
-    return math.ceil(extent / (tile * cluster)) * cluster
+def _busiest(config: Cutlass3Config, tiles: int, depth: int, at_once: int) -> _Work:
+    """The work of the busiest threadblock.
+
+    Source: cutlass/gemm/kernel/tile_scheduler_params.h, get_num_sk_tiles and get_num_sk_units.
+    """
+    waves = math.ceil(tiles / at_once)
+    if config.split_k > 1:
+        rounds = math.ceil(tiles * config.split_k / at_once)
+        return _Work(rounds * math.ceil(depth / config.split_k), rounds, config.split_k - 1)
+    whole = tiles // at_once
+    if config.scheduler is Scheduler.PERSISTENT or waves == whole:
+        return _Work(waves * depth, waves, 0)
+    # Tiles of a wave that is not full, and of the one before it, are divided into equal parts.
+    before = max(0, whole - 1)
+    divided = tiles - before * at_once
+    parts = max(1, min(at_once, divided * depth // STREAM_K_STEPS))
+    # A part begins and ends within tiles.
+    peers = math.ceil(parts / divided) + 1
+    return _Work(
+        before * depth + math.ceil(divided * depth / parts),
+        before + math.ceil(divided / parts),
+        peers - 1,
+    )
+
+
+def _sums_us(config: Cutlass3Config, arch: Arch) -> float:
+    """Time of a multiprocessor to write the sums of a tile and to read them again, through L2."""
+    tile = config.threadblock
+    sums_bytes = 2 * tile.m * tile.n * DType.F32.size_bytes
+    return sums_bytes / (arch.l2_bytes_per_clock / arch.sm_count) / arch.boost_mhz
 
 
 def _step_clocks(
@@ -139,22 +179,20 @@ def _dram_bytes(
 ) -> float:
     """Bytes of A and B from DRAM: each once, and again for every wave that L2 has lost them by.
 
-    A wave is a block of tiles, `swizzle` clusters wide along the shorter side of the problem, which
-    is how CUTLASS's scheduler orders them.
+    Tiles follow each other along the raster, in bands of `swizzle` clusters: along M a band has all
+    of A and few columns of B. A wave is a part of a band, or several bands.
     """
-    side = config.swizzle * (config.cluster_n if columns <= rows else config.cluster_m)
-    short, long = min(rows, columns), max(rows, columns)
-    side = min(side, short)
-    reach = min(long, math.ceil(at_once / side))
-    # Where a wave goes around the long side it covers several strips of the short one.
-    strips = max(1, min(math.ceil(short / side), at_once // (side * long)))
-    passes_over_long = math.ceil(short / (side * strips))
-    passes_over_short = math.ceil(long / reach)
+    along_m = config.raster is Raster.ALONG_M
+    length, width = (rows, columns) if along_m else (columns, rows)
+    side = min(width, config.swizzle * (config.cluster_n if along_m else config.cluster_m))
+    bands = max(1, min(math.ceil(width / side), at_once // (side * length)))
     a, b = problem.a_bytes, problem.b_bytes
-    of_long, of_short = (a, b) if rows >= columns else (b, a)
+    whole, banded = (a, b) if along_m else (b, a)
+    passes_over_whole = math.ceil(width / (side * bands))
+    passes_over_band = math.ceil(length / min(length, math.ceil(at_once / side)))
     kept = c.l2_kept_fraction * arch.l2_bytes
-    return of_long * (1 + (passes_over_long - 1) * _missed(of_long, kept)) + of_short * (
-        1 + (passes_over_short - 1) * _missed(of_short * side / short, kept)
+    return whole * (1 + (passes_over_whole - 1) * _missed(whole, kept)) + banded * (
+        1 + (passes_over_band - 1) * _missed(banded * side / width, kept)
     )
 
 

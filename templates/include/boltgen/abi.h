@@ -34,6 +34,9 @@ typedef struct boltgen_status {
   char message[256];
 } boltgen_status;
 
+/* Values of raster. Along M tiles lie below each other, along N side by side. */
+enum { BOLTGEN_RASTER_ALONG_M = 0, BOLTGEN_RASTER_ALONG_N = 1 };
+
 /* The most loads that an epilogue may have: two tensors, four rows, one column. */
 #define BOLTGEN_MAX_OPERANDS 7
 
@@ -70,7 +73,8 @@ typedef struct boltgen_gemm_args {
   int64_t batch_stride_d;
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
   int32_t split_k; /* slices of K; 1 for none */
-  int32_t swizzle; /* tiles along N that are visited together: 1, 2, 4 or 8 */
+  int32_t swizzle; /* tiles that are visited together across the raster: 1, 2, 4 or 8 */
+  int32_t raster;  /* the direction in which tiles follow each other */
   void* workspace;
   size_t workspace_bytes;
   void* stream; /* a cudaStream_t */
@@ -103,6 +107,7 @@ typedef struct boltgen_conv2d_args {
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
   int32_t split_k;
   int32_t swizzle;
+  int32_t raster;
   void* workspace;
   size_t workspace_bytes;
   void* stream;

@@ -133,7 +133,7 @@ inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args cons
 template <typename Kernel>
 void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
   check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm, sizeof(typename Kernel::ElementA));
-  check_swizzle(check, args.swizzle);
+  check_order(check, args.swizzle, args.raster);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));
   if (Kernel::kIteratorAlgorithm == cutlass::conv::IteratorAlgorithm::kFixedChannels) {

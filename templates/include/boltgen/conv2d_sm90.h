@@ -117,16 +117,23 @@ inline int padding_behind(int extent, int size, int filter, int stride, int dila
 
 /// A convolution's kernel, and its host side.
 template <typename ElementA, typename ElementD, typename Graph, typename Tile, typename Cluster_,
-          typename MainSchedule, typename EpilogueSchedule>
+          typename MainSchedule, typename EpilogueSchedule, typename Scheduler_>
 struct Conv2dSm90 {
   using Cluster = Cluster_;
+  using Scheduler = Scheduler_;
   using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
   using Collective = typename Im2colCollective<ElementA, Tile, Cluster, MainSchedule,
                                                Epilogue::kSharedBytes>::Type;
-  using Kernel = KernelSm90<ConvMainloopSm90<Collective, Tile>, Epilogue>;
+  using Kernel = KernelSm90<ConvMainloopSm90<Collective, Tile>, Epilogue, Scheduler>;
 
   static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
   static constexpr int kDepth = cute::size<2>(Tile{});
+
+  /// Pixels, filters, and whole tiles of channels for each tap; a batch of one.
+  static cute::Shape<int, int, int, int> extents(boltgen_conv2d_args const& args) {
+    int const depth = (args.c + kDepth - 1) / kDepth * kDepth;
+    return {args.n * args.p * args.q, args.k, args.r * args.s * depth, 1};
+  }
 
   /// CUTLASS's arguments: all sizes and addresses.
   static typename Kernel::Arguments arguments(boltgen_conv2d_args const& args) {
@@ -139,9 +146,8 @@ struct Conv2dSm90 {
                       {args.k, args.r, args.s, args.c}, {args.pad_h, args.pad_w}, {bottom, right},
                       {args.stride_h, args.stride_w}, {args.dilation_h, args.dilation_w},
                       /*groups=*/1);
-    int const depth = (args.c + kDepth - 1) / kDepth * kDepth;
     return {cutlass::gemm::GemmUniversalMode::kGemm,
-            {args.n * args.p * args.q, args.k, args.r * args.s * depth, 1},
+            extents(args),
             {shape, {static_cast<ElementA const*>(args.a), static_cast<ElementA const*>(args.b)}},
             Epilogue::arguments(args.operands, args.d, args.k, 0)};
   }

@@ -58,7 +58,7 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args.batch, 65535);
   check.at_most("split_k", args.split_k, args.batch > 1 ? 1 : 65535);
-  check_swizzle(check, args.swizzle);
+  check_order(check, args.swizzle, args.raster);
   check.at_least("lda", args.lda, args.k);
   check.at_least("ldb", args.ldb, kRowMajorB ? args.n : args.k);
   check.at_least("ldd", args.ldd, args.n);

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "boltgen/arguments.h"
-#include "boltgen/launch.h"
+#include "boltgen/launch_sm90.h"
 #include "boltgen/operands.h"
 
 namespace boltgen {
@@ -178,11 +178,11 @@ struct EpilogueSm90 {
   }
 };
 
-/// A kernel of CUTLASS's around a mainloop and an epilogue. Its threadblocks go from tile to tile.
-template <typename Mainloop, typename Epilogue>
+/// A kernel of CUTLASS's around a mainloop and an epilogue. Its threadblocks go from tile to tile,
+/// or, by the tag of the stream-K scheduler, through steps of K of several tiles.
+template <typename Mainloop, typename Epilogue, typename Scheduler>
 using KernelSm90 = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop,
-                                                        typename Epilogue::Collective,
-                                                        cutlass::gemm::PersistentScheduler>;
+                                                        typename Epilogue::Collective, Scheduler>;
 
 /// The mainloop of a product. `Schedule` is CUTLASS's tag.
 template <typename Element, typename LayoutB, typename Tile, typename Cluster, typename Schedule,
@@ -195,16 +195,22 @@ using GemmMainloopSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
 
 /// A product's kernel, and its host side.
 template <typename ElementA, typename LayoutB, typename ElementD, typename Graph, typename Tile,
-          typename Cluster_, typename MainSchedule, typename EpilogueSchedule>
+          typename Cluster_, typename MainSchedule, typename EpilogueSchedule, typename Scheduler_>
 struct GemmSm90 {
   using Cluster = Cluster_;
+  using Scheduler = Scheduler_;
   using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
   using Kernel = KernelSm90<
       GemmMainloopSm90<ElementA, LayoutB, Tile, Cluster, MainSchedule, Epilogue::kSharedBytes>,
-      Epilogue>;
+      Epilogue, Scheduler>;
 
   static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
   static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;
+
+  /// M, N, K and the batch.
+  static cute::Shape<int, int, int, int> extents(boltgen_gemm_args const& args) {
+    return {args.m, args.n, args.k, args.batch};
+  }
 
   /// CUTLASS's arguments: all sizes and addresses.
   static typename Kernel::Arguments arguments(boltgen_gemm_args const& args) {
@@ -220,7 +226,7 @@ struct GemmSm90 {
     }
     return {
         cutlass::gemm::GemmUniversalMode::kGemm,
-        {args.m, args.n, args.k, args.batch},
+        extents(args),
         {static_cast<ElementA const*>(args.a), a, static_cast<ElementA const*>(args.b), b},
         Epilogue::arguments(args.operands, args.d, args.ldd, is_batch ? args.batch_stride_d : 0)};
   }
@@ -258,86 +264,5 @@ struct GemmSm90 {
     }
   }
 };
-
-/// The current device's multiprocessors, and how many clusters of the kernel it runs at once:
-/// without that number a grid of clusters leaves multiprocessors idle (NVIDIA/cutlass#1921).
-/// The grid of `config` is one cluster.
-inline cudaError_t ask_hardware(cutlass::KernelHardwareInfo& hardware, void const* function,
-                                cudaLaunchConfig_t const& config) {
-  cudaError_t error = cudaGetDevice(&hardware.device_id);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&hardware.sm_count, cudaDevAttrMultiProcessorCount,
-                                   hardware.device_id);
-  }
-  hardware.max_active_clusters = hardware.sm_count;
-  if (error == cudaSuccess && config.gridDim.x * config.gridDim.y > 1) {
-    error = cudaOccupancyMaxActiveClusters(&hardware.max_active_clusters, function, &config);
-  }
-  return error;
-}
-
-/// Launches a kernel for arguments `Args`, of a product or a convolution.
-template <typename Op, typename Args>
-int run_sm90(void (*kernel)(typename Op::Kernel::Params), Args const* args,
-             boltgen_status* status) {
-  using Kernel = typename Op::Kernel;
-  constexpr int kThreads = int(Kernel::MaxThreadsPerBlock);
-  constexpr int kSharedBytes = Kernel::SharedStorageSize;
-  ArgumentCheck check(status);
-  check.at_least("split_k", args->split_k, 1);
-  check.at_most("split_k", args->split_k, 1);
-  check.power_of_two("swizzle", args->swizzle, 8);
-  Op::check(check, *args);
-  if (check.failed()) {
-    return check.code();
-  }
-  auto const function = reinterpret_cast<void const*>(kernel);
-  constexpr unsigned kClusterM = cute::size<0>(typename Op::Cluster{});
-  constexpr unsigned kClusterN = cute::size<1>(typename Op::Cluster{});
-  cudaError_t error =
-      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  if (error != cudaSuccess) {
-    return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", kSharedBytes);
-  }
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kClusterM, kClusterN, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = {kClusterM, kClusterN, 1};
-  config.blockDim = {unsigned(kThreads), 1, 1};
-  config.dynamicSmemBytes = size_t(kSharedBytes);
-  config.stream = static_cast<cudaStream_t>(args->stream);
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  typename Kernel::Arguments arguments = Op::arguments(*args);
-  arguments.scheduler.max_swizzle_size = args->swizzle;
-  error = ask_hardware(arguments.hw_info, function, config);
-  if (error != cudaSuccess) {
-    return fail_cuda(status, error, "cannot ask the device for clusters of %u x %u blocks",
-                     kClusterM, kClusterN);
-  }
-  check.at_least("number of clusters that the device runs at once",
-                 arguments.hw_info.max_active_clusters, 1);
-  if (!check.failed() && !Kernel::can_implement(arguments)) {
-    return fail(status, BOLTGEN_INVALID_ARGUMENT, "CUTLASS cannot implement %d x %d x %d",
-                cute::get<0>(arguments.problem_shape), cute::get<1>(arguments.problem_shape),
-                cute::get<2>(arguments.problem_shape));
-  }
-  if (check.failed()) {
-    return check.code();
-  }
-  typename Kernel::Params params = Kernel::to_underlying_arguments(arguments, nullptr);
-  config.gridDim = Kernel::get_grid_shape(params);
-  void* pointers[] = {&params};
-  error = cudaLaunchKernelExC(&config, function, pointers);
-  if (error != cudaSuccess) {
-    return fail_cuda(status, error,
-                     "launch of %u x %u x %u blocks of %d threads, in clusters of %u x %u, with "
-                     "%d bytes of shared memory",
-                     config.gridDim.x, config.gridDim.y, config.gridDim.z, kThreads, kClusterM,
-                     kClusterN, kSharedBytes);
-  }
-  return succeed(status);
-}
 
 }  // namespace boltgen

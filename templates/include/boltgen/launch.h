@@ -13,6 +13,7 @@
 
 #include "boltgen/arguments.h"
 #include "boltgen/operands.h"
+#include "boltgen/per_device.h"
 
 namespace boltgen {
 
@@ -61,6 +62,13 @@ struct SplitWorkspace {
   }
 };
 
+/// Dynamic shared memory that a kernel may have on a device.
+struct ReservedMemory {
+  int bytes;
+
+  bool known() const { return bytes > 0; }
+};
+
 /// The body of every generated `__global__` function.
 template <typename Kernel>
 __device__ __forceinline__ void device_main(typename Kernel::Params const& params) {
@@ -70,18 +78,26 @@ __device__ __forceinline__ void device_main(typename Kernel::Params const& param
 }
 
 /// Zeroes the semaphores and enqueues the kernel.
+///
+/// Static, as what it remembers is of this library's function: a symbol of the same name in another
+/// library would be the same object.
 template <typename Kernel>
-int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
-           dim3 const& grid, SplitWorkspace const& split, void* workspace, void* stream,
-           boltgen_status* status) {
+static int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params const& params,
+                  dim3 const& grid, SplitWorkspace const& split, void* workspace, void* stream,
+                  boltgen_status* status) {
   auto const cuda_stream = static_cast<cudaStream_t>(stream);
   auto const function = reinterpret_cast<void const*>(kernel);
   int const shared_bytes = int(sizeof(typename Kernel::SharedStorage));
   // Without this call a kernel may have 48 KiB of dynamic shared memory.
   // Source: CUDA C++ Programming Guide, compute capabilities, shared memory.
+  static PerDevice<ReservedMemory> devices;
   if (shared_bytes > (48 << 10)) {
-    cudaError_t const error =
-        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    ReservedMemory reserved;
+    cudaError_t const error = devices.get(reserved, [&](int, ReservedMemory& facts) {
+      facts.bytes = shared_bytes;
+      return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  shared_bytes);
+    });
     if (error != cudaSuccess) {
       return fail_cuda(status, error, "cannot reserve %d bytes of shared memory", shared_bytes);
     }
@@ -98,6 +114,7 @@ int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Params cons
   cudaError_t const error =
       cudaLaunchKernel(function, grid, Kernel::kThreadCount, arguments, shared_bytes, cuda_stream);
   if (error != cudaSuccess) {
+    devices.forget();
     return fail_cuda(status, error,
                      "launch of %u x %u x %u blocks of %d threads with %d bytes of shared memory",
                      grid.x, grid.y, grid.z, Kernel::kThreadCount, shared_bytes);

@@ -15,8 +15,11 @@ namespace boltgen {
 /// What kernels are compiled with.
 using ThreadblockSwizzle = cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>;
 
-inline void check_swizzle(ArgumentCheck& check, int swizzle) {
+/// The order in which tiles are visited: down M, by groups of them along N.
+inline void check_order(ArgumentCheck& check, int swizzle, int raster) {
   check.power_of_two("swizzle", swizzle, 8);
+  check.at_least("raster", raster, BOLTGEN_RASTER_ALONG_M);
+  check.at_most("raster", raster, BOLTGEN_RASTER_ALONG_M);
 }
 
 /// log2 of how many tiles along N are visited together: of `swizzle`, or less where there are not
