@@ -54,7 +54,7 @@ def predict(
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
     rows = _whole(gemm.m, tile.m, config.cluster_m)
     columns = _whole(gemm.n, tile.n, config.cluster_n)
-    steps = _steps(problem, tile.k)
+    steps = k_steps(problem, tile.k)
     cluster = config.cluster_m * config.cluster_n
     at_once = arch.sm_count // cluster * cluster
     tiles = problem.batch * rows * columns
@@ -95,7 +95,7 @@ def predict(
     return Cutlass3Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
 
 
-def _steps(problem: Problem, depth: int) -> int:
+def k_steps(problem: Problem, depth: int) -> int:
     """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
     if isinstance(problem, Conv2d):
         return problem.r * problem.s * math.ceil(problem.c / depth)
