@@ -24,7 +24,8 @@ from boltgen.ir.workload import Layer, Workload
 
 ROWS = (64, 128)
 # Columns of one wgmma, of those that CuTe has without its extended shapes and that are whole steps
-# of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector.
+# of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers set no further
+# limit: of two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
 WARPGROUP_COLUMNS = (16, 32, 64, 96, 128, 192, 256)
 
 _HEADER = "templates/include/boltgen/b2b_sm90.h"

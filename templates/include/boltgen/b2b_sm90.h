@@ -19,6 +19,7 @@
 
 #include <cuda_runtime_api.h>
 #include <cutlass/arch/barrier.h>
+#include <cutlass/arch/memory.h>
 #include <cutlass/arch/reg_reconfig.h>
 #include <cutlass/cutlass.h>
 #include <cute/tensor.hpp>
@@ -418,14 +419,30 @@ struct ChainSm90 {
   }
 
   /// Applies the layer's epilogue: see `inner_epilogue`, whose fragments of 16 rows are a warp's.
+  /// `column` is `first_column`'s.
   template <int kLayer, typename Sink>
   CUTLASS_DEVICE static void apply_epilogue(Warpgroup const& group, Sums<kLayer> const& sums,
-                                            Sink&& sink) {
+                                            int column, Sink&& sink) {
     using This = Layer<kLayer>;
     auto const& layer = group.params.layers[kLayer];
     inner_epilogue<typename This::Graph, (This::kAlignmentD > 1), 1, Tiling<kLayer>::kColumns / 8>(
         sums, layer.operands, group.batch, group.first_row + row_in_tile(group), group.params.rows,
-        group.side * Tiling<kLayer>::kColumns + group.thread % 4 * 2, layer.n, sink);
+        column, layer.n, [&](int m, int n, int half, auto const& pair) {
+          sink(m, n, half, pair);
+          if (half == 1 && n % 4 == 3) {
+            // Or ptxas loads operands of all columns ahead, into registers that there are not.
+            __syncwarp();
+          }
+        });
+  }
+
+  /// The first of the thread's columns in the layer's tile.
+  template <int kLayer>
+  CUTLASS_DEVICE static int first_column(Warpgroup const& group) {
+    int column = group.side * Tiling<kLayer>::kColumns + group.thread % 4 * 2;
+    // Or the compiler keeps what follows from it for each column in registers, from tile to tile.
+    asm volatile("" : "+r"(column));
+    return column;
   }
 
   /// The first of the thread's rows among the warpgroup's.
@@ -440,7 +457,8 @@ struct ChainSm90 {
     using Fragment = cute::Shape<cute::_2, cute::_2, cute::_2>;
     auto a = cute::make_tensor<Element>(
         cute::Shape<Fragment, cute::_1, cute::Int<Tiling<kLayer + 1>::kBlocks>>());
-    apply_epilogue<kLayer>(group, sums, [&](int, int n, int half, auto const& pair) {
+    int const column = first_column<kLayer>(group);
+    apply_epilogue<kLayer>(group, sums, column, [&](int, int n, int half, auto const& pair) {
       auto const halves = to_halves(pair);
       a(4 * n + 2 * half) = halves[0];
       a(4 * n + 2 * half + 1) = halves[1];
@@ -454,14 +472,25 @@ struct ChainSm90 {
   CUTLASS_DEVICE static void through_shared_memory(Warpgroup& group, Sums<kLayer> const& sums,
                                                    Sums<kLayer + 1>& next) {
     using Tile = sm90::SharedTile<sm90::Major::K, sm90::kWarpgroupM, Layer<kLayer>::Shape::kN>;
+    // Of the swizzle's block, whose vectors are permuted by their row; blocks are all alike.
+    constexpr int kBlockColumns = Layer<kLayer>::Shape::kN < 64 ? Layer<kLayer>::Shape::kN : 64;
+    constexpr int kColumns = Tiling<kLayer>::kColumns;
+    constexpr int kVectors = (kColumns < kBlockColumns ? kColumns : kBlockColumns) / 8;
+    constexpr int kRowBytes = kBlockColumns * int(sizeof(Element));
     auto tile = cute::make_tensor(cute::make_smem_ptr(group.shared.intermediate), Tile());
-    int const row = row_in_tile(group);
-    int const column = group.side * Tiling<kLayer>::kColumns + group.thread % 4 * 2;
+    int const row = row_in_tile(group), column = first_column<kLayer>(group);
+    uint32_t addresses[kVectors];
+    CUTLASS_PRAGMA_UNROLL
+    for (int vector = 0; vector < kVectors; ++vector) {
+      addresses[vector] = cute::cast_smem_ptr_to_uint(&tile(row, column + 8 * vector));
+    }
     // No warpgroup multiplies what lies there any more.
     cutlass::arch::NamedBarrier::sync(kMathThreads, /*id=*/0);
-    apply_epilogue<kLayer>(group, sums, [&](int, int n, int half, auto const& pair) {
-      using Pair = cutlass::Array<Element, 2>;
-      reinterpret_cast<Pair&>(tile(row + 8 * half, column + 8 * n)) = to_halves(pair);
+    apply_epilogue<kLayer>(group, sums, column, [&](int, int n, int half, auto const& pair) {
+      auto const halves = to_halves(pair);
+      int const block = n / kVectors * sm90::kWarpgroupM * kRowBytes;
+      cutlass::arch::shared_store<sizeof(halves)>(
+          addresses[n % kVectors] + block + 8 * half * kRowBytes, &halves);
     });
     // What wgmma reads, it reads through the asynchronous proxy.
     cutlass::arch::fence_view_async_shared();
@@ -495,9 +524,9 @@ struct ChainSm90 {
     Params const& params = group.params;
     int const columns = params.layers[kLayers - 1].n;
     int const row = group.first_row + row_in_tile(group);
-    int const column = group.side * Tiling<kLayers - 1>::kColumns + group.thread % 4 * 2;
+    int const column = first_column<kLayers - 1>(group);
     ElementD* const d = params.d + group.batch * params.batch_stride_d;
-    apply_epilogue<kLayers - 1>(group, sums, [&](int, int n, int half, auto const& pair) {
+    apply_epilogue<kLayers - 1>(group, sums, column, [&](int, int n, int half, auto const& pair) {
       ElementD* const pointer = d + (row + 8 * half) * params.ldd + column + 8 * n;
       CUTLASS_PRAGMA_UNROLL
       for (int e = 0; e < 2; e += kWidth) {
