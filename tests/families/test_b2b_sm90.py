@@ -200,6 +200,14 @@ def test_layers_are_one_kernel_only_where_that_is_predicted_to_beat_their_own() 
         assert (len(cut_layers(chain.layers, SM90A).counts) == 1) == (fused * 1.05 < apart)
 
 
+def test_of_many_rows_it_is_predicted_fastest_and_of_few_wide_ones_layers_stay_apart() -> None:
+    tall = gemm_chain(131072, 64, (192, 192), BIAS_RELU)
+    assert cut_layers(tall.layers, SM90A).counts == (2,)
+    fastest = min(candidates(tall, SM90A), key=lambda c: predict(tall, c, SM90A).time_us)
+    assert str(fastest) == "128_192_192_registers"
+    assert cut_layers(WIDE.layers, SM90A).counts == (1, 1)
+
+
 def test_a_kernel_depends_on_no_size_and_its_text_says_what_it_is() -> None:
     spec = kernel_spec(CHAIN, RF, "sm_90a")
     assert spec == kernel_spec(gemm_chain(77, 8, (8, 58), BIAS_RELU), RF, "sm_90a")
