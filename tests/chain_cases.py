@@ -9,6 +9,7 @@ from typing import Any
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.b2b.candidates import enumerate_configs
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
@@ -309,7 +310,10 @@ def golden_chain_specs() -> dict[str, KernelSpec]:
     """Back-to-back kernels whose text is recorded in `tests/golden`, by file name."""
     conv = conv_chain(_CONV, (48,), ("bias_relu", "residual_before"))
     three = gemm_chain(150, 72, (30, 56, 64), ("per_channel", "residual_before", "bias_gelu_erf"))
+    wide = gemm_chain(9, 8, (400, 40), ("bias_silu", "residual_before"), b_layout=Layout.ROW)
+    hopper = B2bSm90Config(threadblock_m=64, columns=(512, 64), residence=_SMEM)
     return {
+        "b2b_gemm_sm90a": kernel_spec(wide, hopper, "sm_90a"),
         "b2b_gemm_sm75": chain_case("", "sm75_rf", gemm_chain(9, 8, (8, 8), _BIAS_RELU)).spec,
         "b2b_gemm_sm80": chain_case("", "rf3", three).spec,
         "b2b_conv2d_sm80": chain_case("", "smem", conv).spec,

@@ -7,13 +7,15 @@ against it. A generator's state decides it, so the kernels of a seed are compile
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from boltgen.arch import arch_named
+from boltgen.families import registry
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.b2b.legality import violations
+from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
@@ -33,13 +35,38 @@ def sampled_cases(rng: random.Random, archs: tuple[str, ...], count: int) -> lis
     while len(cases) < count:
         arch = rng.choice(archs)
         config = _config(rng, arch)
-        chain = _chain(rng, config)
+        chain = _chain(rng, [tile.n for tile in config.layers])
         if violations(chain, config, arch_named(arch)):
             continue
         cases.append(
             ChainCase(
                 name=f"{len(cases)}-{arch}-{config}",
                 spec=kernel_spec(chain, config, arch),
+                chain=chain,
+                batched_operands=rng.random() < 0.5,
+            )
+        )
+    return cases
+
+
+def sampled_sm90_cases(rng: random.Random, count: int) -> list[ChainCase]:
+    """The same of the family `b2b_sm90`."""
+    arch, cases = arch_named("sm_90a"), list[ChainCase]()
+    while len(cases) < count:
+        residence = rng.choice(list(Residence))
+        layers = rng.choice((2, 2, 2, 3, 4))
+        config = B2bSm90Config(
+            threadblock_m=rng.choice((64, 128)),
+            columns=tuple(rng.choice((*_COLUMNS, 384, 512)) for _ in range(layers)),
+            residence=residence,
+        )
+        chain = _chain(rng, config.columns)
+        if registry.violations(chain, config, arch):
+            continue
+        cases.append(
+            ChainCase(
+                name=f"{len(cases)}-{arch.name}-{config}",
+                spec=kernel_spec(chain, config, arch.name),
                 chain=chain,
                 batched_operands=rng.random() < 0.5,
             )
@@ -75,9 +102,9 @@ def _config(rng: random.Random, arch: str) -> B2bConfig:
     )
 
 
-def _chain(rng: random.Random, config: B2bConfig) -> Workload:
-    """Layers that mostly fit the config's columns."""
-    fitting = [[n for n in _COUNTS if n <= tile.n] + [tile.n] for tile in config.layers]
+def _chain(rng: random.Random, held: Sequence[int]) -> Workload:
+    """Layers whose columns are at most those that tiles hold."""
+    fitting = [[n for n in _COUNTS if n <= most] + [most] for most in held]
     columns = [rng.choice(counts) for counts in fitting]
     first = _first(rng, columns[0])
     problems: list[Problem] = [first]

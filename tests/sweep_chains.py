@@ -4,6 +4,7 @@ At random, or those of Bolt's tables 1 and 2 on every architecture in both resid
 
     python -m tests.sweep_chains --arch sm_80 --seed 1 --count 100
     python -m tests.sweep_chains --tables
+    python -m tests.sweep_chains --family b2b_sm90 --count 20
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import ARCHES
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.ir.reference import Agreement
 from boltgen.runtime.device import activate
 from tests.chain_cases import ChainCase, paper_cases
-from tests.chain_samples import each_chunk, sampled_cases
+from tests.chain_samples import each_chunk, sampled_cases, sampled_sm90_cases
 from tests.kernels.launch import Cuda
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 from tests.sweeps import Libraries, findings
@@ -37,7 +40,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tables", action="store_true", help="Bolt's, instead of random ones")
-    parser.add_argument("--arch", action="append", help="default: all")
+    families = (B2bConfig.family, B2bSm90Config.family)
+    parser.add_argument("--family", choices=families, default=B2bConfig.family)
+    parser.add_argument("--arch", action="append", help="default: all that the family is for")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
     options = parser.parse_args()
@@ -52,6 +57,8 @@ def main() -> int:
     archs = tuple(options.arch or ARCHES)
     if options.tables:
         cases = [case for case in paper_cases(whole=True) if case.spec.arch in archs]
+    elif options.family == B2bSm90Config.family:
+        cases = sampled_sm90_cases(random.Random(options.seed), options.count)
     else:
         cases = sampled_cases(random.Random(options.seed), archs, options.count)
     done = wrong = 0

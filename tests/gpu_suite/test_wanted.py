@@ -17,6 +17,7 @@ from boltgen.families.family import Level
 from boltgen.families.registry import candidates, order
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.workload import Workload
+from tests import chain_sm90_cases
 from tests.cases import BLACKWELL, all_cases
 from tests.chain_cases import all_chain_cases
 from tests.wgmma_cases import launches
@@ -81,15 +82,22 @@ def test_every_case_that_runs_on_the_arch_is_checked(items):
         for case in all_cases()
     ]
     cases += [(case.spec, case.chain, case.spec.config) for case in all_chain_cases()]
-    runs = {
-        (kernel_symbol(kernel.spec), workload, kernel.config)
-        for _, kernel, workload in launches(arch)
-    } | {
-        (kernel_symbol(replace(spec, arch=arch.name)), workload, config)
-        for spec, workload, config in cases
-        if spec.config.instruction == Shape(*arch.mma_shapes[0])
-        if spec.arch in ("sm_80", "sm_90")
-    }
+    runs = (
+        {
+            (kernel_symbol(kernel.spec), workload, kernel.config)
+            for _, kernel, workload in launches(arch)
+        }
+        | {
+            (kernel_symbol(case.spec), case.chain, case.spec.config)
+            for case in chain_sm90_cases.launches(arch)
+        }
+        | {
+            (kernel_symbol(replace(spec, arch=arch.name)), workload, config)
+            for spec, workload, config in cases
+            if spec.config.instruction == Shape(*arch.mma_shapes[0])
+            if spec.arch in ("sm_80", "sm_90")
+        }
+    )
     assert len(runs) > 150
     assert checked == runs
 

@@ -13,17 +13,17 @@ import pytest
 
 from boltgen.ir.kernel import KernelSpec
 from tests.chain_cases import ChainCase
-from tests.chain_samples import sampled_cases
+from tests.chain_samples import sampled_cases, sampled_sm90_cases
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
-# A library for each arch: two archs, six kernels each.
+# A library for each arch: six kernels each of two, and three by wgmma, which nvcc takes long for.
 CASES = [
     case
     for seed, arch in enumerate(("sm_75", "sm_80"))
     for case in sampled_cases(random.Random(seed), (arch,), 6)
-]
+] + sampled_sm90_cases(random.Random(0), 3)
 
 
 @pytest.fixture(scope="module")

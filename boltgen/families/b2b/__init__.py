@@ -10,16 +10,12 @@ from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.legality import rejection, violations
 from boltgen.families.b2b.model import B2bPrediction, predict
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.b2b.traits import B2bTraits, compiled_traits
+from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Problem
 from boltgen.ir.workload import Workload
-
-# What of a layer's sizes is an argument; the first layer's are the launch's.
-_LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
 
 class B2b(WithoutLibrary[B2bConfig]):
@@ -79,31 +75,11 @@ class B2b(WithoutLibrary[B2bConfig]):
     def launch(self, workload: Workload, config: B2bConfig) -> Launch:
         """The first layer's rows and depth, then each layer's columns."""
         del config
-        first, last = workload.first.problem, workload.last.problem
-        sizes = first.sizes
-        # The columns and B of the first layer are in its own part of the struct.
-        if first.is_matrix:
-            sizes |= {"ldd": last.sizes["ldd"], "batch_stride_d": last.sizes["batch_stride_d"]}
-            outer = {k: v for k, v in sizes.items() if k not in _LAYER_SIZES}
-        else:
-            outer = {k: v for k, v in sizes.items() if k != "k"}
-        layers = {
-            f"layers[{index}].{name}": _sizes(layer.problem)[name]
-            for index, layer in enumerate(workload.layers)
-            for name in _LAYER_SIZES
-        }
-        return Launch(
-            struct=compiled_traits(workload).struct, sizes=outer | layers, has_layers=True
-        )
+        return launch_of(workload)
 
     def boundaries(self, workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workload, ...]:
         """More than a tile of rows, and a single one."""
         return boundaries(workload, config, arch)
-
-
-def _sizes(problem: Problem) -> dict[str, int]:
-    """A layer's sizes as those of a matrix product."""
-    return (problem if problem.is_matrix else problem.gemm).sizes
 
 
 FAMILY = B2b()

@@ -31,26 +31,30 @@ def boundaries(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workl
         return compiled_traits(sized) == traits
 
     rows = config.threadblock_m
-    large = _with_rows(workload, rows + rows // 2 + 1)
-    large = first_beyond(large, tile.k * (tile.stages + 1), _with_depth, fits)
-    small = first_beyond(_with_rows(workload, 1), 0, _with_depth, fits)
+    large = of_rows(workload, rows + rows // 2 + 1)
+    large = first_beyond(large, tile.k * (tile.stages + 1), of_depth, fits)
+    small = first_beyond(of_rows(workload, 1), 0, of_depth, fits)
     for index, layer in enumerate(config.layers):
-        small = last_below(small, layer.n, _columns_of(index), fits)
+        small = last_below(small, layer.n, of_columns(index), fits)
     found = (
         sized for sized in (large, small) if fits(sized) and not violations(sized, config, arch)
     )
     return tuple(dict.fromkeys(found)) or (workload,)
 
 
-def _with_rows(workload: Workload, rows: int) -> Workload:
+def of_rows(workload: Workload, rows: int) -> Workload:
+    """The same chain of so many rows, or a few more where the first layer is a convolution."""
     return _rebuilt(workload, with_rows(workload.first.problem, rows), _columns(workload))
 
 
-def _with_depth(workload: Workload, depth: int) -> Workload:
+def of_depth(workload: Workload, depth: int) -> Workload:
+    """The same chain whose first layer multiplies so many columns, or channels, of A."""
     return _rebuilt(workload, with_depth(workload.first.problem, depth), _columns(workload))
 
 
-def _columns_of(changed: int) -> Callable[[Workload, int], Workload]:
+def of_columns(changed: int) -> Callable[[Workload, int], Workload]:
+    """Resizes the chain's layer of that number to the columns that it is called with."""
+
     def resized(workload: Workload, columns: int) -> Workload:
         all_columns = _columns(workload)
         all_columns[changed] = columns

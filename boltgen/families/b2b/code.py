@@ -85,7 +85,14 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
-    described = {"Problem": _problem_text(traits)}
+    described = {
+        "Problem": problem_text(
+            len(traits.layers),
+            traits.in_dtype,
+            traits.out_dtype,
+            is_conv=traits.conv_iterator is not None,
+        )
+    }
     described["Epilogue"] = "; ".join(
         f"D{index} = {layer.epilogue.describe()}" for index, layer in enumerate(traits.layers)
     )
@@ -150,14 +157,15 @@ def _major(layout: Layout) -> str:
     return "column-major" if layout is Layout.COLUMN else "row-major"
 
 
-def _problem_text(traits: B2bTraits) -> str:
-    types = f"{traits.in_dtype.value} to {traits.out_dtype.value}, {DType.F16.value} between"
-    if traits.conv_iterator:
+def problem_text(count: int, in_dtype: DType, out_dtype: DType, *, is_conv: bool) -> str:
+    """Name the operations with the layouts and types of their operands and the output."""
+    types = f"{in_dtype.value} to {out_dtype.value}, {DType.F16.value} between"
+    if is_conv:
         return (
-            f"{len(traits.layers)} convolutions back to back, A: (N, H, W, C), B0: (K0, R, S, C), "
+            f"{count} convolutions back to back, A: (N, H, W, C), B0: (K0, R, S, C), "
             f"then 1x1, B: (K, C), D: (N, P, Q, K); {types}"
         )
-    return f"{len(traits.layers)} GEMMs back to back, A: (M, K), D: (M, N) row-major; {types}"
+    return f"{count} GEMMs back to back, A: (M, K), D: (M, N) row-major; {types}"
 
 
 def _parts(spec: KernelSpec) -> tuple[B2bConfig, B2bTraits]:

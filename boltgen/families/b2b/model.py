@@ -73,13 +73,13 @@ def predict(
     clocks = full * sm.clocks(resident)
     if rest:
         clocks += sm.clocks(-(-rest // arch.sm_count))
-    outputs_bytes = _outputs_bytes(workload)
+    written_bytes = outputs_bytes(workload)
     loaded_bytes = sum(
         _steps(workload, config, index) * _loaded_bytes(config, index)
         for index in range(len(workload.layers))
     )
-    l2_bytes = float(blocks * loaded_bytes + outputs_bytes)
-    dram_bytes = float(_operands_bytes(workload) + outputs_bytes)
+    l2_bytes = float(blocks * loaded_bytes + written_bytes)
+    dram_bytes = float(operands_bytes(workload) + written_bytes)
     levels_us = {
         "threadblocks": clocks / arch.boost_mhz,
         "l2": l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
@@ -158,7 +158,7 @@ class _Multiprocessor:
         return staged + operands / rate + arithmetic
 
 
-def _outputs_bytes(workload: Workload) -> int:
+def outputs_bytes(workload: Workload) -> int:
     """Bytes of the last layer's D, and of every layer's full-tensor operands."""
     last = workload.last
     gemm = last.problem.gemm
@@ -169,6 +169,6 @@ def _outputs_bytes(workload: Workload) -> int:
     return workload.batch * total
 
 
-def _operands_bytes(workload: Workload) -> int:
+def operands_bytes(workload: Workload) -> int:
     """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)

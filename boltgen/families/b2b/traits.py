@@ -1,6 +1,6 @@
-"""What of several layers a back-to-back kernel is compiled for.
+"""What of several layers a back-to-back kernel is compiled for, and what its launch is told.
 
-As of single layers, sizes are no part of it. A layer's columns may be any number that its tile
+As of single layers, sizes are the launch's. A layer's columns may be any number that its tile
 holds.
 """
 
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from boltgen.families.cutlass2.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d
+from boltgen.ir.kernel import Launch
+from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Layer, Workload
 
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
-_FRAGMENT_PAIR = 2
+FRAGMENT_PAIR = 2
+# What of a layer's sizes is an argument; the first layer's are the launch's.
+_LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,5 +76,28 @@ def _layer(layer: Layer, is_last: bool) -> LayerTraits:
         acc_dtype=problem.acc_dtype,
         b_layout=problem.gemm.b_layout,
         alignment_b=problem.alignment_b,
-        alignment_d=problem.alignment_d if is_last else min(problem.alignment_d, _FRAGMENT_PAIR),
+        alignment_d=problem.alignment_d if is_last else min(problem.alignment_d, FRAGMENT_PAIR),
     )
+
+
+def launch_of(workload: Workload) -> Launch:
+    """The first layer's rows and depth, then each layer's columns."""
+    first, last = workload.first.problem, workload.last.problem
+    sizes = first.sizes
+    # The columns and B of the first layer are in its own part of the struct.
+    if first.is_matrix:
+        sizes |= {"ldd": last.sizes["ldd"], "batch_stride_d": last.sizes["batch_stride_d"]}
+        outer = {k: v for k, v in sizes.items() if k not in _LAYER_SIZES}
+    else:
+        outer = {k: v for k, v in sizes.items() if k != "k"}
+    layers = {
+        f"layers[{index}].{name}": _sizes(layer.problem)[name]
+        for index, layer in enumerate(workload.layers)
+        for name in _LAYER_SIZES
+    }
+    return Launch(struct=compiled_traits(workload).struct, sizes=outer | layers, has_layers=True)
+
+
+def _sizes(problem: Problem) -> dict[str, int]:
+    """A layer's sizes as those of a matrix product."""
+    return (problem if problem.is_matrix else problem.gemm).sizes

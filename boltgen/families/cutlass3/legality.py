@@ -43,7 +43,7 @@ _BARRIER_BYTES = 2048
 # Of im2col tensor maps of two dimensions, in pixels.
 _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 # The driver's documentation has no case of a stride of 0 along an extent beyond 1.
-_NO_STRIDE = "and no document says that TMA takes a stride of 0"
+NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
 _LEAST_STAGES = 2
 # Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
@@ -67,25 +67,25 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     match problem:
         case Gemm():
             if not (problem.a_batched and problem.b_batched):
-                return f"its batch shares an operand, {_NO_STRIDE}"
+                return f"its batch shares an operand, {NO_STRIDE}"
         case Conv2d():
-            if (reason := _im2col_rejection(problem)) is not None:
+            if (reason := im2col_rejection(problem)) is not None:
                 return reason
         case _:
             return f"it computes products and convolutions, not a {type(problem).__name__}"
     if problem.batch > 1 and _tensors(layer.epilogue):
-        return f"a batch may share the epilogue's full tensor, {_NO_STRIDE}"
+        return f"a batch may share the epilogue's full tensor, {NO_STRIDE}"
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (
-        _type_rejection(problem)
+        type_rejection(problem)
         or graph_rejection(layer.epilogue)
         or _epilogue_rejection(layer.epilogue)
         or _alignment_rejection(problem, layer.epilogue)
     )
 
 
-def _im2col_rejection(problem: Conv2d) -> str | None:
+def im2col_rejection(problem: Conv2d) -> str | None:
     """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
     if max(problem.stride) > _MOST_STRIDE:
         return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
@@ -105,7 +105,8 @@ def _im2col_rejection(problem: Conv2d) -> str | None:
     return None
 
 
-def _type_rejection(problem: Problem) -> str | None:
+def type_rejection(problem: Problem) -> str | None:
+    """Types of operands and sums that no kernel here is made for; None if they are right."""
     if problem.in_dtype not in _MULTIPLIED:
         known = " and ".join(dtype.value for dtype in _MULTIPLIED)
         return f"its wgmma multiplies {known}, not {problem.in_dtype.value}"

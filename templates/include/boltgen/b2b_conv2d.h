@@ -42,28 +42,6 @@ struct Conv2dFirst : FirstLayer<Mma_, Graph, kAlignmentD> {
   }
 };
 
-/// The first layer as a convolution of its own.
-inline boltgen_conv2d_args first_convolution(boltgen_conv2d_chain_args const& args) {
-  boltgen_conv2d_args first{};
-  first.n = args.n;
-  first.h = args.h;
-  first.w = args.w;
-  first.c = args.c;
-  first.k = args.layers[0].n;
-  first.r = args.r;
-  first.s = args.s;
-  first.p = args.p;
-  first.q = args.q;
-  first.pad_h = args.pad_h;
-  first.pad_w = args.pad_w;
-  first.stride_h = args.stride_h;
-  first.stride_w = args.stride_w;
-  first.dilation_h = args.dilation_h;
-  first.dilation_w = args.dilation_w;
-  first.split_k = 1;
-  return first;
-}
-
 template <typename Kernel>
 void check_conv2d_chain(ArgumentCheck& check, boltgen_conv2d_chain_args const& args) {
   using First = typename Kernel::First;

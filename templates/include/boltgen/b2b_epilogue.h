@@ -2,8 +2,9 @@
 // the registers of the tensor core's fragments, because the result becomes the next layer's operand
 // and never reaches global memory.
 //
-// In an m16n8 accumulator a lane holds two neighbouring columns of two rows, eight apart.
-// Source: PTX ISA, matrix fragments for mma.m16n8k16.
+// In an m16n8 accumulator a lane holds two neighbouring columns of two rows, eight apart; wgmma's
+// of a warp are such accumulators side by side. Source: PTX ISA, matrix fragments for mma.m16n8k16,
+// register fragments of wgmma.
 
 #pragma once
 
@@ -170,20 +171,23 @@ class FragmentOperands<Operands<Operand...>, kPaired> {
   }
 };
 
-/// Applies `Graph` to the accumulators of a warp and hands pairs of FP16 results to
-/// `sink(m, n, half, pair)`: the upper (`half` 0) or lower eight rows of the m-th sixteen, the n-th
-/// eight columns.
+/// Two neighbouring results of an inner layer, as the next one multiplies them.
+CUTLASS_DEVICE cutlass::Array<cutlass::half_t, 2> to_halves(cutlass::Array<float, 2> const& pair) {
+  return cutlass::NumericArrayConverter<cutlass::half_t, float, 2>()(pair);
+}
+
+/// Applies `Graph` to the accumulators of a warp, `kM` times sixteen rows and `kN` times eight
+/// columns, and hands pairs of FP32 results to `sink(m, n, half, pair)`: the upper (`half` 0) or
+/// lower eight rows of the m-th sixteen, the n-th eight columns.
 ///
 /// Columns beyond `columns` become zero: they are the next layer's K, where only zero times zero is
 /// certain to be zero. Rows beyond `rows` may be anything, since no row reaches another.
 ///
 /// `row` and `column` are the lane's first ones in the output.
-template <typename WarpMma, typename Graph, bool kPaired, typename Sink>
-CUTLASS_DEVICE void inner_epilogue(typename WarpMma::FragmentC const& accumulators,
+template <typename Graph, bool kPaired, int kM, int kN, typename Accumulators, typename Sink>
+CUTLASS_DEVICE void inner_epilogue(Accumulators const& accumulators,
                                    boltgen_operand const* operands, int batch, int row, int rows,
                                    int column, int columns, Sink&& sink) {
-  constexpr int kM = WarpMma::MmaIterations::kRow;
-  constexpr int kN = WarpMma::MmaIterations::kColumn;
   FragmentOperands<typename Graph::Operands, kPaired> loads(operands, batch);
   Graph const graph;
 
@@ -202,7 +206,7 @@ CUTLASS_DEVICE void inner_epilogue(typename WarpMma::FragmentC const& accumulato
           float const sum = float(accumulators[4 * (m + n * kM) + 2 * half + e]);
           results[e] = c + e < columns ? loads.apply(graph, sum, e) : 0.0f;
         }
-        sink(m, n, half, cutlass::NumericArrayConverter<cutlass::half_t, float, 2>()(results));
+        sink(m, n, half, results);
       }
     }
   }

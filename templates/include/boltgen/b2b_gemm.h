@@ -46,34 +46,6 @@ struct GemmFirst : FirstLayer<Mma_, Graph, kAlignmentD> {
 };
 
 template <typename Kernel>
-void check_gemm_chain(ArgumentCheck& check, boltgen_gemm_chain_args const& args) {
-  using First = typename Kernel::First;
-  boltgen_chain_layer const& first = args.layers[0];
-  int const n = args.layers[Kernel::kLayers - 1].n;
-  check.at_least("m", args.m, 1);
-  check.at_least("k", args.k, 1);
-  check.at_least("batch", args.batch, 1);
-  // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
-  check.at_most("batch", args.batch, 65535);
-  ChainCheck<Kernel>(check, args.layers);
-  check.at_least("lda", args.lda, args.k);
-  check.at_least("layers[0].ldb", first.ldb, First::kRowMajorB ? first.n : args.k);
-  check.at_least("ldd", args.ldd, n);
-  check.multiple("k (rows of A)", args.k, First::kAlignmentA);
-  check.multiple("lda", args.lda, First::kAlignmentA);
-  check.multiple("batch_stride_a", args.batch_stride_a, First::kAlignmentA);
-  check.multiple(First::kRowMajorB ? "layers[0].n (rows of B)" : "k (columns of B)",
-                 First::kRowMajorB ? first.n : args.k, First::kAlignmentB);
-  check.multiple("layers[0].ldb", first.ldb, First::kAlignmentB);
-  check.multiple("layers[0].batch_stride_b", first.batch_stride_b, First::kAlignmentB);
-  check.multiple("ldd", args.ldd, Kernel::kAlignmentD);
-  check.multiple("batch_stride_d", args.batch_stride_d, Kernel::kAlignmentD);
-  check.pointer("a", args.a, First::kAlignmentA, sizeof(typename First::ElementA));
-  check.pointer("layers[0].b", first.b, First::kAlignmentB, sizeof(typename First::ElementB));
-  check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementD));
-}
-
-template <typename Kernel>
 typename Kernel::Params gemm_chain_params(boltgen_gemm_chain_args const& args) {
   using First = typename Kernel::First;
   auto params =
@@ -92,6 +64,8 @@ int run_gemm_chain(void (*kernel)(typename Kernel::Params), boltgen_gemm_chain_a
                    boltgen_status* status) {
   ArgumentCheck check(status);
   check_gemm_chain<Kernel>(check, *args);
+  // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
+  check.at_most("batch", args->batch, 65535);
   return check.failed()
              ? check.code()
              : launch_chain<Kernel>(kernel, gemm_chain_params<Kernel>(*args), args->stream, status);

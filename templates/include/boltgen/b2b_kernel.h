@@ -13,6 +13,7 @@
 
 #include <tuple>
 
+#include "boltgen/b2b_check.h"
 #include "boltgen/b2b_layer.h"
 #include "boltgen/epilogue_graph.h"
 #include "boltgen/launch.h"
@@ -188,7 +189,9 @@ struct Chain {
                                             Sink&& sink) {
     using This = Layer<kLayer>;
     auto const& layer = block.params.layers[kLayer];
-    inner_epilogue<typename This::WarpMma, typename This::Graph, (This::kAlignmentD > 1)>(
+    using Iterations = typename This::WarpMma::MmaIterations;
+    inner_epilogue<typename This::Graph, (This::kAlignmentD > 1), Iterations::kRow,
+                   Iterations::kColumn>(
         accumulators, layer.operands, block.batch,
         block.first_row + block.template warp_row<kLayer>() + block.lane / 4, block.params.rows,
         block.template warp_column<kLayer>() + block.lane % 4 * 2, layer.n, sink);
@@ -204,9 +207,9 @@ struct Chain {
     int const row = block.template warp_row<kLayer>() + block.lane / 4;
     int const vector = block.template warp_column<kLayer>() / 8;
     int const in_vector = block.lane % 4 * 2;
-    apply_epilogue<kLayer>(block, accumulators, [&](int m, int n, int half, Pair const& pair) {
+    apply_epilogue<kLayer>(block, accumulators, [&](int m, int n, int half, auto const& pair) {
       int const offset = Tile::offset(row + 16 * m + 8 * half, vector + n);
-      *reinterpret_cast<Pair*>(tile + offset + in_vector) = pair;
+      *reinterpret_cast<Pair*>(tile + offset + in_vector) = to_halves(pair);
     });
     using Group = KGroup<typename Next::WarpMma>;
     int const next_row = block.template warp_row<kLayer + 1>();
@@ -225,8 +228,9 @@ struct Chain {
     constexpr int kN = Layer<kLayer>::Shape::kN;
     static_assert(kN % Next::Shape::kK == 0, "whole steps of the next layer's K");
     typename Group::FragmentA a[kN / 16];
-    apply_epilogue<kLayer>(block, accumulators, [&](int m, int n, int half, Pair const& pair) {
-      a[n / 2][m][n % 2 * 2 + half] = reinterpret_cast<unsigned const&>(pair);
+    apply_epilogue<kLayer>(block, accumulators, [&](int m, int n, int half, auto const& pair) {
+      Pair const halves = to_halves(pair);
+      a[n / 2][m][n % 2 * 2 + half] = reinterpret_cast<unsigned const&>(halves);
     });
     next.template multiply<kN / Next::Shape::kK>(
         sums, block.template warp_column<kLayer + 1>(), block.lane,
@@ -248,54 +252,6 @@ struct Chain {
     Epilogue epilogue(block.shared.epilogue, block.thread, block.warp, block.lane);
     epilogue(output_op, d, accumulators, d);
   }
-};
-
-/// Checks of the layers, whatever the first one is; the caller checks the first one's A and B.
-template <typename Kernel>
-class ChainCheck {
- public:
-  ChainCheck(ArgumentCheck& check, boltgen_chain_layer const* layers)
-      : check_(check), layers_(layers) {
-    run(std::make_integer_sequence<int, Kernel::kLayers>());
-  }
-
- private:
-  template <int... kLayer>
-  void run(std::integer_sequence<int, kLayer...>) {
-    (layer<kLayer>(), ...);
-  }
-
-  template <int kLayer>
-  void layer() {
-    using Layer = typename Kernel::template Layer<kLayer>;
-    using Operands = typename Layer::Graph::Operands;
-    auto const& layer = layers_[kLayer];
-    check_.at_least(name(kLayer, "n"), layer.n, 1);
-    // A threadblock must have all columns of a layer.
-    check_.at_most(name(kLayer, "n"), layer.n, Layer::Shape::kN);
-    check_.multiple(name(kLayer, "n"), layer.n, Layer::kAlignmentD);
-    if constexpr (kLayer > 0) {
-      int const k = layers_[kLayer - 1].n;
-      int const along = Layer::kRowMajorB ? layer.n : k;
-      check_.at_least(name(kLayer, "ldb"), layer.ldb, along);
-      check_.multiple(name(kLayer, Layer::kRowMajorB ? "n (rows of B)" : "k (columns of B)"), along,
-                      Layer::kAlignmentB);
-      check_.multiple(name(kLayer, "ldb"), layer.ldb, Layer::kAlignmentB);
-      check_.multiple(name(kLayer, "batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
-      check_.pointer(name(kLayer, "b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
-    }
-    check_operands(Operands(), check_, layer.operands, layer.n, Layer::kAlignmentD);
-  }
-
-  /// `layers[1].n`; good until the next call.
-  char const* name(int layer, char const* field) {
-    std::snprintf(name_, sizeof(name_), "layers[%d].%s", layer, field);
-    return name_;
-  }
-
-  ArgumentCheck& check_;
-  boltgen_chain_layer const* layers_;
-  char name_[48];
 };
 
 /// The parameters that do not depend on what the first layer is.

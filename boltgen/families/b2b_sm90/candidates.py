@@ -1,0 +1,53 @@
+"""Enumerates the configurations of a chain on sm_90a: a few. A layer's columns are the fewest that
+hold it, since every threadblock computes all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b_sm90.config import B2bSm90Config
+from boltgen.families.b2b_sm90.legality import ROWS, fewest_columns, violations
+from boltgen.families.space import Knob, Space
+from boltgen.ir.workload import Workload
+
+_RESIDENCES = tuple(Residence)
+
+
+def space_of(workload: Workload, arch: Arch) -> Space[B2bSm90Config]:
+    """Rows and residence; columns follow from them. Residence is 1 in registers, 2 in shared
+    memory.
+    """
+
+    def config_at(point: Mapping[str, int]) -> B2bSm90Config | None:
+        return _config(workload, point["threadblock_m"], _RESIDENCES[point["residence"] - 1])
+
+    def tried() -> Iterator[B2bSm90Config]:
+        for rows, residence in itertools.product(ROWS, _RESIDENCES):
+            config = _config(workload, rows, residence)
+            if config is not None:
+                yield config
+
+    return Space(
+        family=B2bSm90Config.family,
+        knobs=(Knob("threadblock_m", ROWS, ROWS[-1]), Knob("residence", (1, 2), 1)),
+        config_at=config_at,
+        point_of=lambda config: {
+            "threadblock_m": config.threadblock_m,
+            "residence": _RESIDENCES.index(config.residence) + 1,
+        },
+        listed=lambda: (config for config in tried() if not violations(workload, config, arch)),
+        tried=tried,
+        broken=lambda config: violations(workload, config, arch),
+    )
+
+
+def _config(workload: Workload, rows: int, residence: Residence) -> B2bSm90Config | None:
+    columns = [fewest_columns(layer.problem.gemm.n, residence) for layer in workload.layers]
+    held = tuple(each for each in columns if each is not None)
+    if len(held) < len(columns):
+        return None
+    return B2bSm90Config(threadblock_m=rows, columns=held, residence=residence)

@@ -1,0 +1,90 @@
+"""Configurations of sm_90a's back-to-back kernels, and what they are compiled for. Only free
+parameters are fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b.traits import FRAGMENT_PAIR, LayerTraits
+from boltgen.families.b2b.traits import compiled_traits as traits_of_chain
+from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.problem import Conv2d
+from boltgen.ir.workload import Workload
+
+# Rows of one wgmma. Source: PTX ISA, wgmma.
+WARPGROUP_M = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class B2bSm90Config:
+    """One kernel: `threadblock_m` rows of every layer, and `columns` of each.
+
+    With intermediates in registers, every warpgroup that multiplies holds all columns of 64 rows;
+    in shared memory, two hold half of the columns each.
+    """
+
+    family: ClassVar[str] = "b2b_sm90"
+
+    threadblock_m: int
+    columns: tuple[int, ...]
+    residence: Residence
+
+    @property
+    def along_m(self) -> int:
+        """Warpgroups that multiply, below each other."""
+        return self.threadblock_m // WARPGROUP_M
+
+    @property
+    def along_n(self) -> int:
+        """The same, side by side."""
+        return 1 if self.residence is Residence.REGISTERS else 2
+
+    @property
+    def warpgroups(self) -> int:
+        """All that multiply."""
+        return self.along_m * self.along_n
+
+    @property
+    def tile(self) -> str:
+        """Rows, and each layer's columns."""
+        return f"{self.threadblock_m}x{'+'.join(map(str, self.columns))}"
+
+    def __str__(self) -> str:
+        return f"{self.threadblock_m}_{'_'.join(map(str, self.columns))}_{self.residence.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class B2bSm90Traits:
+    """What of a workload is compiled; `is_conv` tells whether the first layer is a convolution,
+    whose filter, stride, padding and dilation are arguments.
+
+    TMA takes no operand below 16 bytes of alignment.
+    """
+
+    layers: tuple[LayerTraits, ...]
+    in_dtype: DType
+    out_dtype: DType
+    is_conv: bool
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A that its rows are a multiple of."""
+        return alignment_elements(self.in_dtype)
+
+
+def compiled_traits(workload: Workload) -> B2bSm90Traits:
+    """What a kernel that computes `workload` is compiled for."""
+    chain = traits_of_chain(workload)
+    aligned = alignment_elements(chain.in_dtype)
+    return B2bSm90Traits(
+        layers=tuple(
+            replace(layer, alignment_b=aligned, alignment_d=min(layer.alignment_d, FRAGMENT_PAIR))
+            for layer in chain.layers
+        ),
+        in_dtype=chain.in_dtype,
+        out_dtype=chain.out_dtype,
+        is_conv=isinstance(workload.first.problem, Conv2d),
+    )

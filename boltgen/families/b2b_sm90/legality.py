@@ -1,0 +1,181 @@
+"""Which configurations of sm_90a's back-to-back kernels are legal, and what they take: stated here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
+from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass3.legality import (
+    MATH_REGISTERS,
+    NO_STRIDE,
+    TILE_DEPTH,
+    im2col_rejection,
+    type_rejection,
+)
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+
+ROWS = (64, 128)
+# Columns of one wgmma, of those that CuTe has without its extended shapes and that are whole steps
+# of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers set no further
+# limit: of two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
+WARPGROUP_COLUMNS = (16, 32, 64, 96, 128, 192, 256)
+
+_HEADER = "templates/include/boltgen/b2b_sm90.h"
+_F16_BYTES = DType.F16.size_bytes
+# Two barriers of eight bytes a stage, and rounding to what swizzles are aligned to.
+_BARRIER_BYTES, _SWIZZLE_BYTES = 2 * 8, 1024
+# A stage is filled while another is multiplied.
+_LEAST_STAGES = 2
+_INT32_MAX = 2**31 - 1
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    if arch.cutlass_api < 3:
+        return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
+    if not workload.is_fused:
+        return "it computes layers back to back, not one"
+    first = workload.first.problem
+    match first:
+        case Gemm():
+            if not first.a_batched:
+                return f"its batch shares A, {NO_STRIDE}"
+        case Conv2d():
+            if (reason := im2col_rejection(first)) is not None:
+                return reason
+        case _:
+            return "it begins with a matrix product or a convolution, not a " + type(first).__name__
+    if not all(layer.prologue.is_identity for layer in workload.layers):
+        return "what TMA brings to shared memory cannot be changed before the product"
+    if first.in_dtype is not DType.F16:
+        return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
+    for index, layer in enumerate(workload.layers):
+        reason = _layer_rejection(layer, is_first=index == 0)
+        if reason is not None:
+            return f"layer {index}: {reason}"
+    return None
+
+
+def _layer_rejection(layer: Layer, *, is_first: bool) -> str | None:
+    problem = layer.problem
+    if isinstance(problem, Gemm) and not problem.b_batched:
+        return f"its batch shares B, {NO_STRIDE}"
+    # TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    operands = {"B": problem.alignment_b} | ({"A": problem.alignment_a} if is_first else {})
+    for name, elements in operands.items():
+        if elements * _F16_BYTES < VECTOR_BYTES:
+            return f"rows of {name} are aligned to {elements * _F16_BYTES} bytes, and TMA takes 16"
+    return type_rejection(problem) or graph_rejection(layer.epilogue)
+
+
+def fewest_columns(n: int, residence: Residence) -> int | None:
+    """The narrowest tile that holds `n` columns; None if none does."""
+    sides = 1 if residence is Residence.REGISTERS else 2
+    return next((sides * each for each in WARPGROUP_COLUMNS if sides * each >= n), None)
+
+
+def stage_bytes(config: B2bSm90Config) -> int:
+    """A step of the first layer's A, and of any layer's B. Source: `Stage` of the header."""
+    return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * _F16_BYTES
+
+
+def staging_bytes(config: B2bSm90Config) -> int:
+    """Shared memory of the widest intermediate: one buffer serves all."""
+    if config.residence is Residence.REGISTERS:
+        return _SWIZZLE_BYTES  # an array has at least one element
+    return WARPGROUP_M * max(config.columns[:-1]) * _F16_BYTES
+
+
+def stages(config: B2bSm90Config, arch: Arch) -> int:
+    """How many stages fit beside the intermediate: a threadblock has a multiprocessor to itself."""
+    left = arch.shared_memory_per_cta_bytes - staging_bytes(config) - _SWIZZLE_BYTES
+    return max(0, left // stage_bytes(config))
+
+
+def shared_memory_bytes(config: B2bSm90Config, arch: Arch) -> int:
+    """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
+    count = stages(config, arch)
+    barriers = -(-count * _BARRIER_BYTES // _SWIZZLE_BYTES) * _SWIZZLE_BYTES
+    return count * stage_bytes(config) + staging_bytes(config) + barriers
+
+
+def violations(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that a configuration breaks, for a workload that the family does not reject."""
+    return tuple(_broken(workload, config, arch))
+
+
+def _broken(workload: Workload, config: B2bSm90Config, arch: Arch) -> Iterator[Violation]:
+    count = len(workload.layers)
+    if len(config.columns) != count:
+        yield Violation(
+            name="layer_count",
+            message=f"{len(config.columns)} layers in the configuration, {count} to compute",
+            reason="every layer has columns of its own",
+        )
+        return
+    if config.threadblock_m not in ROWS:
+        yield Violation(
+            name="rows",
+            message=f"{config.threadblock_m} rows, not one of {ROWS}",
+            reason="a warpgroup multiplies 64, and of more than two each thread would have fewer "
+            f"than {MATH_REGISTERS} registers",
+        )
+    if config.warpgroups > 2:
+        yield Violation(
+            name="warpgroups",
+            message=f"{config.warpgroups} warpgroups hold {config.threadblock_m} rows in halves",
+            reason="the sums of 128 rows and 512 columns take all registers of a multiprocessor",
+            slack=2 / config.warpgroups - 1.0,
+        )
+    for index, (columns, layer) in enumerate(zip(config.columns, workload.layers, strict=True)):
+        of_warpgroup, rest = divmod(columns, config.along_n)
+        if rest or of_warpgroup not in WARPGROUP_COLUMNS:
+            yield Violation(
+                name="columns",
+                message=f"layer {index}: {columns} columns of {config.along_n} warpgroups, each of "
+                f"which has one of {WARPGROUP_COLUMNS}",
+                reason="wgmma multiplies 256 columns at most, and sixteen are a step of the next "
+                "layer's K",
+            )
+        n = layer.problem.gemm.n
+        if n > columns:
+            yield Violation(
+                name="threadblock_residence",
+                message=f"layer {index}: a threadblock has {columns} columns of N={n}",
+                reason="the next layer multiplies whole rows, which no other threadblock can give; "
+                "Bolt, section 3.1",
+                slack=1.0 - n / columns,
+            )
+    fitting = stages(config, arch)
+    if fitting < _LEAST_STAGES:
+        yield Violation(
+            name="shared_memory",
+            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside an intermediate's "
+            f"{staging_bytes(config)}",
+            reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
+            "filled while another is multiplied",
+            slack=fitting / _LEAST_STAGES - 1.0,
+        )
+    gemm = workload.first.problem.gemm
+    most_tiles = _INT32_MAX - 2 * arch.sm_count
+    sizes = {
+        "M": (gemm.m, _INT32_MAX - max(ROWS)),
+        "K": (gemm.k, _INT32_MAX - TILE_DEPTH),
+        "tiles": (-(-gemm.m // config.threadblock_m) * workload.batch, most_tiles),
+    }
+    for name, (size, most) in sizes.items():
+        if size > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {size} exceeds {most}",
+                reason=f"rows, steps and tiles are counted beyond the last in 32 bits; {_HEADER}",
+                slack=1.0 - size / most,
+            )

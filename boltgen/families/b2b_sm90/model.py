@@ -1,0 +1,127 @@
+"""Predicts the time of a back-to-back kernel on sm_90a, as `cutlass3.model` does of a single one.
+
+Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile of rows and
+runs all layers of each. Only the first layer's A comes from memory, but every tile reads all of
+every layer's B.
+
+    time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
+    tile = over layers, k steps * max(tensor cores, shared memory, L2) and the epilogue
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b.model import operands_bytes, outputs_bytes
+from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import arithmetic_clocks
+from boltgen.families.cutlass2.traffic import (
+    F16_BYTES,
+    output_bytes_per_element,
+    tensor_operand_bytes,
+)
+from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
+from boltgen.ir.workload import Workload
+
+# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
+_SHARED_BYTES_PER_CLOCK = 128
+# A warp stores 16 neighbouring bytes of eight rows: half of each sector.
+_STORED_SECTORS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class B2bSm90Prediction:
+    """What the model says of one launch; `bound_by` is what the time is mostly made of."""
+
+    time_us: float
+    bound_by: str
+    tiles_per_sm: int
+
+    @property
+    def bound(self) -> str:
+        """Say in a line what the time is mostly made of."""
+        return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles of rows on an SM"
+
+
+def predict(
+    workload: Workload,
+    config: B2bSm90Config,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> B2bSm90Prediction:
+    """The predicted time of `workload` in a legal `config`."""
+    c = constants or model_constants()
+    tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
+    per_sm = math.ceil(tiles / arch.sm_count)
+    layers = range(len(workload.layers))
+    clocks = arch.memory_latency_clocks + per_sm * sum(
+        _product_clocks(workload, config, index, arch)
+        + _epilogue_clocks(workload, config, index, arch, c)
+        for index in layers
+    )
+    loaded = sum(_steps(workload, config, index) * _step_bytes(config, index) for index in layers)
+    out_bytes = outputs_bytes(workload)
+    l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
+        arch.l2_bytes_per_clock * arch.boost_mhz
+    )
+    dram_us = (operands_bytes(workload) + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    slowest_us, bound_by = max(
+        (clocks / arch.boost_mhz, "threadblocks"), (l2_us, "L2"), (dram_us, "DRAM")
+    )
+    begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
+    if slowest_us < begin_us:
+        bound_by = "its launch"
+    return B2bSm90Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
+
+
+def _steps(workload: Workload, config: B2bSm90Config, index: int) -> int:
+    if index:
+        return math.ceil(config.columns[index - 1] / TILE_DEPTH)
+    return steps(workload.first.problem, TILE_DEPTH)
+
+
+def _step_bytes(config: B2bSm90Config, index: int) -> int:
+    """Bytes that a threadblock loads in a step of a layer: of A only in the first."""
+    rows = 0 if index else config.threadblock_m
+    return (rows + config.columns[index]) * TILE_DEPTH * F16_BYTES
+
+
+def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch: Arch) -> float:
+    """Every wgmma reads all of its B from shared memory, and A unless that is in registers."""
+    rows, columns = config.threadblock_m, config.columns[index]
+    flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
+    tensor = 2 * rows * columns * TILE_DEPTH / flop_per_clock
+    of_a = 0 if index and config.residence is Residence.REGISTERS else WARPGROUP_M
+    of_warpgroup = (of_a + columns // config.along_n) * TILE_DEPTH * F16_BYTES
+    loaded = _step_bytes(config, index)
+    step = max(
+        tensor,
+        (config.warpgroups * of_warpgroup + loaded) / _SHARED_BYTES_PER_CLOCK,
+        loaded / (arch.l2_bytes_per_clock / arch.sm_count),
+    )
+    return _steps(workload, config, index) * step
+
+
+def _epilogue_clocks(
+    workload: Workload, config: B2bSm90Config, index: int, arch: Arch, c: ModelConstants
+) -> float:
+    """Arithmetic, operands from L2, and the way of the result: to shared memory, or to L2."""
+    layer = workload.layers[index]
+    elements = config.threadblock_m * config.columns[index]
+    moved = elements * tensor_operand_bytes(layer.epilogue)
+    staged = 0
+    if index + 1 == len(workload.layers):
+        moved += (
+            _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
+        )
+    elif config.residence is Residence.SHARED_MEMORY:
+        staged = elements * F16_BYTES
+    return (
+        staged / _SHARED_BYTES_PER_CLOCK
+        + moved / (arch.l2_bytes_per_clock / arch.sm_count)
+        + arithmetic_clocks(layer.epilogue, elements, arch, c)
+    )
