@@ -103,6 +103,11 @@ def test_an_unsupported_dtype(dtype: str) -> None:
     )
 
 
+def test_bf16_stays_with_tvm() -> None:
+    expected = "its operands are bfloat16; kernels of Relay's models multiply float16"
+    assert reason(dense("bfloat16")) == expected
+
+
 def test_a_dynamic_dimension() -> None:
     said = reason(dense(rows=relay.Any()))
     assert "dimension 0 of an operand, (?, 64), is the symbolic '?'" in said
