@@ -13,9 +13,9 @@ from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.registry import spaces
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.passes.carving import Rejects
+from boltgen.ir.dtypes import Precision
 from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
-from boltgen.options import Precision
 from boltgen.pipeline import PipelineOptions
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.fusion import candidate_fusions, cut_layers

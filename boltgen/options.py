@@ -22,7 +22,7 @@ from boltgen.families.family import Level
 from boltgen.intake import given
 from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS, shown
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, Precision
 from boltgen.tuning.budget import Budget, budget_of
 from boltgen.tuning.progress import Observer
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
@@ -44,18 +44,6 @@ _NAMES: dict[Any, str] = {
 Kind = TypeVar("Kind", bound="KernelOptions")
 Named = TypeVar("Named", bound=Enum)
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Precision(Enum):
-    """What products multiply."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-
-    @property
-    def dtype(self) -> DType:
-        """Its element type."""
-        return {Precision.FP16: DType.F16, Precision.BF16: DType.BF16}[self]
 
 
 class CheckLevel(Enum):
@@ -125,10 +113,6 @@ def _accumulator(_name: str, asked: Any) -> DType:
     return found
 
 
-def _precision(_name: str, asked: Any) -> Precision:
-    return _member(Precision, "precision", asked)
-
-
 def _frontend(_name: str, asked: Any) -> str:
     if asked not in FRONTENDS:
         raise BoltgenError(
@@ -185,9 +169,9 @@ class KernelOptions:
     precision: Precision = field(
         default=Precision.FP16,
         metadata=_option(
-            "What products multiply: fp16, or bf16, which has FP32's range and 8 bits of "
-            "significand: from sm_80 on, summed in FP32, with the frontend relax.",
-            _precision,
+            "What products multiply: fp16, or bf16, with FP32's range and 8 bits of significand: "
+            "from sm_80 on, summed in FP32, with the frontend relax.",
+            lambda _name, asked: _member(Precision, "precision", asked),
             str,
             metavar="TYPE",
         ),

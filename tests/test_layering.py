@@ -132,11 +132,11 @@ def test_nothing_is_imported_that_only_a_checkout_has(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if layer(name) == "ir"])
-def test_ir_needs_the_standard_library_and_numpy_only(name):
+def test_ir_needs_the_standard_library_and_numpys_types_only(name):
     import sys
 
     roots = {target.split(".")[0] for target in IMPORTS[name]}
-    assert roots <= sys.stdlib_module_names | {"numpy", "boltgen"}
+    assert roots <= sys.stdlib_module_names | {"numpy", "ml_dtypes", "boltgen"}
 
 
 # Where it may be asked of which class a problem or a configuration is: elsewhere one asks itself.

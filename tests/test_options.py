@@ -17,14 +17,13 @@ import boltgen
 from boltgen.cli import app
 from boltgen.errors import BoltgenError, DeviceError, InvalidProblemError, TuningError
 from boltgen.families.family import Level
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import (
     ARCH,
     DEFAULT_ARCH,
     CompileOptions,
     KernelOptions,
     ModelOptions,
-    Precision,
     TuneOptions,
     default_of,
     option_of,

@@ -163,6 +163,22 @@ class DType(Enum):
         )
 
 
+class Precision(Enum):
+    """What products multiply, as users name it."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> DType:
+        """Its element type."""
+        match self:
+            case Precision.FP16:
+                return DType.F16
+            case Precision.BF16:
+                return DType.BF16
+
+
 class Layout(Enum):
     """The memory order of a matrix as the problem writes it."""
 

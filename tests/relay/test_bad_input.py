@@ -98,7 +98,14 @@ def test_unbound_parameters_are_arguments() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "int32"])
 def test_an_unsupported_dtype(dtype: str) -> None:
-    assert reason(dense(dtype)) == f"an operand is {dtype}; tensor-core kernels take float16"
+    assert reason(dense(dtype)) == (
+        f"an operand is {dtype}; tensor-core kernels take float16 or bfloat16"
+    )
+
+
+def test_bf16_stays_with_tvm() -> None:
+    expected = "its operands are bfloat16; kernels of Relay's models multiply float16"
+    assert reason(dense("bfloat16")) == expected
 
 
 def test_a_dynamic_dimension() -> None:

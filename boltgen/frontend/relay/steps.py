@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import tvm
 from tvm import ir, relay
@@ -10,6 +11,7 @@ from tvm import ir, relay
 from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
+from boltgen.frontend.passes.carving import Rejects
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
@@ -19,6 +21,7 @@ from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
 from boltgen.ir.dtypes import DType
+from boltgen.ir.workload import Workload
 
 
 def is_model(function: object) -> bool:
@@ -71,10 +74,22 @@ def annotate(
             if is_model(function)
         },
         _symbols(typed),
-        passes,
+        replace(passes, rejects=_of_float16(passes.rejects)),
         write,
         grouped_nhwc=False,
     )
+
+
+def _of_float16(rejects: Rejects) -> Rejects:
+    """`rejects`, which also has a reason for whatever multiplies another type."""
+
+    def reason(workload: Workload) -> str | None:
+        operand = workload.first.problem.in_dtype
+        if operand is DType.F16:
+            return rejects(workload)
+        return f"its operands are {operand.value}; kernels of Relay's models multiply float16"
+
+    return reason
 
 
 def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
