@@ -12,17 +12,20 @@ import numpy as np
 from boltgen.errors import InputError
 from boltgen.intake.files import open_regular, written_whole
 from boltgen.intake.unpacking import check_zip
+from boltgen.ir.dtypes import DType
 
 # How a file begins that holds one array.
 _NPY = b"\x93NUMPY"
 # Inputs of a batch of zeros shrink to nothing, and are no attack.
 _HARMLESS_BYTES = 1 << 30
+# What NumPy's format makes of BF16, for which it has no name: two bytes of any kind.
+_NAMELESS = np.dtype("V2")
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 
 def read_arrays(path: Path) -> Arrays:
-    """The arrays of an `.npz` file by name.
+    """The arrays of an `.npz` file by name; those of BF16 have `ml_dtypes`' type.
 
     Raises:
         InputError: it cannot be read, or is no such file.
@@ -34,12 +37,17 @@ def read_arrays(path: Path) -> Arrays:
                 raise InputError(f"{path} holds one array without a name; {remedy}")
             check_zip(file, _HARMLESS_BYTES)
             with np.load(file, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                return {name: _typed(arrays[name]) for name in arrays.files}
     except InputError:
         raise
     except Exception as error:  # of a damaged file, NumPy and zipfile raise whatever they meet
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise InputError(f"{path} cannot be read as an .npz file ({reason}); {remedy}") from error
+
+
+def _typed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`array`, or the BF16 numbers that it was before NumPy's format left out what they are."""
+    return array.view(DType.BF16.numpy) if array.dtype == _NAMELESS else array
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

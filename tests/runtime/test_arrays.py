@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltgen.errors import InputError
+from boltgen.ir.dtypes import DType
 from boltgen.runtime.arrays import read_arrays, write_arrays
 
 
@@ -23,6 +24,15 @@ def test_arrays_come_back_whatever_their_names(tmp_path: Path) -> None:
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
+
+
+def test_bf16_comes_back_though_numpys_format_has_no_name_for_it(tmp_path: Path) -> None:
+    array = np.linspace(-3, 3, 12).astype(DType.BF16.numpy).reshape(3, 4)
+    for write in (write_arrays, lambda path, arrays: np.savez(path, **arrays)):
+        write(tmp_path / "x.npz", {"x": array})
+        (found,) = read_arrays(tmp_path / "x.npz").values()
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
 
 
 def test_files_of_numpys_own_are_read(tmp_path: Path) -> None:
