@@ -4,8 +4,8 @@ Every instruction set of the host executes an FP16 product of 1024^3 by the kern
 three stages, and a 3x3 convolution of 56x56x64 to 64 channels, batch 4, with one thread and with
 two. So does the best of them sm_90a's GEMMs of 2048^3 from CUTLASS's collective builder. Checks
 slow down every kernel of the numeric tests; ResNet-18 runs with two threads. Results are checked
-against numpy first. An empty kernel is launched 10,000 times in a stream, and in a graph, by one
-thread (`vgpu_launches.cu`).
+against numpy first. An empty kernel is launched 10,000 times in a stream, in a graph, and in a
+graph of three nodes that is launched as often, by one thread (`vgpu_launches.cu`).
 
 What is compared is measured in turn. `wall` is the time that passed, `cpu` the time that the
 threads had a core: on a machine that does other work only the second says how fast the code is.
