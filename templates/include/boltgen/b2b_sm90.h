@@ -19,109 +19,23 @@
 
 #include <cuda_runtime_api.h>
 #include <cutlass/arch/barrier.h>
-#include <cutlass/arch/memory.h>
 #include <cutlass/arch/reg_reconfig.h>
 #include <cutlass/cutlass.h>
 #include <cute/tensor.hpp>
-#include <cutlass/gemm/collective/builders/sm90_common.inl>
 #include <cutlass/pipeline/sm90_pipeline.hpp>
 
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
-#include "boltgen/b2b_epilogue.h"
+#include "boltgen/b2b_sm90_tiles.h"
+#include "boltgen/b2b_sm90_warpgroup.h"
 #include "boltgen/launch.h"
 
 namespace boltgen {
-namespace sm90 {
-
-using Element = cutlass::half_t;
-using Major = cute::GMMA::Major;
-
-constexpr int kWarpgroup = 128;
-/// Rows of one wgmma, and its step along K.
-constexpr int kWarpgroupM = 64, kInstructionK = 16;
-/// The step of a stage along K: 128 bytes, the widest swizzle of TMA and wgmma.
-constexpr int kDepth = 64;
-/// Of a thread of three warpgroups that loads, and of one that multiplies: they have 65536.
-constexpr int kLoadRegisters = 24, kMathRegisters = 240;
-
-/// A tile in shared memory, of so many rows of A or columns of B, in the widest swizzle.
-template <Major kMajor, int kExtent, int kK = kDepth>
-using SharedTile = decltype(cute::tile_to_shape(
-    cutlass::gemm::collective::detail::ss_smem_selector<kMajor, Element, cute::Int<kExtent>,
-                                                        cute::Int<kK>>(),
-    cute::Shape<cute::Int<kExtent>, cute::Int<kK>>{},
-    cute::conditional_t<kMajor == Major::K, cute::Step<cute::_1, cute::_2>,
-                        cute::Step<cute::_2, cute::_1>>{}));
-
-/// Tiles of a matrix of (extent, K), `batch` times, as TMA brings them.
-template <Major kMajor, int kExtent>
-auto make_load(void const* pointer, cute::Shape<int, int, int> const& shape, int64_t ld,
-               int64_t batch_stride) {
-  auto const one = cute::_1();
-  auto const strides = [&] {
-    if constexpr (kMajor == Major::K) {
-      return cute::make_stride(ld, one, batch_stride);
-    } else {
-      return cute::make_stride(one, ld, batch_stride);
-    }
-  }();
-  auto const matrix =
-      cute::make_tensor(cute::make_gmem_ptr(static_cast<Element const*>(pointer)), shape, strides);
-  return cute::make_tma_copy(cute::SM90_TMA_LOAD(), matrix, SharedTile<kMajor, kExtent>());
-}
-
-template <Major kMajor, int kExtent>
-struct MatrixLoad {
-  using Shape = cute::Shape<int, int, int>;
-  using Copy = decltype(make_load<kMajor, kExtent>(nullptr, Shape(), 0, 0));
-
-  static constexpr int kBytes = kExtent * kDepth * int(sizeof(Element));
-
-  Copy copy;
-  Shape shape;
-
-  /// Of one product TMA has no use for the batch's stride, which may be anything.
-  static MatrixLoad of(void const* pointer, Shape const& shape, int64_t ld, int64_t batch_stride) {
-    int64_t const stride = cute::get<2>(shape) > 1 ? batch_stride : 0;
-    return {make_load<kMajor, kExtent>(pointer, shape, ld, stride), shape};
-  }
-
-  /// What lies beyond the matrix arrives as zeros, and counts as bytes too.
-  CUTLASS_DEVICE
-  void operator()(Element* shared, uint64_t& barrier, int tile, int step, int batch) const {
-    using Tile = cute::Shape<cute::Int<kExtent>, cute::Int<kDepth>>;
-    auto const whole = copy.get_tma_tensor(shape)(cute::_, cute::_, batch);
-    auto const source = cute::local_tile(whole, Tile(), cute::make_coord(tile, step));
-    auto const target =
-        cute::make_tensor(cute::make_smem_ptr(shared), SharedTile<kMajor, kExtent>());
-    auto const slice = copy.get_slice(0);
-    cute::copy(copy.with(barrier), slice.partition_S(source), slice.partition_D(target));
-  }
-};
-
-}  // namespace sm90
-
-/// A layer of a chain; `kColumns` are those of the threadblock's tile.
-template <typename Graph_, typename LayoutB, int kColumns, int kAlignmentD_>
-struct LayerSm90 {
-  using Graph = Graph_;
-
-  struct Shape {
-    static constexpr int kN = kColumns;
-  };
-  static constexpr int kAlignmentD = kAlignmentD_;
-  /// TMA takes nothing below 16 bytes.
-  static constexpr int kAlignmentB = 8;
-  static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;
-  static constexpr sm90::Major kMajorB = kRowMajorB ? sm90::Major::MN : sm90::Major::K;
-};
 
 /// A chain. `First` brings the first layer's operands; `Layer_` are `LayerSm90`s. There are
 /// `kAlongM` warpgroups below each other, or `kAlongN` side by side.
-template <template <typename Layer, int kM, int kColumns> class First_, int kAlongM, int kAlongN,
+template <template <typename Layer, int kM, int kColumns> class First_, int kAlongM, int kAlongN_,
           int kStages, typename ElementD_, typename... Layer_>
 struct ChainSm90 {
   using Element = sm90::Element;
@@ -132,6 +46,7 @@ struct ChainSm90 {
   using Layer = std::tuple_element_t<kLayer, Layers>;
 
   static constexpr int kLayers = int(sizeof...(Layer_));
+  static constexpr int kAlongN = kAlongN_;
   static constexpr bool kInRegisters = kAlongN == 1;
   static constexpr int kM = sm90::kWarpgroupM * kAlongM;
   static constexpr int kWarpgroups = kAlongM * kAlongN;
@@ -189,6 +104,8 @@ struct ChainSm90 {
     }
     return kInRegisters ? 0 : most;
   }();
+
+  using Ring = cutlass::PipelineState<kStages>;
 
   /// A step of the first layer's A, and of any layer's B. Swizzles repeat after 1024 bytes.
   struct Stage {
@@ -250,15 +167,11 @@ struct ChainSm90 {
       if constexpr (kMovesRegisters) {
         cutlass::arch::warpgroup_reg_alloc<sm90::kMathRegisters>();
       }
-      multiply(params, shared, warpgroup - 1);
+      ChainWarpgroup<ChainSm90>(params, shared, warpgroup - 1).multiply();
     }
   }
 
  private:
-  using Ring = cutlass::PipelineState<kStages>;
-
-  // --- the thread that loads -------------------------------------------------------------------
-
   CUTLASS_DEVICE
   static void load(Params const& params, SharedStorage& shared) {
     Ring ring(/*index=*/0, /*phase=*/1, /*count=*/0);  // a fresh barrier's phase before is over
@@ -305,241 +218,6 @@ struct ChainSm90 {
     auto& full = shared.full[ring.index()];
     full.arrive_and_expect_tx(bytes);
     return reinterpret_cast<uint64_t&>(full);
-  }
-
-  // --- warpgroups that multiply ----------------------------------------------------------------
-
-  struct Warpgroup {
-    Params const& params;
-    SharedStorage& shared;
-    int thread;  ///< in the warpgroup
-    int below;   ///< which of those below each other
-    int side;    ///< which of those side by side
-    Ring filled;
-    Ring freed;  ///< follows `filled`
-    int first_row;
-    int batch;
-
-    /// Frees the stage that has been read longest, once all threads of the warp call.
-    CUTLASS_DEVICE
-    void release() {
-      if (thread % 32 == 0) {
-        shared.empty[freed.index()].arrive();
-      }
-      ++freed;
-    }
-  };
-
-  CUTLASS_DEVICE
-  static void multiply(Params const& params, SharedStorage& shared, int index) {
-    Warpgroup group{params,
-                    shared,
-                    int(threadIdx.x) % sm90::kWarpgroup,
-                    index / kAlongN,
-                    index % kAlongN,
-                    Ring(),
-                    Ring(),
-                    0,
-                    0};
-    for (int tile = blockIdx.x; tile < params.tiles; tile += gridDim.x) {
-      group.first_row = tile % params.row_tiles * kM + group.below * sm90::kWarpgroupM;
-      group.batch = tile / params.row_tiles;
-      Sums<0> sums;
-      TiledMma<0> mma;
-      mma.accumulate_ = cute::GMMA::ScaleOut::Zero;
-      for (int step = 0; step < params.first.steps; ++step) {
-        using Tile = sm90::SharedTile<sm90::Major::K, sm90::kWarpgroupM>;
-        auto const a = fragments_a<Tile>(mma, group.shared.stages[group.filled.index()].a +
-                                                  group.below * sm90::kWarpgroupM * sm90::kDepth);
-        multiply_step<0, kBlocksOfStep>(group, mma, step > 0, a, 0, sums);
-      }
-      finish(group, sums);
-      continue_from<0>(group, sums);
-    }
-  }
-
-  /// Descriptors of a tile of A in shared memory.
-  template <typename Tile, typename Mma>
-  CUTLASS_DEVICE static auto fragments_a(Mma const& mma, Element* shared) {
-    auto const slice = mma.get_slice(0);
-    auto const tile = cute::make_tensor(cute::make_smem_ptr(shared), Tile());
-    return slice.make_fragment_A(slice.partition_A(tile));
-  }
-
-  /// Multiplies a stage's B once it is there: `kCount` fragments of A, from the `begin`-th on.
-  /// Frees the stage of the step before, if there is one.
-  template <int kLayer, int kCount, typename Mma, typename FragmentsA>
-  CUTLASS_DEVICE static void multiply_step(Warpgroup& group, Mma& mma, bool is_later,
-                                           FragmentsA const& a, int begin, Sums<kLayer>& sums) {
-    int const stage = group.filled.index();
-    auto const slice = mma.get_slice(0);
-    auto const b = slice.make_fragment_B(slice.partition_B(
-        cute::make_tensor(cute::make_smem_ptr(group.shared.stages[stage].b +
-                                              group.side * Tiling<kLayer>::kColumns * sm90::kDepth),
-                          typename Tiling<kLayer>::TileB())));
-    group.shared.full[stage].wait(group.filled.phase());
-    cute::warpgroup_fence_operand(sums);
-    cute::warpgroup_arrive();
-    CUTLASS_PRAGMA_UNROLL
-    for (int block = 0; block < kCount; ++block) {
-      cute::gemm(mma, a(cute::_, cute::_, begin + block), b(cute::_, cute::_, block), sums);
-      mma.accumulate_ = cute::GMMA::ScaleOut::One;
-    }
-    cute::warpgroup_commit_batch();
-    cute::warpgroup_wait<1>();
-    cute::warpgroup_fence_operand(sums);
-    if (is_later) {
-      group.release();
-    }
-    ++group.filled;
-  }
-
-  /// Waits for the layer's last step.
-  template <typename AnySums>
-  CUTLASS_DEVICE static void finish(Warpgroup& group, AnySums& sums) {
-    cute::warpgroup_wait<0>();
-    cute::warpgroup_fence_operand(sums);
-    group.release();
-  }
-
-  /// What remains to be done with the accumulators of a layer.
-  template <int kLayer>
-  CUTLASS_DEVICE static void continue_from(Warpgroup& group, Sums<kLayer> const& sums) {
-    if constexpr (kLayer + 1 == kLayers) {
-      store(group, sums);
-    } else {
-      Sums<kLayer + 1> next;
-      if constexpr (kInRegisters) {
-        through_registers<kLayer>(group, sums, next);
-      } else {
-        through_shared_memory<kLayer>(group, sums, next);
-      }
-      continue_from<kLayer + 1>(group, next);
-    }
-  }
-
-  /// Applies the layer's epilogue: see `inner_epilogue`, whose fragments of 16 rows are a warp's.
-  /// `column` is `first_column`'s.
-  template <int kLayer, typename Sink>
-  CUTLASS_DEVICE static void apply_epilogue(Warpgroup const& group, Sums<kLayer> const& sums,
-                                            int column, Sink&& sink) {
-    using This = Layer<kLayer>;
-    auto const& layer = group.params.layers[kLayer];
-    inner_epilogue<typename This::Graph, (This::kAlignmentD > 1), 1, Tiling<kLayer>::kColumns / 8>(
-        sums, layer.operands, group.batch, group.first_row + row_in_tile(group), group.params.rows,
-        column, layer.n, [&](int m, int n, int half, auto const& pair) {
-          sink(m, n, half, pair);
-          if (half == 1 && n % 4 == 3) {
-            // Or ptxas loads operands of all columns ahead, into registers that there are not.
-            __syncwarp();
-          }
-        });
-  }
-
-  /// The first of the thread's columns in the layer's tile.
-  template <int kLayer>
-  CUTLASS_DEVICE static int first_column(Warpgroup const& group) {
-    int column = group.side * Tiling<kLayer>::kColumns + group.thread % 4 * 2;
-    // Or the compiler keeps what follows from it for each column in registers, from tile to tile.
-    asm volatile("" : "+r"(column));
-    return column;
-  }
-
-  /// The first of the thread's rows among the warpgroup's.
-  CUTLASS_DEVICE
-  static int row_in_tile(Warpgroup const& group) {
-    return group.thread / 32 * 16 + group.thread % 32 / 4;
-  }
-
-  template <int kLayer>
-  CUTLASS_DEVICE static void through_registers(Warpgroup& group, Sums<kLayer> const& sums,
-                                               Sums<kLayer + 1>& next) {
-    using Fragment = cute::Shape<cute::_2, cute::_2, cute::_2>;
-    auto a = cute::make_tensor<Element>(
-        cute::Shape<Fragment, cute::_1, cute::Int<Tiling<kLayer + 1>::kBlocks>>());
-    int const column = first_column<kLayer>(group);
-    apply_epilogue<kLayer>(group, sums, column, [&](int, int n, int half, auto const& pair) {
-      auto const halves = to_halves(pair);
-      a(4 * n + 2 * half) = halves[0];
-      a(4 * n + 2 * half + 1) = halves[1];
-    });
-    cute::warpgroup_fence_operand(a);
-    multiply_inner<kLayer + 1>(group, a, next);
-    cute::warpgroup_fence_operand(a);
-  }
-
-  template <int kLayer>
-  CUTLASS_DEVICE static void through_shared_memory(Warpgroup& group, Sums<kLayer> const& sums,
-                                                   Sums<kLayer + 1>& next) {
-    using Tile = sm90::SharedTile<sm90::Major::K, sm90::kWarpgroupM, Layer<kLayer>::Shape::kN>;
-    // Of the swizzle's block, whose vectors are permuted by their row; blocks are all alike.
-    constexpr int kBlockColumns = Layer<kLayer>::Shape::kN < 64 ? Layer<kLayer>::Shape::kN : 64;
-    constexpr int kColumns = Tiling<kLayer>::kColumns;
-    constexpr int kVectors = (kColumns < kBlockColumns ? kColumns : kBlockColumns) / 8;
-    constexpr int kRowBytes = kBlockColumns * int(sizeof(Element));
-    auto tile = cute::make_tensor(cute::make_smem_ptr(group.shared.intermediate), Tile());
-    int const row = row_in_tile(group), column = first_column<kLayer>(group);
-    uint32_t addresses[kVectors];
-    CUTLASS_PRAGMA_UNROLL
-    for (int vector = 0; vector < kVectors; ++vector) {
-      addresses[vector] = cute::cast_smem_ptr_to_uint(&tile(row, column + 8 * vector));
-    }
-    // No warpgroup multiplies what lies there any more.
-    cutlass::arch::NamedBarrier::sync(kMathThreads, /*id=*/0);
-    apply_epilogue<kLayer>(group, sums, column, [&](int, int n, int half, auto const& pair) {
-      auto const halves = to_halves(pair);
-      int const block = n / kVectors * sm90::kWarpgroupM * kRowBytes;
-      cutlass::arch::shared_store<sizeof(halves)>(
-          addresses[n % kVectors] + block + 8 * half * kRowBytes, &halves);
-    });
-    // What wgmma reads, it reads through the asynchronous proxy.
-    cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(kMathThreads, /*id=*/0);
-    auto const a = fragments_a<Tile>(TiledMma<kLayer + 1>(), group.shared.intermediate);
-    multiply_inner<kLayer + 1>(group, a, next);
-  }
-
-  template <int kLayer, typename FragmentsA>
-  CUTLASS_DEVICE static void multiply_inner(Warpgroup& group, FragmentsA const& a,
-                                            Sums<kLayer>& sums) {
-    TiledMma<kLayer> mma;
-    mma.accumulate_ = cute::GMMA::ScaleOut::Zero;
-    constexpr int kWhole = Tiling<kLayer>::kBlocks / kBlocksOfStep,
-                  kRest = Tiling<kLayer>::kBlocks % kBlocksOfStep;
-    // Registers cannot be indexed by a variable.
-    CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kWhole; ++step) {
-      multiply_step<kLayer, kBlocksOfStep>(group, mma, step > 0, a, step * kBlocksOfStep, sums);
-    }
-    if constexpr (kRest > 0) {
-      multiply_step<kLayer, kRest>(group, mma, kWhole > 0, a, kWhole * kBlocksOfStep, sums);
-    }
-    finish(group, sums);
-  }
-
-  CUTLASS_DEVICE
-  static void store(Warpgroup const& group, Sums<kLayers - 1> const& sums) {
-    constexpr int kWidth = kAlignmentD > 1 ? 2 : 1;
-    using Vector = cutlass::AlignedArray<ElementD, kWidth>;
-    Params const& params = group.params;
-    int const columns = params.layers[kLayers - 1].n;
-    int const row = group.first_row + row_in_tile(group);
-    int const column = first_column<kLayers - 1>(group);
-    ElementD* const d = params.d + group.batch * params.batch_stride_d;
-    apply_epilogue<kLayers - 1>(group, sums, column, [&](int, int n, int half, auto const& pair) {
-      ElementD* const pointer = d + (row + 8 * half) * params.ldd + column + 8 * n;
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; e += kWidth) {
-        Vector vector;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kWidth; ++i) {
-          vector[i] = ElementD(pair[e + i]);
-        }
-        if (row + 8 * half < params.rows && column + 8 * n + e < columns) {
-          *reinterpret_cast<Vector*>(pointer + e) = vector;
-        }
-      }
-    });
   }
 };
 
