@@ -56,7 +56,8 @@ PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
 _SOURCES = ("bench", "intake", "ir", "families", "cost", "tuning", "codegen", "measure", "build")
 _ABI = "boltgen/abi.h"
-_FFI, _FFI_FILES = "apache-tvm-ffi", (".py", ".so")
+# Packages that the GPU's machine need not have: the folders of their modules.
+_CARRIED, _CARRIED_FILES = {"apache-tvm-ffi": "tvm_ffi", "ml-dtypes": "ml_dtypes"}, (".py", ".so")
 _ENTRY = "run_gpu_suite.py"
 _RECORDING_MINUTES = 60
 
@@ -216,8 +217,9 @@ def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
     tvm = Path(str(importlib.util.find_spec("tvm").origin)).parent / "lib"  # type: ignore[union-attr]
     for name in LIBRARIES:
         packer.write(f"{RUNTIME}/{name}", (tvm / name).read_bytes())
-    for name, content in _ffi_files(python):
-        packer.write(f"{PACKAGES}/{name}", content)
+    for package in _CARRIED:
+        for name, content in _package_files(package, python):
+            packer.write(f"{PACKAGES}/{name}", content)
     suite = Path(__file__).resolve().parent
     packer.write(_ENTRY, (suite / _ENTRY).read_bytes())
     packer.write(f"templates/include/{_ABI}", (shop.tools.templates / _ABI).read_bytes())
@@ -231,23 +233,24 @@ def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
         packer.write_tree(ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
 
 
-def _ffi_files(python: str) -> Iterator[tuple[str, bytes]]:
-    """Read TVM's FFI for a Python: the installed one, or else its wheel, which pip fetches."""
+def _package_files(package: str, python: str) -> Iterator[tuple[str, bytes]]:
+    """Read a package for a Python: the installed one, or else its wheel, which pip fetches."""
     if python == "{}.{}".format(*sys.version_info):
-        found = importlib.metadata.files(_FFI) or []
-        names = {str(path): Path(str(path.locate())).read_bytes() for path in found}
+        found = importlib.metadata.files(package) or []
+        paths = {str(path): Path(str(path.locate())) for path in found}
+        names = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
     else:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             command += ["--only-binary=:all:", "--python-version", python, "-d", folder]
             command += [f"--platform={platform}" for platform in _PLATFORMS]
-            version = importlib.metadata.version(_FFI)
-            subprocess.run([*command, f"{_FFI}=={version}"], check=True)
+            version = importlib.metadata.version(package)
+            subprocess.run([*command, f"{package}=={version}"], check=True)
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
                 names = {name: archive.read(name) for name in archive.namelist()}
     for name, content in names.items():
-        if name.startswith("tvm_ffi/") and name.endswith(_FFI_FILES):
+        if name.startswith(f"{_CARRIED[package]}/") and name.endswith(_CARRIED_FILES):
             yield name, content
 
 

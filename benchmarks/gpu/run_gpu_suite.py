@@ -2,9 +2,8 @@
 
     python3 run_gpu_suite.py --slice 1/4 --minutes 8 --out results
 
-needs the Python that the bundle was made for, with PyTorch, ml_dtypes, Jinja and filelock, and a
-driver for CUDA 13; no network. A slice that was cut short goes on where it was: give the same
-command again.
+needs the Python that the bundle was made for, with PyTorch, Jinja and filelock, and a driver for
+CUDA 13; no network. A slice that was cut short goes on where it was: give the same command again.
 `boltgen bench report results`, where boltgen is installed, makes tables and plots of all slices.
 """
 
@@ -84,8 +83,7 @@ def check_python(version: str, *, vendor: bool) -> None:
             f"this is Python {here}, and the bundle is for {version}: start the suite with that "
             f"one, or make a bundle with `--python {here}`"
         )
-    always = ("numpy", "ml_dtypes", "jinja2", "filelock")
-    for package in (*always, *(("torch",) if vendor else ())):
+    for package in ("numpy", "jinja2", "filelock", *(("torch",) if vendor else ())):
         if importlib.util.find_spec(package) is None:
             hint = ", or give --no-vendor" if package == "torch" else ""
             raise SuiteError(f"{sys.executable} has no {package}: install it{hint}")

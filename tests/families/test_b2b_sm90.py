@@ -12,8 +12,7 @@ from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90 import FAMILY
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.b2b_sm90.legality import WARPGROUP_COLUMNS, stage_bytes, stages
-from boltgen.families.cutlass3.legality import TILE_DEPTH
-from boltgen.families.cutlass3.model import k_steps
+from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
 from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import candidates, kernel_spec, predict
 from boltgen.families.source import kernel_symbol, render_kernel
@@ -163,7 +162,7 @@ def test_the_boundaries_are_ragged_small_and_persistent(name: str) -> None:
     assert tiles[0] >= 2 * workload.batch
     assert tiles[2] > 2 * CHECKED_SMS
     assert small.first.problem.gemm.m <= 2  # of some strides a convolution has no single pixel
-    assert k_steps(ragged.first.problem, TILE_DEPTH) > stages(config, SM90A)
+    assert steps(ragged.first.problem, TILE_DEPTH) > stages(config, SM90A)
 
 
 def test_a_small_chain_is_predicted_faster_than_a_large_one() -> None:

@@ -83,8 +83,8 @@ def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
         "for name in ('typer', 'rich', 'platformdirs', 'tvm', 'onnx', 'torch',\n"
         "             'cutlass_library', 'matplotlib', 'scipy'):\n"
         "    sys.modules[name] = None\n"
-        "import benchmarks.gpu.worker, boltgen, tvm_ffi\n"
-        "for module in (benchmarks.gpu.worker, boltgen, tvm_ffi):\n"
+        "import benchmarks.gpu.worker, boltgen, ml_dtypes, tvm_ffi\n"
+        "for module in (benchmarks.gpu.worker, boltgen, ml_dtypes, tvm_ffi):\n"
         f"    assert module.__file__.startswith({str(bundle)!r}), module.__file__\n"
     )
     done = subprocess.run(
