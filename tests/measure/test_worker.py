@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.build.cache import Cache
+from boltgen.build.headers import included_digest
 from boltgen.build.link import linked
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.profiler import profiler_library
@@ -20,6 +21,7 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
+from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
@@ -50,17 +52,18 @@ def cache():
 
 @pytest.fixture(scope="module")
 def candidates(tools, cache) -> Path:
+    text = Path(__file__).with_name("candidates.cu").read_text(encoding="utf-8")
     unit = TranslationUnit(
         kind="example",
         name="candidates",
-        text=Path(__file__).with_name("candidates.cu").read_text(encoding="utf-8"),
+        text=text,
         suffix=".cu",
         output="kernel.o",
         compiler=tools.nvcc.path,
         flags=("-c", *device_flags("sm_75", DeviceCode.PTX), "-Xcompiler=-fPIC"),
         include=(tools.templates,),
         machine_flags=("-ccbin", str(tools.cxx.path)),
-        identity=tools.cuda_identity,
+        identity=digest(tools.cuda_identity, included_digest(text, tools.templates)),
         environment=tools.environment,
     )
     (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
