@@ -154,8 +154,9 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status);
 
-/* What lies between two layers of a chain, of which `low` and `high` tell where: numbers of `dtype`
- * in the middle, and how far the kernel's may be from them. They are the next layer's A. */
+/* Rounds what lies between two layers of a chain, anywhere from `low` to `high`, to numbers of
+ * `dtype` in the middle: the next layer's A. `error` bounds how far the kernel's may be from them.
+ */
 int profiler_middle(float const* low, float const* high, int dtype, uint64_t count, void* middle,
                     float* error, profiler_status* status);
 

@@ -145,7 +145,7 @@ def enclose(
 
 
 def _rounded(x: Array, dtype: DType) -> Array:
-    # Kernels cast what they hold in FP32, by way of which NumPy rounds to BF16.
+    # To BF16 NumPy rounds by way of FP32. So do kernels, which hold all values in FP32.
     return np.asarray(x.astype(dtype.numpy), dtype=np.float64)
 
 

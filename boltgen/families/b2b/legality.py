@@ -14,6 +14,7 @@ from boltgen.families.b2b.config import B2bConfig, Residence
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.legality import (
+    INT32_MAX,
     accumulator_violations,
     epilogue_violations,
     main_loop_violations,
@@ -23,12 +24,11 @@ from boltgen.families.cutlass2.legality import (
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
-_INT32_MAX = 2**31 - 1
 # A threadblock's last rows are counted beyond M, in 32 bits.
-_MOST_ROWS = _INT32_MAX - 256
+_MOST_ROWS = INT32_MAX - 256
 _INNER_DEPTHS = (16, 32, 64)
 # Rules without which nothing else can be said.
 _STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
@@ -45,9 +45,14 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
     if not all(layer.prologue.is_identity for layer in workload.layers):
         return "what is copied to shared memory cannot be changed before the product"
-    if first.in_dtype is not DType.F16:
-        return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
-    return None
+    return intermediate_rejection(first)
+
+
+def intermediate_rejection(first: Problem) -> str | None:
+    """Why no chain keeps what lies between its layers in the type that they multiply."""
+    if first.in_dtype is DType.F16:
+        return None
+    return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
 
 
 def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Violation, ...]:
@@ -197,11 +202,11 @@ def _capacity_violations(workload: Workload, config: B2bConfig, arch: Arch) -> I
 def _extent_violations(workload: Workload) -> Iterator[Violation]:
     first = workload.layers[0].problem
     gemm = first.gemm
-    sizes = {"M": (gemm.m, _MOST_ROWS), "K": (gemm.k, _INT32_MAX - 64)}
+    sizes = {"M": (gemm.m, _MOST_ROWS), "K": (gemm.k, INT32_MAX - 64)}
     if isinstance(first, Conv2d):
         f16 = DType.F16.size_bytes
-        sizes["activation"] = (first.n * first.h * first.w * first.c * f16, _INT32_MAX)
-        sizes["filter"] = (first.k * first.r * first.s * first.c * f16, _INT32_MAX)
+        sizes["activation"] = (first.n * first.h * first.w * first.c * f16, INT32_MAX)
+        sizes["filter"] = (first.k * first.r * first.s * first.c * f16, INT32_MAX)
     for name, (size, most) in sizes.items():
         if size > most:
             yield Violation(

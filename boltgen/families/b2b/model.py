@@ -16,6 +16,7 @@ from boltgen.families.b2b.config import B2bConfig, Residence
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.model import (
+    SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
     bytes_per_clock,
     epilogue_clocks,
@@ -31,9 +32,6 @@ from boltgen.families.cutlass2.traffic import (
 )
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
-
-# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
-_SHARED_BYTES_PER_CLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +148,7 @@ class _Multiprocessor:
         layer, tiles = self.workload.layers[index], self.config.of_layer(index)
         elements = resident * tiles.threadblock.m * tiles.threadblock.n
         is_shared = self.config.residence is Residence.SHARED_MEMORY
-        staged = elements * F16_BYTES / _SHARED_BYTES_PER_CLOCK if is_shared else 0.0
+        staged = elements * F16_BYTES / SHARED_BYTES_PER_CLOCK if is_shared else 0.0
         operands = elements * tensor_operand_bytes(layer.epilogue)
         # An accumulator's fragment holds pairs of columns.
         rate = bytes_per_clock(2 * F16_BYTES, self.arch, self.constants)

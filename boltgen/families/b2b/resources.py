@@ -15,10 +15,10 @@ from boltgen.families.cutlass2.resources import (
 from boltgen.families.cutlass2.resources import (
     registers_per_thread as layer_registers,
 )
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.families.cutlass2.traffic import F16_BYTES
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.workload import Layer, Workload
 
-_F16_BYTES = DType.F16.size_bytes
 _REGISTER_BYTES = 4
 _WARP = 32
 # An intermediate in registers leaves a placeholder of one vector.
@@ -31,7 +31,7 @@ def swizzled_tile_bytes(rows: int, columns: int) -> int:
     Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
     """
     block = 64 if columns > 32 else (32 if columns > 16 else 16)
-    return rows * -(-columns // block) * block * _F16_BYTES
+    return rows * -(-columns // block) * block * F16_BYTES
 
 
 def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
@@ -81,11 +81,11 @@ def _inner_registers(layer: Layer, config: B2bConfig, index: int) -> int:
     tile, lane_bytes = config.layers[index], _WARP * _REGISTER_BYTES
     accumulators = tile.warp_m * tile.warp_n * layer.problem.acc_dtype.size_bytes // lane_bytes
     # mma.m16n8k16 takes sixteen columns of A and rows of B.
-    fragments = (tile.warp_m + tile.warp_n) * 16 * _F16_BYTES // lane_bytes
+    fragments = (tile.warp_m + tile.warp_n) * 16 * F16_BYTES // lane_bytes
     resident = 0
     if config.residence is Residence.REGISTERS:
-        resident = tile.warp_m * config.layers[index - 1].n * _F16_BYTES // lane_bytes
+        resident = tile.warp_m * config.layers[index - 1].n * F16_BYTES // lane_bytes
     staged = 0
     if tile.stages == 2:
-        staged = tile.n * tile.k * _F16_BYTES // (_REGISTER_BYTES * config.threads)
+        staged = tile.n * tile.k * F16_BYTES // (_REGISTER_BYTES * config.threads)
     return accumulators + fragments + resident + staged + BOOKKEEPING_REGISTERS

@@ -13,15 +13,14 @@ from boltgen.families.b2b_sm90.legality import (
     shared_memory_bytes,
     violations,
 )
-from boltgen.families.b2b_sm90.model import B2bSm90Prediction, predict
+from boltgen.families.b2b_sm90.model import predict
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass3.legality import MATH_REGISTERS
+from boltgen.families.cutlass3.legality import ARCH_NAME, MATH_REGISTERS
+from boltgen.families.cutlass3.model import PersistentPrediction
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
-
-_ARCH = "sm_90a"
 
 
 class B2bSm90(WithoutLibrary[B2bSm90Config]):
@@ -57,7 +56,7 @@ class B2bSm90(WithoutLibrary[B2bSm90Config]):
         del workload
         return Footprint(
             registers=MATH_REGISTERS,
-            shared_memory_bytes=shared_memory_bytes(config, arch_named(_ARCH)),
+            shared_memory_bytes=shared_memory_bytes(config, arch_named(ARCH_NAME)),
             warps=4 * (1 + config.warpgroups),
         )
 
@@ -67,7 +66,7 @@ class B2bSm90(WithoutLibrary[B2bSm90Config]):
         config: B2bSm90Config,
         arch: Arch,
         constants: ModelConstants | None = None,
-    ) -> B2bSm90Prediction:
+    ) -> PersistentPrediction:
         """The roofline of `model`."""
         return predict(workload, config, arch, constants)
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.b2b.config import Residence
+from boltgen.families.b2b.legality import intermediate_rejection
 from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
-from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass2.legality import INT32_MAX, graph_rejection
+from boltgen.families.cutlass2.traffic import F16_BYTES
 from boltgen.families.cutlass3.legality import (
+    LEAST_STAGES,
     MATH_REGISTERS,
     NO_STRIDE,
     TILE_DEPTH,
@@ -18,23 +21,19 @@ from boltgen.families.cutlass3.legality import (
     type_rejection,
 )
 from boltgen.families.space import Violation
-from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 
 ROWS = (64, 128)
-# Columns of one wgmma, of those that CuTe has without its extended shapes and that are whole steps
+# Columns of one wgmma: widths that CuTe has without its extended shapes, and that are whole steps
 # of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers set no further
 # limit: of two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
 WARPGROUP_COLUMNS = (16, 32, 64, 96, 128, 192, 256)
 
 _HEADER = "templates/include/boltgen/b2b_sm90.h"
-_F16_BYTES = DType.F16.size_bytes
 # Two barriers of eight bytes a stage, and rounding to what swizzles are aligned to.
 _BARRIER_BYTES, _SWIZZLE_BYTES = 2 * 8, 1024
-# A stage is filled while another is multiplied.
-_LEAST_STAGES = 2
-_INT32_MAX = 2**31 - 1
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -55,8 +54,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             return "it begins with a matrix product or a convolution, not a " + type(first).__name__
     if not all(layer.prologue.is_identity for layer in workload.layers):
         return "what TMA brings to shared memory cannot be changed before the product"
-    if first.in_dtype is not DType.F16:
-        return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
+    if (reason := intermediate_rejection(first)) is not None:
+        return reason
     for index, layer in enumerate(workload.layers):
         reason = _layer_rejection(layer, is_first=index == 0)
         if reason is not None:
@@ -71,8 +70,8 @@ def _layer_rejection(layer: Layer, *, is_first: bool) -> str | None:
     # TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled.
     operands = {"B": problem.alignment_b} | ({"A": problem.alignment_a} if is_first else {})
     for name, elements in operands.items():
-        if elements * _F16_BYTES < VECTOR_BYTES:
-            return f"rows of {name} are aligned to {elements * _F16_BYTES} bytes, and TMA takes 16"
+        if elements * F16_BYTES < VECTOR_BYTES:
+            return f"rows of {name} are aligned to {elements * F16_BYTES} bytes, and TMA takes 16"
     return type_rejection(problem) or graph_rejection(layer.epilogue)
 
 
@@ -84,14 +83,14 @@ def fewest_columns(n: int, residence: Residence) -> int | None:
 
 def stage_bytes(config: B2bSm90Config) -> int:
     """A step of the first layer's A, and of any layer's B. Source: `Stage` of the header."""
-    return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * _F16_BYTES
+    return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * F16_BYTES
 
 
 def staging_bytes(config: B2bSm90Config) -> int:
     """Shared memory of the widest intermediate: one buffer serves all."""
     if config.residence is Residence.REGISTERS:
         return _SWIZZLE_BYTES  # an array has at least one element
-    return WARPGROUP_M * max(config.columns[:-1]) * _F16_BYTES
+    return WARPGROUP_M * max(config.columns[:-1]) * F16_BYTES
 
 
 def stages(config: B2bSm90Config, arch: Arch) -> int:
@@ -155,20 +154,20 @@ def _broken(workload: Workload, config: B2bSm90Config, arch: Arch) -> Iterator[V
                 slack=1.0 - n / columns,
             )
     fitting = stages(config, arch)
-    if fitting < _LEAST_STAGES:
+    if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",
             message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside an intermediate's "
             f"{staging_bytes(config)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
-            slack=fitting / _LEAST_STAGES - 1.0,
+            slack=fitting / LEAST_STAGES - 1.0,
         )
     gemm = workload.first.problem.gemm
-    most_tiles = _INT32_MAX - 2 * arch.sm_count
+    most_tiles = INT32_MAX - 2 * arch.sm_count
     sizes = {
-        "M": (gemm.m, _INT32_MAX - max(ROWS)),
-        "K": (gemm.k, _INT32_MAX - TILE_DEPTH),
+        "M": (gemm.m, INT32_MAX - max(ROWS)),
+        "K": (gemm.k, INT32_MAX - TILE_DEPTH),
         "tiles": (-(-gemm.m // config.threadblock_m) * workload.batch, most_tiles),
     }
     for name, (size, most) in sizes.items():

@@ -11,40 +11,24 @@ every layer's B.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.model import operands_bytes, outputs_bytes
 from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.model import arithmetic_clocks
+from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
 from boltgen.families.cutlass2.traffic import (
     F16_BYTES,
     output_bytes_per_element,
     tensor_operand_bytes,
 )
 from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
+from boltgen.families.cutlass3.model import PersistentPrediction
 from boltgen.ir.workload import Workload
 
-# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
-_SHARED_BYTES_PER_CLOCK = 128
 # A warp stores 16 neighbouring bytes of eight rows: half of each sector.
 _STORED_SECTORS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class B2bSm90Prediction:
-    """What the model says of one launch; `bound_by` is what the time is mostly made of."""
-
-    time_us: float
-    bound_by: str
-    tiles_per_sm: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles of rows on an SM"
 
 
 def predict(
@@ -52,7 +36,7 @@ def predict(
     config: B2bSm90Config,
     arch: Arch,
     constants: ModelConstants | None = None,
-) -> B2bSm90Prediction:
+) -> PersistentPrediction:
     """The predicted time of `workload` in a legal `config`."""
     c = constants or model_constants()
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
@@ -75,7 +59,9 @@ def predict(
     begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
     if slowest_us < begin_us:
         bound_by = "its launch"
-    return B2bSm90Prediction(time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm)
+    return PersistentPrediction(
+        time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
+    )
 
 
 def _steps(workload: Workload, config: B2bSm90Config, index: int) -> int:
@@ -100,7 +86,7 @@ def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch:
     loaded = _step_bytes(config, index)
     step = max(
         tensor,
-        (config.warpgroups * of_warpgroup + loaded) / _SHARED_BYTES_PER_CLOCK,
+        (config.warpgroups * of_warpgroup + loaded) / SHARED_BYTES_PER_CLOCK,
         loaded / (arch.l2_bytes_per_clock / arch.sm_count),
     )
     return _steps(workload, config, index) * step
@@ -121,7 +107,7 @@ def _epilogue_clocks(
     elif config.residence is Residence.SHARED_MEMORY:
         staged = elements * F16_BYTES
     return (
-        staged / _SHARED_BYTES_PER_CLOCK
+        staged / SHARED_BYTES_PER_CLOCK
         + moved / (arch.l2_bytes_per_clock / arch.sm_count)
         + arithmetic_clocks(layer.epilogue, elements, arch, c)
     )

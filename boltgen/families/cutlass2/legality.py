@@ -21,6 +21,7 @@ from boltgen.families.cutlass2.traits import (
     KernelTraits,
     conv_iterator,
     kernel_traits,
+    operand_rejection,
 )
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
@@ -28,10 +29,7 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
-# The types whose products its tiles are made for: two bytes each, as all that is counted here.
-_MULTIPLIED = (DType.F16, DType.BF16)
-
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535
 # Powers of two: threads copy the operands' tiles in whole rows of vectors.
@@ -52,9 +50,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
             "product"
         )
-    if problem.in_dtype not in _MULTIPLIED:
-        known = " and ".join(dtype.value for dtype in _MULTIPLIED)
-        return f"it multiplies {known}, not {problem.in_dtype.value}"
+    if (reason := operand_rejection(problem)) is not None:
+        return reason
     return problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
 
 
@@ -86,26 +83,23 @@ def kernel_violations(
 
 
 def graph_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why no CUTLASS 2.x kernel computes an elementwise graph; None where they do.
+    """Why no kernel computes an elementwise graph after a product; None where they do.
 
-    Their threadblock epilogue writes one tensor, by the iterator that its tile was made for.
+    The epilogues of all families here write one tensor, in the tiles that it was made for.
     """
     if not graph.stores:
         return None
     reductions = [store.reduction.value for store in graph.stores if store.reduction]
     if reductions:
-        return (
-            f"stores that reduce ({', '.join(reductions)}): CUTLASS 2.x kernels store whole tensors"
-        )
+        return f"stores that reduce ({', '.join(reductions)}): kernels store whole tensors"
     if len(graph.stores) > 1:
-        return f"{len(graph.stores)} stores: CUTLASS 2.x kernels have one"
+        return f"{len(graph.stores)} stores: kernels have one"
     (store,) = graph.stores
     if store.x + 1 != len(graph.nodes):
         return f"a store of node {store.x}, not of the last one, {len(graph.nodes) - 1}"
     if store.dtype is not None:
         return (
-            f"a store in {store.dtype.value} of its own: CUTLASS 2.x kernels store in the "
-            "problem's output type"
+            f"a store in {store.dtype.value} of its own: kernels store in the problem's output type"
         )
     raise AssertionError(f"no reason to reject {graph.describe()}")
 
@@ -406,12 +400,12 @@ def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Viol
             slack=1.0 - columns / (_MAX_GRID_YZ * max(config.swizzle, 1)),
         )
     rows = math.ceil(gemm.m / tile.m) * max(config.swizzle, 1)
-    if rows > _INT32_MAX:
+    if rows > INT32_MAX:
         yield Violation(
             name="grid",
             message=f"{rows} threadblocks along the grid's x dimension",
-            reason=f"it ends at {_INT32_MAX}; CUDA C++ Programming Guide",
-            slack=1.0 - rows / _INT32_MAX,
+            reason=f"it ends at {INT32_MAX}; CUDA C++ Programming Guide",
+            slack=1.0 - rows / INT32_MAX,
         )
     yield from _index_violations(problem)
 
@@ -438,10 +432,10 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
         sizes = {"M": gemm.m + 256, "N": gemm.n + 256, "K": gemm.k + 64}
         reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"
     for name, size in sizes.items():
-        if size > _INT32_MAX:
+        if size > INT32_MAX:
             yield Violation(
                 name="index_overflow",
-                message=f"{name}: {size} exceeds {_INT32_MAX}",
+                message=f"{name}: {size} exceeds {INT32_MAX}",
                 reason=reason,
-                slack=1.0 - size / _INT32_MAX,
+                slack=1.0 - size / INT32_MAX,
             )

@@ -39,7 +39,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
-_SHARED_BYTES_PER_CLOCK = 128
+SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
 _SCHEDULERS = 4
 _WARP = 32
@@ -198,7 +198,7 @@ def step_clocks(
     # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
     issue = min(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
-    shared = resident * shared_bytes_per_step(config) / _SHARED_BYTES_PER_CLOCK
+    shared = resident * shared_bytes_per_step(config) / SHARED_BYTES_PER_CLOCK
     loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
     l2 = resident * loaded / load_bytes_per_clock
     if isinstance(problem, Conv2d):
@@ -260,7 +260,7 @@ def epilogue_clocks(
     """Clocks of the epilogues of `resident` threadblocks on an SM."""
     elements = resident * config.threadblock.m * config.threadblock.n
     # Through shared memory once each way, then to L2 in vectors of the output's alignment.
-    staged = 2 * elements * problem.acc_dtype.size_bytes / _SHARED_BYTES_PER_CLOCK
+    staged = 2 * elements * problem.acc_dtype.size_bytes / SHARED_BYTES_PER_CLOCK
     vector = problem.alignment_d * problem.out_dtype.size_bytes
     out_bytes = elements * output_bytes_per_element(problem, epilogue)
     return (

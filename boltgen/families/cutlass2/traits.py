@@ -22,6 +22,10 @@ class ConvIterator(Enum):
     FIXED_CHANNELS = "fixed_channels"  # a vector is all channels of a pixel
 
 
+# The types whose products tiles are made for: two bytes each, as all that is counted.
+_MULTIPLIED = (DType.F16, DType.BF16)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTraits:
     """What legality needs to know of a kernel besides its configuration: no extents."""
@@ -122,3 +126,11 @@ def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Tra
         alignment_d=problem.alignment_d,
         conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
     )
+
+
+def operand_rejection(problem: Problem) -> str | None:
+    """Why no kernel multiplies the types of a problem's operands; None where one does."""
+    if problem.in_dtype in _MULTIPLIED:
+        return None
+    known = " and ".join(dtype.value for dtype in _MULTIPLIED)
+    return f"it multiplies {known}, not {problem.in_dtype.value}"

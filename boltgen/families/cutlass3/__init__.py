@@ -16,6 +16,7 @@ from boltgen.families.cutlass3.config import (
     Scheduler,
 )
 from boltgen.families.cutlass3.legality import (
+    ARCH_NAME,
     RASTERS,
     STREAM_K_STEPS,
     footprint,
@@ -25,7 +26,7 @@ from boltgen.families.cutlass3.legality import (
     violations,
     workspace_bytes,
 )
-from boltgen.families.cutlass3.model import Cutlass3Prediction, predict
+from boltgen.families.cutlass3.model import PersistentPrediction, predict
 from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -33,7 +34,6 @@ from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
 
-_ARCH = "sm_90a"
 # A multiple of what TMA is aligned to, and of no tile.
 _RAGGED = 8
 
@@ -68,7 +68,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
 
     def footprint(self, workload: Workload, config: Cutlass3Config) -> Footprint:
         """What `legality` says."""
-        return footprint(config, workload.single, arch_named(_ARCH))
+        return footprint(config, workload.single, arch_named(ARCH_NAME))
 
     def predict(
         self,
@@ -76,7 +76,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         config: Cutlass3Config,
         arch: Arch,
         constants: ModelConstants | None = None,
-    ) -> Cutlass3Prediction:
+    ) -> PersistentPrediction:
         """The roofline of `model`."""
         return predict(*_parts(workload), config, arch, constants)
 

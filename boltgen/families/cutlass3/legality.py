@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass2.traits import operand_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.family import Footprint
 from boltgen.families.space import Violation
@@ -17,6 +18,8 @@ from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
+# The row of `boltgen.arch` that these kernels are for.
+ARCH_NAME = "sm_90a"
 # 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
 TILE_DEPTH = 64
@@ -24,9 +27,6 @@ TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
 CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4), 4
 SWIZZLES, SLICES = (1, 2, 4, 8), (1, 2, 4, 8)
 SCHEDULES, SCHEDULERS, RASTERS = tuple(Schedule), tuple(Scheduler), tuple(Raster)
-
-# What of wgmma's operand types its tiles are made for: two bytes each.
-_MULTIPLIED = (DType.F16, DType.BF16)
 
 _WARPGROUP = 128
 # One warpgroup loads, two multiply. Source: cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_*.hpp
@@ -45,13 +45,13 @@ _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 # The driver's documentation has no case of a stride of 0 along an extent beyond 1.
 NO_STRIDE = "and no document says that TMA takes a stride of 0"
 # A stage is filled while another is multiplied.
-_LEAST_STAGES = 2
+LEAST_STAGES = 2
 # Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
 # Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
 STREAM_K_STEPS = 8
 # Multiprocessors of a GPC of GH100; clusters lie within one. Source: the same file.
 _SMS_OF_GPC = 18
-# GH100's, of which every product has fewer; see boltgen/launch_sm90.h.
+# Of a whole GH100; products have fewer. Source: boltgen/launch_sm90.h.
 _MOST_SMS = 144
 _CACHE_LINE_BYTES = 128
 
@@ -107,9 +107,8 @@ def im2col_rejection(problem: Conv2d) -> str | None:
 
 def type_rejection(problem: Problem) -> str | None:
     """Types of operands and sums that no kernel here is made for; None if they are right."""
-    if problem.in_dtype not in _MULTIPLIED:
-        known = " and ".join(dtype.value for dtype in _MULTIPLIED)
-        return f"its wgmma multiplies {known}, not {problem.in_dtype.value}"
+    if (reason := operand_rejection(problem)) is not None:
+        return reason
     if problem.acc_dtype is not DType.F32:
         return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
     return None
@@ -175,7 +174,7 @@ def workspace_bytes(problem: Problem, config: Cutlass3Config) -> int:
 
 
 def whole_tiles(extent: int, tile: int, together: int) -> int:
-    """Tiles along an extent, of which so many belong together."""
+    """Tiles along an extent: a multiple of `together`, those of one cluster."""
     return math.ceil(extent / (tile * together)) * together
 
 
@@ -290,14 +289,14 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
         )
     yield from _broken_by_splits(layer.problem, config)
     fitting = stages(config, layer, arch)
-    if fitting < _LEAST_STAGES:
+    if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",
             message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the epilogue's "
             f"{epilogue_bytes(config, layer)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
-            slack=fitting / _LEAST_STAGES - 1.0,
+            slack=fitting / LEAST_STAGES - 1.0,
         )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.model import arithmetic_clocks
+from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, steps, whole_tiles
@@ -26,15 +26,16 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 
-# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
-_SHARED_BYTES_PER_CLOCK = 128
 # Rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
 _INSTRUCTION_M = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cutlass3Prediction:
-    """What the model says of one launch; `bound_by` is what the time is mostly made of."""
+class PersistentPrediction:
+    """What the model says of one launch of persistent threadblocks, of products or of chains.
+
+    `bound_by` is what the time is mostly made of.
+    """
 
     time_us: float
     bound_by: str
@@ -52,7 +53,7 @@ def predict(
     config: Cutlass3Config,
     arch: Arch,
     constants: ModelConstants | None = None,
-) -> Cutlass3Prediction:
+) -> PersistentPrediction:
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants()
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
@@ -98,7 +99,7 @@ def predict(
     sums_us = work.turns * (c.handover_us + _sums_us(config, arch) / c.sustained_fraction)
     if work.turns:
         sums_us += c.launch_us  # of the zeros that the counters begin with
-    return Cutlass3Prediction(
+    return PersistentPrediction(
         time_us=begin_us + slowest_us + sums_us, bound_by=bound_by, tiles_per_sm=work.tiles
     )
 
@@ -107,7 +108,7 @@ def predict(
 class _Work:
     """Of the busiest threadblock: steps of K, and tiles that it ends.
 
-    `turns` are those that wait for each other at the sums of one tile.
+    `turns` counts the threadblocks that add to the sums of one tile, one after another.
     """
 
     steps: int
@@ -162,7 +163,7 @@ def _step_clocks(
     written = (tile.m + tile.n) * tile.k * in_bytes
     return max(
         (tensor, "the tensor cores"),
-        ((read + written) / _SHARED_BYTES_PER_CLOCK, "shared memory"),
+        ((read + written) / SHARED_BYTES_PER_CLOCK, "shared memory"),
         (loaded_bytes / (arch.l2_bytes_per_clock / arch.sm_count), "L2"),
     )
 

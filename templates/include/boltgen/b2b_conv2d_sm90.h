@@ -41,7 +41,7 @@ struct TapLoad {
 /// Columns before rows, as TMA has them.
 inline auto columns_and_rows(int columns, int rows) { return cute::make_shape(columns, rows); }
 
-/// The activation: TMA visits the pixels of the output, and for a tap those that it multiplies.
+/// The activation: for every tap TMA visits the pixels that it multiplies, in the output's order.
 template <int kExtent>
 auto make_activation_copy(boltgen_conv2d_args const& args) {
   int64_t const pixel = args.c, row = pixel * args.w, image = row * args.h;

@@ -33,7 +33,7 @@ class ChainWarpgroup {
   static constexpr int kBlocksOfStep = Kernel::kBlocksOfStep;
 
  public:
-  /// The `index`-th of those that multiply.
+  /// `index` counts the warpgroups that multiply.
   CUTLASS_DEVICE
   ChainWarpgroup(Params const& params, SharedStorage& shared, int index)
       : params_(params),
@@ -134,7 +134,7 @@ class ChainWarpgroup {
         [&](int m, int n, int half, auto const& pair) {
           sink(m, n, half, pair);
           if (half == 1 && n % 4 == 3) {
-            // Or ptxas loads operands of all columns ahead, into registers that there are not.
+            // Otherwise ptxas loads the operands of all columns ahead, and runs out of registers.
             __syncwarp();
           }
         });

@@ -26,7 +26,7 @@ from boltgen.frontend.passes.normalise.values import (
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
-# A sum of at most so many products, of which a sine is taken, is arithmetic on positions.
+# A sine of a sum of at most so many products is taken of a position.
 _FEW_POSITIONS = 16
 
 
@@ -35,7 +35,7 @@ def _order(layout: str, goal: str) -> Order:
 
 
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
-    """Why a product of `operands` is no product of FP16 or BF16 numbers; None where it is one.
+    """Why a product of `operands` cannot be computed in FP16 or BF16; None where it can.
 
     BF16 has FP32's range, so that nothing is beyond it.
     """
@@ -185,7 +185,7 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     if (reason := _kept_wide(call, a, b)) is not None:
         return Declined(reason)
     if call.is_angle and a.shape[-1] <= _FEW_POSITIONS:
-        return Declined(f"it computes angles, of which {call.narrow} has too few digits")
+        return Declined(f"it computes angles, for which {call.narrow} has too few digits")
     store = call.store
     store.settle(a)
     out_dtype, reach = _result_dtype(call)

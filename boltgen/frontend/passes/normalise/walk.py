@@ -41,7 +41,7 @@ RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULE
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A graph in FP16 or BF16 and NHWC, and sentences for people about what that changed."""
+    """A graph in FP16 or BF16 and NHWC; `notes` tell people what became different."""
 
     graph: Graph
     notes: tuple[str, ...]
