@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.runtime.vgpu import Vgpu
 from tests.vgpu.cutlass_libraries import cutlass_library
-from tests.vgpu.driver import Array, CudaError, Driver, entry
+from tests.vgpu.driver import Array, Code, Driver, entry, refused
 from tests.vgpu.im2col_maps import Columns, column_image, encode_im2col
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
@@ -121,40 +121,39 @@ def test_a_column_is_stored_without_offsets(hopper: Driver) -> None:
     np.testing.assert_array_equal(hopper.read(target), expected)
 
 
-WRONG: dict[str, tuple[dict[str, object], str]] = {
-    "rank 2": ({"rank": 2}, r"tensorRank is 2 and must be 3, 4 or 5"),
-    "rank 6": ({"rank": 6}, r"tensorRank is 6 and must be 1 to 5"),
-    "low corner": ({"lower": (ctypes.c_int * 2)(0, -129)}, r"pixelBoxLowerCorner\[1\] is -129"),
-    "high corner": ({"upper": (ctypes.c_int * 2)(128, 0)}, r"pixelBoxUpperCorner\[0\] is 128"),
-    "far corner": ({"upper": (ctypes.c_int * 2)(99999, 0)}, r"pixelBoxUpperCorner\[0\] is 99999"),
-    "no corner": ({"lower": None}, "pixelBoxLowerCorner is null"),
-    "empty box": ({"upper": (ctypes.c_int * 2)(-8, 0)}, r"pixelBoxUpperCorner\[0\] is -8 .* empty"),
-    "channels": ({"channels": 264}, "channelsPerPixel is 264 and must be 1 to 256"),
-    "no channel": ({"channels": 0}, "channelsPerPixel is 0 and must be 1 to 256"),
-    "odd channels": ({"channels": 12}, "channelsPerPixel is 12 and must be a multiple of 16 bytes"),
-    "swizzle": ({"swizzle": 1, "channels": 32}, "channelsPerPixel is 32 .* 32 bytes of the sw"),
-    "pixels": ({"pixels": 1025}, "pixelsPerColumn is 1025 and must be 1 to 1024"),
-    "no pixel": ({"pixels": 0}, "pixelsPerColumn is 0 and must be 1 to 1024"),
-    "map": ({"map": ctypes.c_void_p(8)}, "tensorMap is null or misaligned"),
-    "step": ({"steps": (ctypes.c_uint32 * 4)(1, 9, 1, 1)}, r"elementStrides\[1\] is 9 .* 1 to 8"),
-    "stride": ({"strides": (ctypes.c_uint64 * 3)(24, 160, 640)}, r"globalStrides\[0\] is 24"),
+WRONG: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+    "rank 2": ({"rank": 2}, ("tensorRank is 2", "3, 4 or 5")),
+    "rank 6": ({"rank": 6}, ("tensorRank is 6", "1 to 5")),
+    "low corner": ({"lower": (ctypes.c_int * 2)(0, -129)}, ("pixelBoxLowerCorner[1] is -129",)),
+    "high corner": ({"upper": (ctypes.c_int * 2)(128, 0)}, ("pixelBoxUpperCorner[0] is 128",)),
+    "far corner": ({"upper": (ctypes.c_int * 2)(99999, 0)}, ("pixelBoxUpperCorner[0] is 99999",)),
+    "no corner": ({"lower": None}, ("pixelBoxLowerCorner is null",)),
+    "empty box": ({"upper": (ctypes.c_int * 2)(-8, 0)}, ("pixelBoxUpperCorner[0] is -8", "empty")),
+    "channels": ({"channels": 264}, ("channelsPerPixel is 264", "1 to 256")),
+    "no channel": ({"channels": 0}, ("channelsPerPixel is 0", "1 to 256")),
+    "odd channels": ({"channels": 12}, ("channelsPerPixel is 12", "multiple of 16 bytes")),
+    "swizzle": ({"swizzle": 1, "channels": 32}, ("channelsPerPixel is 32", "32 bytes")),
+    "pixels": ({"pixels": 1025}, ("pixelsPerColumn is 1025", "1 to 1024")),
+    "no pixel": ({"pixels": 0}, ("pixelsPerColumn is 0", "1 to 1024")),
+    "map": ({"map": ctypes.c_void_p(8)}, ("tensorMap",)),
+    "step": ({"steps": (ctypes.c_uint32 * 4)(1, 9, 1, 1)}, ("elementStrides[1] is 9", "1 to 8")),
+    "stride": ({"strides": (ctypes.c_uint64 * 3)(24, 160, 640)}, ("globalStrides[0] is 24",)),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_arguments_that_are_wrong_are_named(hopper: Driver, name: str) -> None:
     tensor = hopper.buffer(filled((2, 4, 8, 16), np.float16))
-    changes, message = WRONG[name]
-    with pytest.raises(CudaError, match=message) as raised:
+    changes, words = WRONG[name]
+    with refused(Code.INVALID_VALUE, *words):
         encode_im2col(hopper, tensor, Columns((0, 0), (0, 0), 16, 32, changes=changes))
-    assert raised.value.code == 1
 
 
 def test_a_map_serves_its_own_mode_only(hopper: Driver) -> None:
     array = hopper.buffer(filled((2, 4, 8, 16), np.float16))
     tensor = encode_im2col(hopper, array, Columns((0, 0), (0, 0), 16, 32))
     out = hopper.buffer(np.zeros(1024, np.uint8))
-    with pytest.raises(CudaError, match="in tile mode with a map that was encoded for im2col"):
+    with refused(Code.LAUNCH_FAILED, "tile mode", "im2col"):
         hopper.run(load_kernel((0, 0, 0, 0), 1024, 1024), [tensor, out])
 
 
@@ -177,7 +176,7 @@ def test_a_prefetch_wants_a_map_of_its_mode(hopper: Driver, mode: str) -> None:
         if encoded == mode:
             hopper.run(ptx, [tensor])
             continue
-        with pytest.raises(CudaError, match="with a map that was encoded for"):
+        with refused(Code.LAUNCH_FAILED, encoded):
             hopper.run(ptx, [tensor])
         hopper.vgpu.clear_error()
 

@@ -7,11 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, CudaError, Driver, entry
+from tests.vgpu.driver import Array, Buffer, Code, Driver, entry, refused
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode, image
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 
-INVALID_VALUE, NOT_SUPPORTED = 1, 801
 BASE = Tiling(box=(16, 8))
 
 
@@ -41,50 +40,50 @@ def u64(*values: int) -> object:
     return (ctypes.c_uint64 * 5)(*values)
 
 
-WRONG: dict[str, tuple[dict[str, object], str]] = {
-    "no map": ({"map": ctypes.c_void_p(0)}, "tensorMap is null or misaligned"),
-    "map": ({"map": ctypes.c_void_p(32)}, "tensorMap is null or misaligned .* multiple of 64"),
-    "type": ({"type": 16}, "tensorDataType is 16 and must be"),
-    "rank 0": ({"rank": ctypes.c_uint32(0)}, "tensorRank is 0 and must be 1 to 5"),
-    "rank 6": ({"rank": ctypes.c_uint32(6)}, "tensorRank is 6 and must be 1 to 5"),
-    "no address": ({"address": None}, "globalAddress is null"),
-    "address": ({"address": ctypes.c_void_p(4104)}, "globalAddress is not a multiple of 16"),
+WRONG: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+    "no map": ({"map": ctypes.c_void_p(0)}, ("tensorMap",)),
+    "map": ({"map": ctypes.c_void_p(32)}, ("tensorMap", "multiple of 64")),
+    "type": ({"type": 16}, ("tensorDataType is 16",)),
+    "rank 0": ({"rank": ctypes.c_uint32(0)}, ("tensorRank is 0", "1 to 5")),
+    "rank 6": ({"rank": ctypes.c_uint32(6)}, ("tensorRank is 6", "1 to 5")),
+    "no address": ({"address": None}, ("globalAddress is null",)),
+    "address": ({"address": ctypes.c_void_p(4104)}, ("globalAddress", "multiple of 16")),
     "address 32": (
         {"address": ctypes.c_void_p(4112), "interleave": 2, "swizzle": 1},
-        "globalAddress is not a multiple of 32",
+        ("globalAddress", "multiple of 32"),
     ),
-    "no dims": ({"dims": None}, "globalDim is null"),
-    "dim 0": ({"dims": u64(64, 0, 4)}, r"globalDim\[1\] is 0 and must be 1 to 2\^32"),
-    "dim": ({"dims": u64(64, 8, 2**32 + 1)}, r"globalDim\[2\] is 4294967297 and must be 1"),
-    "no strides": ({"strides": None}, "globalStrides is null"),
-    "stride": ({"strides": u64(136, 1024)}, r"globalStrides\[0\] is 136 .* multiple of 16"),
+    "no dims": ({"dims": None}, ("globalDim is null",)),
+    "dim 0": ({"dims": u64(64, 0, 4)}, ("globalDim[1] is 0", "1 to 2^32")),
+    "dim": ({"dims": u64(64, 8, 2**32 + 1)}, ("globalDim[2] is 4294967297", "1 to 2^32")),
+    "no strides": ({"strides": None}, ("globalStrides is null",)),
+    "stride": ({"strides": u64(136, 1024)}, ("globalStrides[0] is 136", "multiple of 16")),
     "stride 32": (
         {"strides": u64(128, 1040), "interleave": 2, "swizzle": 1},
-        r"globalStrides\[1\] is 1040 .* multiple of 32",
+        ("globalStrides[1] is 1040", "multiple of 32"),
     ),
-    "far stride": ({"strides": u64(128, 2**40)}, r"globalStrides\[1\] is 1099511627776 .* 2\^40"),
-    "no box": ({"box": None}, "boxDim is null"),
-    "box 0": ({"box": u32(16, 0, 2)}, r"boxDim\[1\] is 0 and must be 1 to 256"),
-    "box": ({"box": u32(16, 4, 257)}, r"boxDim\[2\] is 257 and must be 1 to 256"),
-    "huge box": ({"box": u32(16, 4, 65537)}, r"boxDim\[2\] is 65537 and must be 1 to 256"),
-    "inner box": ({"box": u32(12, 4, 2)}, r"boxDim\[0\] is 12 .* multiple of 16 bytes; it is 24"),
-    "no steps": ({"steps": None}, "elementStrides is null"),
-    "step 0": ({"steps": u32(1, 1, 0)}, r"elementStrides\[2\] is 0 and must be 1 to 8"),
-    "step": ({"steps": u32(1, 9, 1)}, r"elementStrides\[1\] is 9 and must be 1 to 8"),
-    "interleave": ({"interleave": 3}, "interleave is 3 and must be 0, 1 or 2"),
-    "interleave 32": ({"interleave": 2}, "swizzle is none and must be 32B with interleave 32B"),
+    "far stride": ({"strides": u64(128, 2**40)}, ("globalStrides[1] is 1099511627776", "2^40")),
+    "no box": ({"box": None}, ("boxDim is null",)),
+    "box 0": ({"box": u32(16, 0, 2)}, ("boxDim[1] is 0", "1 to 256")),
+    "box": ({"box": u32(16, 4, 257)}, ("boxDim[2] is 257", "1 to 256")),
+    "huge box": ({"box": u32(16, 4, 65537)}, ("boxDim[2] is 65537", "1 to 256")),
+    "inner box": ({"box": u32(12, 4, 2)}, ("boxDim[0] is 12", "24")),
+    "no steps": ({"steps": None}, ("elementStrides is null",)),
+    "step 0": ({"steps": u32(1, 1, 0)}, ("elementStrides[2] is 0", "1 to 8")),
+    "step": ({"steps": u32(1, 9, 1)}, ("elementStrides[1] is 9", "1 to 8")),
+    "interleave": ({"interleave": 3}, ("interleave is 3",)),
+    "interleave 32": ({"interleave": 2}, ("swizzle is none", "interleave 32B")),
     "interleave of rank 2": (
         {"interleave": 1, "rank": ctypes.c_uint32(2)},
-        "tensorRank is 2 and must be 3 or more with interleave 16B",
+        ("tensorRank is 2", "interleave 16B"),
     ),
-    "swizzle": ({"swizzle": 7}, "swizzle is 7 and must be"),
-    "swizzle 32": ({"swizzle": 1, "box": u32(24, 4, 2)}, r"boxDim\[0\] is 24 .* at most 16 elem"),
-    "swizzle 64": ({"swizzle": 2, "box": u32(40, 4, 2)}, r"boxDim\[0\] is 40 .* at most 32 elem"),
-    "swizzle 128": ({"swizzle": 3, "box": u32(72, 4, 2)}, r"boxDim\[0\] is 72 .* at most 64 elem"),
-    "promotion": ({"promotion": 4}, "l2Promotion is 4 and must be 0 to 3"),
-    "fill": ({"fill": 2}, "oobFill is 2 and must be 0 or 1"),
-    "fill of integers": ({"fill": 1, "type": 1}, "oobFill asks for NaN"),
-    "fill of packed": ({"fill": 1, "type": 13, "box": u32(32, 4, 2)}, "oobFill asks for NaN"),
+    "swizzle": ({"swizzle": 7}, ("swizzle is 7",)),
+    "swizzle 32": ({"swizzle": 1, "box": u32(24, 4, 2)}, ("boxDim[0] is 24", "16 elements")),
+    "swizzle 64": ({"swizzle": 2, "box": u32(40, 4, 2)}, ("boxDim[0] is 40", "32 elements")),
+    "swizzle 128": ({"swizzle": 3, "box": u32(72, 4, 2)}, ("boxDim[0] is 72", "64 elements")),
+    "promotion": ({"promotion": 4}, ("l2Promotion is 4", "0 to 3")),
+    "fill": ({"fill": 2}, ("oobFill is 2",)),
+    "fill of integers": ({"fill": 1, "type": 1}, ("oobFill", "NaN")),
+    "fill of packed": ({"fill": 1, "type": 13, "box": u32(32, 4, 2)}, ("oobFill", "NaN")),
 }
 
 
@@ -98,10 +97,9 @@ def encode_tiled(driver: Driver, changes: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_arguments_that_are_wrong_are_named(hopper: Driver, name: str) -> None:
-    changes, message = WRONG[name]
-    with pytest.raises(CudaError, match=f"cuTensorMapEncodeTiled: {message}") as raised:
+    changes, words = WRONG[name]
+    with refused(Code.INVALID_VALUE, "cuTensorMapEncodeTiled", *words):
         encode_tiled(hopper, changes)
-    assert raised.value.code == INVALID_VALUE
 
 
 EDGES: dict[str, dict[str, object]] = {
@@ -123,16 +121,17 @@ def test_the_last_values_that_are_fine(hopper: Driver, name: str) -> None:
 
 
 def test_an_older_device_has_no_tensor_maps(driver: Driver) -> None:
-    with pytest.raises(CudaError, match="has no tensor memory accelerator") as raised:
+    with refused(Code.NOT_SUPPORTED, "sm_80", "tensor memory accelerator"):
         encode_tiled(driver, {})
-    assert raised.value.code == NOT_SUPPORTED
 
 
 @pytest.mark.parametrize(
-    ("offset", "message"),
-    [(32, ""), (8, "globalAddress is not a multiple of 16"), (None, "globalAddress is null")],
+    ("offset", "words"),
+    [(32, ()), (8, ("globalAddress", "multiple of 16")), (None, ("globalAddress is null",))],
 )
-def test_the_host_replaces_an_address(hopper: Driver, offset: int | None, message: str) -> None:
+def test_the_host_replaces_an_address(
+    hopper: Driver, offset: int | None, words: tuple[str, ...]
+) -> None:
     array = filled((40, 64), np.float16)
     tensor = hopper.buffer(array)
     raw = hopper.read(encode(hopper, tensor, BASE)).tobytes()
@@ -141,10 +140,9 @@ def test_the_host_replaces_an_address(hopper: Driver, offset: int | None, messag
     ctypes.memmove(aligned, raw, 128)
     address = None if offset is None else ctypes.c_void_p(tensor.address + offset)
     arguments = (ctypes.c_void_p(aligned), address)
-    if message:
-        with pytest.raises(CudaError, match=f"cuTensorMapReplaceAddress: {message}") as raised:
+    if words:
+        with refused(Code.INVALID_VALUE, "cuTensorMapReplaceAddress", *words):
             hopper.call("cuTensorMapReplaceAddress", *arguments)
-        assert raised.value.code == INVALID_VALUE
         return
     hopper.call("cuTensorMapReplaceAddress", *arguments)
     moved = hopper.buffer(np.frombuffer(ctypes.string_at(aligned, 128), np.uint8).copy())
@@ -312,20 +310,20 @@ def test_rank_and_interleave(hopper: Driver, space: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "word"),
     [
-        (["element_stride@1 9"], "a field with 9, which it cannot hold"),
-        (["rank 5"], "a field with 5, which it cannot hold"),
-        (["box_dim@0 12"], r"a map that is not valid: boxDim\[0\] is 12"),
-        (["swizzle_mode 1", "box_dim@0 32"], r"a map that is not valid: boxDim\[0\] is 32"),
-        (["global_stride@0 24"], r"a map that is not valid: globalStrides\[0\] is 24"),
-        (["global_address 8"], "a map that is not valid: globalAddress"),
+        (["element_stride@1 9"], "a field with 9"),
+        (["rank 5"], "a field with 5"),
+        (["box_dim@0 12"], "boxDim[0] is 12"),
+        (["swizzle_mode 1", "box_dim@0 32"], "boxDim[0] is 32"),
+        (["global_stride@0 24"], "globalStrides[0] is 24"),
+        (["global_address 8"], "globalAddress"),
     ],
 )
-def test_fields_that_cannot_be(hopper: Driver, fields: list[str], message: str) -> None:
+def test_fields_that_cannot_be(hopper: Driver, fields: list[str], word: str) -> None:
     tensor = hopper.buffer(filled((40, 64), np.float16))
     out = hopper.buffer(np.zeros(256, np.uint8))
-    with pytest.raises(CudaError, match=message):
+    with refused(Code.LAUNCH_FAILED, word):
         hopper.run(
             replacing_kernel(fields, (0, 0), 256, 256, "global"),
             [encode(hopper, tensor, BASE), out],
@@ -334,5 +332,5 @@ def test_fields_that_cannot_be(hopper: Driver, fields: list[str], message: str) 
 
 def test_bytes_that_are_no_map(hopper: Driver) -> None:
     nothing = hopper.buffer(np.zeros(128, np.uint8))
-    with pytest.raises(CudaError, match="128 bytes that are no tensor map"):
+    with refused(Code.LAUNCH_FAILED, "128 bytes", "tensor map"):
         hopper.run(replacing_kernel(["rank 1"], (0, 0), 256, 256, "global"), [nothing, nothing])
