@@ -15,11 +15,15 @@
 // at once: they share the shuffles.
 #pragma once
 
+#include <utility>
+
 #if defined(__AVX512F__)
 #include "exec/product_avx512.h"
 #else
 #include "exec/product_avx2.h"
 #endif
+
+#define VGPU_INLINED __attribute__((always_inline))  // of lambdas
 
 namespace vgpu::VGPU_ISA {
 
@@ -29,17 +33,13 @@ inline constexpr int kLanes = 4 * kVectorRows;     // of a vector
 // Vectors of rows that are done at once: as many sums as there are registers for.
 inline constexpr int kAtOnce = kVectorRows == 4 ? 4 : 2;
 
-// f(i, j, k) for all of them, unrolled.
+// f(i, j, k) for all of them. No loops: the arrays that they index are to become registers, which
+// the compiler decides before it unrolls loops.
 template <int kI, int kJ, int kK, class F>
 VGPU_INLINE void each(F f) {
-#pragma GCC unroll 2
-  for (int i = 0; i < kI; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < kJ; ++j) {
-#pragma GCC unroll 4
-      for (int k = 0; k < kK; ++k) f(i, j, k);
-    }
-  }
+  const auto all = [&]<int... kN>(std::integer_sequence<int, kN...>)
+                       VGPU_INLINED { (f(kN / (kJ * kK), kN / kK % kJ, kN % kK), ...); };
+  all(std::make_integer_sequence<int, kI * kJ * kK>());
 }
 
 // Four steps of k of 8 columns, which are the rows of `tile`: even columns before odd ones.
@@ -167,27 +167,28 @@ class Multiplier {
     keep_sums<kCount>(one, from, kept);
     for (int first = 0; first < kVectors; first += kAtOnce) {
       // Of a vector of the accumulator: its register, and its place in there.
-      const auto which = [&](int v, int c) { return (first + v) / (kVectors / 2) * 2 + c; };
-      const auto place = [&](int v) { return (first + v) % (kVectors / 2) * kLanes; };
+      const auto which = [&](int v, int c)
+                             VGPU_INLINED { return (first + v) / (kVectors / 2) * 2 + c; };
+      const auto place = [&](int v) VGPU_INLINED { return (first + v) % (kVectors / 2) * kLanes; };
       Vector sum[kCount][2][kAtOnce];
-      each<kCount, 2, kAtOnce>(
-          [&](int n, int c, int v) { sum[n][c][v] = load(from[n][which(v, c)] + place(v)); });
+      each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
+        sum[n][c][v] = load(from[n][which(v, c)] + place(v));
+      });
 #pragma GCC unroll 1
       for (int k = 0; k < kDepth; k += 4) {
         Vector rows[kAtOnce];
-#pragma GCC unroll 4
-        for (int v = 0; v < kAtOnce; ++v) rows[v] = load(left.at[k / 4][first + v]);
-        const auto step = [&](auto t) {
+        each<1, 1, kAtOnce>([&](int, int, int v)
+                                VGPU_INLINED { rows[v] = load(left.at[k / 4][first + v]); });
+        const auto step = [&](auto t) VGPU_INLINED {
           Vector columns[kCount][2];
-          each<kCount, 2, 1>(
-              [&](int n, int c, int) { columns[n][c] = repeat4(right[n]->at[k + t][c]); });
-#pragma GCC unroll 4
-          for (int v = 0; v < kAtOnce; ++v) {
+          each<kCount, 2, 1>([&](int n, int c, int)
+                                 VGPU_INLINED { columns[n][c] = repeat4(right[n]->at[k + t][c]); });
+          each<1, 1, kAtOnce>([&](int, int, int v) VGPU_INLINED {
             const Vector four_times = spread<t>(rows[v]);
-            each<kCount, 2, 1>([&](int n, int c, int) {
+            each<kCount, 2, 1>([&](int n, int c, int) VGPU_INLINED {
               sum[n][c][v] = multiply_add(four_times, columns[n][c], sum[n][c][v]);
             });
-          }
+          });
         };
         step(std::integral_constant<int, 0>());
         step(std::integral_constant<int, 1>());
@@ -197,19 +198,20 @@ class Multiplier {
       // The total is NaN where one of them is; and for infinities of both signs, which does no
       // harm. It is taken in parts, as a chain of additions would have to be waited for.
       Vector part[kAtOnce];
-      each<kCount, 2, kAtOnce>([&](int n, int c, int v) {
+      each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
         part[v] = n + c ? sum_of(part[v], sum[n][c][v]) : sum[n][c][v];
       });
       Vector total = part[0];
-      each<1, 1, kAtOnce>([&](int, int, int v) {
+      each<1, 1, kAtOnce>([&](int, int, int v) VGPU_INLINED {
         if (v) total = sum_of(total, part[v]);
       });
       if (__builtin_expect(any_nan(total), 0)) {
-        each<kCount, 2, kAtOnce>(
-            [&](int n, int c, int v) { sum[n][c][v] = canonical(sum[n][c][v]); });
+        each<kCount, 2, kAtOnce>([&](int n, int c, int v)
+                                     VGPU_INLINED { sum[n][c][v] = canonical(sum[n][c][v]); });
       }
-      each<kCount, 2, kAtOnce>(
-          [&](int n, int c, int v) { store(one[n]->d[which(v, c)] + place(v), sum[n][c][v]); });
+      each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
+        store(one[n]->d[which(v, c)] + place(v), sum[n][c][v]);
+      });
     }
   }
 

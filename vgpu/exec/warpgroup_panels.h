@@ -38,38 +38,38 @@ template <int kCount>
 VGPU_INLINE void multiply_some(const float* left, const float* right, int depth, bool zero,
                                u32* const* sums) {
   for (int first = 0; first < kVectors; first += kAtOnce) {
-    const auto at = [&](int n, int c, int v) {
+    const auto at = [&](int n, int c, int v) VGPU_INLINED {
       return sums[4 * n + (first + v) / (kVectors / 2) * 2 + c] +
              (first + v) % (kVectors / 2) * kLanes;
     };
     Vector sum[kCount][2][kAtOnce];
-    each<kCount, 2, kAtOnce>(
-        [&](int n, int c, int v) { sum[n][c][v] = zero ? Vector() : load(at(n, c, v)); });
+    each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
+      sum[n][c][v] = zero ? Vector() : load(at(n, c, v));
+    });
 #pragma GCC unroll 1
     for (int k = 0; k < depth; k += 4) {
       Vector rows[kAtOnce];
-#pragma GCC unroll 4
-      for (int v = 0; v < kAtOnce; ++v)
+      each<1, 1, kAtOnce>([&](int, int, int v) VGPU_INLINED {
         rows[v] = load(left + (k / 4 * kVectors + first + v) * kLanes);
-      const auto step = [&](auto t) {
+      });
+      const auto step = [&](auto t) VGPU_INLINED {
         Vector columns[kCount][2];
-        each<kCount, 2, 1>([&](int n, int c, int) {
+        each<kCount, 2, 1>([&](int n, int c, int) VGPU_INLINED {
           columns[n][c] = repeat4(right + (n * depth + k + t) * 8 + 4 * c);
         });
-#pragma GCC unroll 4
-        for (int v = 0; v < kAtOnce; ++v) {
+        each<1, 1, kAtOnce>([&](int, int, int v) VGPU_INLINED {
           const Vector four_times = spread<t>(rows[v]);
-          each<kCount, 2, 1>([&](int n, int c, int) {
+          each<kCount, 2, 1>([&](int n, int c, int) VGPU_INLINED {
             sum[n][c][v] = multiply_add(four_times, columns[n][c], sum[n][c][v]);
           });
-        }
+        });
       };
       step(std::integral_constant<int, 0>());
       step(std::integral_constant<int, 1>());
       step(std::integral_constant<int, 2>());
       step(std::integral_constant<int, 3>());
     }
-    each<kCount, 2, kAtOnce>([&](int n, int c, int v) {
+    each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
       Vector& x = sum[n][c][v];
       if (__builtin_expect(any_nan(x), 0)) x = canonical(x);
       store(at(n, c, v), x);
