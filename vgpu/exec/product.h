@@ -165,8 +165,12 @@ class Multiplier {
     alignas(64) u32 kept[kCount][2][kWarpSize];
     const u32* from[kCount][4];
     keep_sums<kCount>(one, from, kept);
-    for (int first = 0; first < kVectors; first += kAtOnce) {
+    // The total is NaN where one of the sums is; and for infinities of both signs, which does no
+    // harm. It is taken in parts, as a chain of additions would have to be waited for.
+    Vector part[kAtOnce] = {};
+    each<kVectors / kAtOnce, 1, 1>([&](int round, int, int) VGPU_INLINED {
       // Of a vector of the accumulator: its register, and its place in there.
+      const int first = round * kAtOnce;
       const auto which = [&](int v, int c)
                              VGPU_INLINED { return (first + v) / (kVectors / 2) * 2 + c; };
       const auto place = [&](int v) VGPU_INLINED { return (first + v) % (kVectors / 2) * kLanes; };
@@ -195,23 +199,22 @@ class Multiplier {
         step(std::integral_constant<int, 2>());
         step(std::integral_constant<int, 3>());
       }
-      // The total is NaN where one of them is; and for infinities of both signs, which does no
-      // harm. It is taken in parts, as a chain of additions would have to be waited for.
-      Vector part[kAtOnce];
       each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
-        part[v] = n + c ? sum_of(part[v], sum[n][c][v]) : sum[n][c][v];
-      });
-      Vector total = part[0];
-      each<1, 1, kAtOnce>([&](int, int, int v) VGPU_INLINED {
-        if (v) total = sum_of(total, part[v]);
-      });
-      if (__builtin_expect(any_nan(total), 0)) {
-        each<kCount, 2, kAtOnce>([&](int n, int c, int v)
-                                     VGPU_INLINED { sum[n][c][v] = canonical(sum[n][c][v]); });
-      }
-      each<kCount, 2, kAtOnce>([&](int n, int c, int v) VGPU_INLINED {
+        part[v] = sum_of(part[v], sum[n][c][v]);
         store(one[n]->d[which(v, c)] + place(v), sum[n][c][v]);
       });
+    });
+    Vector total = part[0];
+    for (int v = 1; v < kAtOnce; ++v) total = sum_of(total, part[v]);
+    if (__builtin_expect(any_nan(total), 0)) {
+      for (const One* o : one) make_canonical(o->d);
+    }
+  }
+
+  static void make_canonical(u32* const (&d)[4]) {
+    for (u32* to : d) {
+      for (int at = 0; at < static_cast<int>(kWarpSize); at += kLanes)
+        store(to + at, canonical(load(to + at)));
     }
   }
 
