@@ -31,7 +31,7 @@ demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtu
 relay-env: $(RELAY)/.ready  ## an environment with TVM 0.17 and Relay, in .venv-relay
 
 test: lint relay-env  ## the whole test suite, on all cores
-	$(BIN)/python -m pytest -n logical --dist loadgroup
+	$(BIN)/python -m pytest -n logical
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format
 	$(BIN)/ruff check .

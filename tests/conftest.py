@@ -6,13 +6,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _TESTS = Path(__file__).parent
 _GOLDEN = _TESTS / "golden"
-# Folders whose files share a fixture that takes minutes.
+# Folders whose files share a fixture that takes minutes, and files whose tests are such files.
 _OF_ONE_PROCESS = {"gpu_suite"}
+_EACH_APART = {"test_relay_suite.py"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,15 +34,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes run the tests, those of a file run in one, which has its fixtures."""
-    for item in items:
-        if item.get_closest_marker("xdist_group"):
-            continue
-        parts = item.path.relative_to(_TESTS).parts
-        group = parts[0] if parts[0] in _OF_ONE_PROCESS else "/".join(parts)
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where several processes run the tests, those of a file run in one, which has its fixtures.
+
+    pytest-xdist's own groups are lost between it and pytest 9.2, which reads no `_nodeid`.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixtures(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", maxsplit=1)[0]
+            parts = Path(file).relative_to(_TESTS.name).parts
+            if parts[0] in _EACH_APART:
+                return nodeid
+            return parts[0] if parts[0] in _OF_ONE_PROCESS else file
+
+    return ByFixtures(config, log)
 
 
 @pytest.fixture

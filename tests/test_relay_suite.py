@@ -14,10 +14,7 @@ PYTHON = ROOT / ".venv-relay" / "bin" / "python"
 MODULES = sorted(path.name for path in (ROOT / "tests" / "relay").glob("test_*.py"))
 
 
-# Each has a process of its own anyway.
-@pytest.mark.parametrize(
-    "module", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODULES]
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_in_the_environment_with_relay(module: str) -> None:
     assert PYTHON.is_file(), f"{PYTHON} is missing: run `make relay-env`"
     done = subprocess.run(
