@@ -1,6 +1,6 @@
 """Arrow: options and measurements to the passes of a model.
 
-what was measured, or the model predicts --> which products become one kernel, what is padded
+what was measured, or the model predicts --> which products become one, what is padded
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from boltgen.families.registry import spaces
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.passes.carving import Rejects
 from boltgen.ir.dtypes import Precision
-from boltgen.ir.padding import PaddingCosts
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.pipeline import PipelineOptions
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.fusion import candidate_fusions, cut_layers
-from boltgen.tuning.padding import OpenMeasurements, PaddingTimes
+from boltgen.tuning.graph_costs import GraphTimes, OpenMeasurements
 from boltgen.tuning.select import Task
 
 
@@ -31,11 +30,14 @@ def passes_for(arch: str, options: PipelineOptions) -> Passes:
         InvalidProblemError: its tensor cores do not multiply in the precision that is asked for, or
             not sum so.
     """
-    _check_precision(arch_named(arch), options)
+    row = arch_named(arch)
+    _check_precision(row, options)
+    costs = GraphTimes(row, _measurements(row, options))
     return Passes(
         precision=options.precision.dtype,
         cut=cutter(arch, options),
-        padding=padding_costs(arch, options),
+        padding=costs if options.pad else None,
+        siblings=costs if options.fuse else None,
         rejects=rejecter(arch, options),
         accumulate=options.accumulate,
     )
@@ -113,20 +115,6 @@ class Survey:
             for layers in self.sequences
             for workload in candidate_fusions(layers, row)
         )
-
-
-def padding_costs(arch: str, options: PipelineOptions) -> PaddingCosts | None:
-    """The times by which a frontend pads tensors for `arch`; None where it is not to pad.
-
-    Measured ones, on `options.device` first, where there are some of all that is compared.
-
-    Raises:
-        UnknownArchError: `arch` is not in the table.
-    """
-    row = arch_named(arch)
-    if not options.pad:
-        return None
-    return PaddingTimes(row, _measurements(row, options))
 
 
 def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:

@@ -11,9 +11,10 @@ from boltgen.frontend.passes.carving import CarvedRegion, Rejects, Symbols, carv
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
+from boltgen.frontend.passes.siblings import Joined, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
-from boltgen.ir.padding import PaddingCosts
+from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import Placement, Region
 from boltgen.ir.workload import Cutter, separate
 
@@ -24,7 +25,8 @@ class Passes:
 
     `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
     that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, if at all, `rejects` why no kernel computes a workload; products are summed
+    tensors are padded, and `siblings` by what times products of one tensor are joined, if at all,
+    `rejects` why no kernel computes a workload; products are summed
     in `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
     leave the range of `precision`.
     """
@@ -33,7 +35,8 @@ class Passes:
     precision: DType = DType.F16
     allow_nonfinite: bool = False
     cut: Cutter = separate
-    padding: PaddingCosts | None = None
+    padding: GraphCosts | None = None
+    siblings: GraphCosts | None = None
     rejects: Rejects = computes_all
     accumulate: DType = DType.F32
     large: frozenset[int] = frozenset()
@@ -96,12 +99,13 @@ def partition_graphs(
     for name, graph in graphs.items():
         large = passes.large if name == "main" else frozenset()
         normal = _normalised(graph, passes, large, grouped_nhwc=grouped_nhwc)
-        notes.update(dict.fromkeys(normal.notes))
+        joined = _joined(normal.graph, passes)
+        notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
-        plan = plan_padding(normal.graph, costs, summed) if costs else ()
-        padding += [choice.describe(normal.graph) for choice in plan]
+        plan = plan_padding(joined.graph, costs, summed) if costs else ()
+        padding += [choice.describe(joined.graph) for choice in plan]
         made[name], found = carve(
-            padded(normal.graph, plan), symbols, passes.cut, passes.rejects, summed
+            padded(joined.graph, plan), symbols, passes.cut, passes.rejects, summed
         )
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
@@ -113,6 +117,12 @@ def partition_graphs(
         notes=tuple(notes),
         write=write,
     )
+
+
+def _joined(graph: Graph, passes: Passes) -> Joined:
+    if passes.siblings is None:
+        return Joined(graph, ())
+    return join_siblings(graph, passes.siblings, passes.accumulate)
 
 
 def _normalised(

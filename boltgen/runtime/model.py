@@ -29,7 +29,7 @@ from boltgen.model_passes import Survey, passes_for
 from boltgen.options import ModelOptions
 from boltgen.pipeline import BuiltRegions, PipelineOptions, tasks_of
 from boltgen.runtime.device import provide_cuda_runtime
-from boltgen.tuning.padding import PaddingSurvey
+from boltgen.tuning.graph_costs import CostSurvey
 from boltgen.tuning.select import Task
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -175,8 +175,8 @@ def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
-    """What is to be tuned for a model: its products, as they are and padded otherwise, and what
-    could be one kernel of them.
+    """What is to be tuned for a model: its products, as they are, padded or joined otherwise, and
+    what could be one kernel of them.
 
     The model is left with a region for each product.
 
@@ -186,8 +186,10 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     survey = Survey()
     with options.phases.phase("normalise and partition"):
         passes = passes_for(arch, options)
-        padding = PaddingSurvey(passes.padding) if passes.padding else None
+        padding = CostSurvey(passes.padding) if passes.padding else None
+        siblings = CostSurvey(passes.siblings) if passes.siblings else None
         cut = survey if options.fuse else separate
-        imported.annotate(replace(passes, cut=cut, padding=padding))
-        alternatives = padding.tasks if padding else ()
+        imported.annotate(replace(passes, cut=cut, padding=padding, siblings=siblings))
+        asked = filter(None, (padding, siblings))
+        alternatives = [task for costs in asked for task in costs.tasks]
         return (*tasks_of(imported.regions), *alternatives, *survey.tasks(arch))

@@ -15,7 +15,7 @@ from tvm import relax
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.dtypes import DType
-from boltgen.ir.padding import PaddingCosts
+from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import Region
 from tests.frontend.region_oracle import compute
 
@@ -40,7 +40,7 @@ class Model:
         module: tvm.IRModule,
         *,
         normalise: bool = False,
-        padding: PaddingCosts | None = None,
+        padding: GraphCosts | None = None,
         precision: DType = DType.F16,
     ) -> None:
         passes = Passes(normalise=normalise, padding=padding, precision=precision)

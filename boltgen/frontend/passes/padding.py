@@ -25,7 +25,7 @@ from boltgen.frontend.passes.padded_tensors import (
 )
 from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType
-from boltgen.ir.padding import PaddingCosts
+from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
@@ -88,7 +88,7 @@ def _shown(time_us: float) -> str:
 
 
 def plan_padding(
-    graph: Graph, costs: PaddingCosts, accumulate: DType = DType.F32
+    graph: Graph, costs: GraphCosts, accumulate: DType = DType.F32
 ) -> tuple[Padding, ...]:
     """The products of a graph that could be padded, in its order, summed in `accumulate`."""
     found = find_products(graph, accumulate)
@@ -157,7 +157,7 @@ class _Group:
         graph: Graph,
         products: Sequence[Product],
         tensors: Mapping[int, PaddedTensor],
-        costs: PaddingCosts,
+        costs: GraphCosts,
     ) -> None:
         self._graph = graph
         self._products = products

@@ -152,4 +152,7 @@ _WRITERS: Mapping[str, Writer] = {
     "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
     "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
     "nn.pad": _padded,
+    "strided_slice": lambda expr, args: relax.op.strided_slice(
+        *args, [expr.attrs["axis"]], [expr.attrs["begin"]], [expr.attrs["end"]]
+    ),
 }

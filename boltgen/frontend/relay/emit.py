@@ -243,4 +243,7 @@ _WRITERS: Mapping[str, Writer] = {
     "concat": lambda expr, args: relay.concatenate(relay.Tuple(list(args)), expr.attrs["axis"]),
     "stack": lambda expr, args: relay.stack(relay.Tuple(list(args)), expr.attrs["axis"]),
     "nn.pad": _pad,
+    "strided_slice": lambda expr, args: relay.strided_slice(
+        *args, [expr.attrs["begin"]], [expr.attrs["end"]], axes=[expr.attrs["axis"]]
+    ),
 }

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
-from boltgen.ir.padding import KernelTimes
+from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
-from boltgen.tuning.padding import PaddingTimes
+from boltgen.tuning.graph_costs import GraphTimes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net
@@ -263,7 +263,7 @@ def test_layers_are_padded_up_to_where_it_pays() -> None:
 
 def test_the_model_pads_the_channels_of_an_image_to_half_a_vector() -> None:
     net = Net(lambda s, x: torch.relu(s.a(x)), a=nn.Conv2d(3, 64, 7, stride=2, padding=3))
-    costs = PaddingTimes(arch_named("sm_80"))
+    costs = GraphTimes(arch_named("sm_80"))
     module = import_model(torch.export.export(net, (torch.zeros(8, 3, 224, 224),))).module
     model = Model(module, normalise=True, padding=costs)
     (region,) = model.regions

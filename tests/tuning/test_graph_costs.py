@@ -16,7 +16,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
-from boltgen.tuning.padding import PaddingSurvey, PaddingTimes
+from boltgen.tuning.graph_costs import CostSurvey, GraphTimes
 from boltgen.tuning.select import Measurements, ModelCosts
 from tests.tuning.samples import CONFIG, timing
 
@@ -41,12 +41,12 @@ class Known:
         return {CONFIG: known[workload]} if workload in known else {}
 
 
-def times(*devices: Measurements) -> PaddingTimes:
+def times(*devices: Measurements) -> GraphTimes:
     @contextmanager
     def measurements() -> Iterator[Sequence[Measurements]]:
         yield devices
 
-    return PaddingTimes(SM80, measurements)
+    return GraphTimes(SM80, measurements)
 
 
 def asked(*problems: Problem) -> list[Workload]:
@@ -96,7 +96,7 @@ def test_a_move_is_its_bytes_and_a_launch() -> None:
 
 
 def test_a_survey_answers_alike_and_names_what_is_to_be_timed() -> None:
-    survey = PaddingSurvey(times())
+    survey = CostSurvey(times())
     illegal = replace(NARROW, n=1 << 20)
     wanted = asked(NARROW, WIDE, illegal)
     assert survey.kernels_us(wanted) == times().kernels_us(wanted)

@@ -1,4 +1,4 @@
-"""Times by which padding is chosen: measured ones, else those of the analytical model."""
+"""Times by which passes over a graph choose: measured ones, else the analytical model's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.constants import model_constants
-from boltgen.ir.padding import KernelTimes, PaddingCosts
+from boltgen.ir.graph_costs import GraphCosts, KernelTimes
 from boltgen.ir.workload import Workload
 from boltgen.tuning.fusion import measured_us, predicted_us
 from boltgen.tuning.select import Measurements, ModelCosts, Task
@@ -25,7 +25,7 @@ def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PaddingTimes:
+class GraphTimes:
     """Times on `arch`.
 
     Kernels' are those of the first of the measurements that has timed all that are compared, else
@@ -73,10 +73,10 @@ def _predicted_us(workload: Workload, arch: Arch) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class PaddingSurvey:
+class CostSurvey:
     """Answers as `costs` does, and remembers what it was asked: all that is to be timed."""
 
-    costs: PaddingCosts
+    costs: GraphCosts
     asked: dict[Workload, float] = field(default_factory=dict)
 
     @property
@@ -96,7 +96,7 @@ class PaddingSurvey:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the model would run, were its tensors padded this way or that."""
+        """What the model would run, were its tensors padded or its products joined otherwise."""
         return tuple(
             Task(workload=workload, is_alternative=True)
             for workload, time_us in self.asked.items()

@@ -1,4 +1,4 @@
-"""What padding is chosen by: the times of kernels and of moves, wherever they come from."""
+"""What passes over a graph choose by: the times of kernels and moves, wherever they are from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KernelTimes:
     origin: str
 
 
-class PaddingCosts(Protocol):
+class GraphCosts(Protocol):
     """Times on one architecture."""
 
     @property

@@ -1,0 +1,175 @@
+"""Products that multiply the same tensor become one, their columns side by side. For both IRs.
+
+    q = x Wq + bq    k = x Wk + bk    v = x Wv + bv
+    qkv = x [Wq Wk Wv] + [bq bk bv]    q, k, v = columns of qkv
+
+One launch reads x once, and has the columns to fill a GPU that a short sequence leaves idle. Only
+results that TVM transposes are joined: it cuts them out in the same pass over memory. TVM's own
+CombineParallelMatmul joins by shapes alone; here times decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from boltgen.frontend.graph import CONSTANT, Array, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.passes.products import Product, find_products
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.workload import Layer, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A graph with products joined, and a sentence for people about each of those."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
+def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> Joined:
+    """`graph` with products of one tensor joined where `costs` say that it is faster.
+
+    Products are summed in `summed`.
+    """
+    groups: dict[Hashable, list[Product]] = {}
+    for product in find_products(graph, summed):
+        if _can_be_joined(graph, product):
+            layout = product.problem(graph).gemm.b_layout
+            key = _value(graph, product.anchor.a), layout, _dtypes(graph, product)
+            groups.setdefault(key, []).append(product)
+    chosen: dict[int, list[Product]] = {}
+    notes = []
+    for products in groups.values():
+        if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
+            chosen[products[0].anchor.index] = products
+            notes.append(note)
+    return Joined(_written(graph, chosen) if chosen else graph, tuple(notes))
+
+
+def _value(graph: Graph, index: int) -> Hashable:
+    """The same for the same values: PyTorch reshapes and casts a tensor for each layer."""
+    expr = graph[index]
+    if expr.op not in {"reshape", "astype"}:
+        return index
+    return expr.op, expr.shape, expr.dtype, _value(graph, expr.args[0])
+
+
+def _can_be_joined(graph: Graph, product: Product) -> bool:
+    """Whether it is a plain product of a known weight, at most a bias after it, then transposed."""
+    problem, tail = product.anchor.problem, product.tail
+    if not problem.is_matrix or problem.batch > 1 or product.exit is not None:
+        return False
+    known = [product.anchor.b, *(operand.expr for operand in tail.operands)]
+    if any(graph[each].op != CONSTANT or graph[each].array is None for each in known):
+        return False
+    if _array(graph, product.anchor.b).ndim != 2:
+        return False
+    is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
+    is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
+    return is_plain and is_whole and _is_transposed(graph, tail.output)
+
+
+def _is_bias(epilogue: ElementwiseGraph) -> bool:
+    match epilogue.nodes:
+        case (Accumulator(), Load(kind=LoadKind.ROW), Binary(op=BinaryOp.ADD)):
+            return not epilogue.stores
+        case _:
+            return False
+
+
+def _is_transposed(graph: Graph, index: int) -> bool:
+    """Whether all that reads a value transposes it, reshaped or not."""
+    readers = graph.consumers[index]
+    return (
+        bool(readers)
+        and index not in graph.escaping
+        and all(
+            graph[reader].op == "permute_dims"
+            or (graph[reader].op == "reshape" and _is_transposed(graph, reader))
+            for reader in readers
+        )
+    )
+
+
+def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
+    """Those of the weight and of the result, which the bias has too."""
+    biases = {graph[operand.expr].dtype for operand in product.tail.operands}
+    return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
+
+
+def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str | None:
+    """What joining saves, in words; None where it saves nothing."""
+    layers = [product.layer(graph) for product in products]
+    columns = sum(layer.problem.gemm.n for layer in layers)
+    widest = max(layers, key=lambda layer: len(layer.epilogue.loads))
+    joined = Layer(problem=replace(widest.problem.gemm, n=columns), epilogue=widest.epilogue)
+    together, *apart = (Workload(layers=(layer,)) for layer in (joined, *layers))
+    found = costs.kernels_us((together, *apart))
+    once, before = found.times_us[0], sum(found.times_us[1:])
+    if once >= before:
+        return None
+    return (
+        f"{len(products)} products of one tensor are one, {together.short}: {once:.1f} us instead "
+        f"of {before:.1f}, {found.origin}"
+    )
+
+
+def _written(graph: Graph, chosen: dict[int, list[Product]]) -> Graph:
+    """`graph` with the products of each list joined where the first of them is."""
+    members = {m for group in chosen.values() for each in group for m in each.tail.members}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in chosen:
+            _join(graph, chosen[index], builder, names)
+        elif index not in members:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _join(
+    graph: Graph, products: Sequence[Product], builder: GraphBuilder, names: dict[int, int]
+) -> None:
+    """Write one product, and name the columns of each result."""
+    first = products[0].anchor
+    is_column = first.problem.gemm.b_layout is Layout.COLUMN
+    weights = [_array(graph, product.anchor.b) for product in products]
+    weight = builder.constant(np.concatenate(weights, axis=0 if is_column else 1))
+    if is_column:
+        weight = builder.permute_dims(weight, (1, 0))
+    attrs, dtype = graph[first.index].attrs, graph[first.index].dtype
+    whole = builder.matmul(names[first.a], weight, dtype, **attrs)
+    columns = [product.anchor.problem.gemm.n for product in products]
+    if any(product.tail.operands for product in products):
+        biases = [
+            _array(graph, product.tail.operands[0].expr).reshape(-1)
+            if product.tail.operands
+            else np.zeros(count)
+            for product, count in zip(products, columns, strict=True)
+        ]
+        bias = np.concatenate(biases).astype(DType(dtype).numpy)
+        whole = builder.elementwise("add", whole, builder.constant(bias))
+    shape = builder.shape(whole)
+    ends = accumulate(columns)
+    for product, count, end in zip(products, columns, ends, strict=True):
+        names[product.tail.output] = builder.operator(
+            "strided_slice",
+            (whole,),
+            (*shape[:-1], count),
+            builder.dtype(whole),
+            axis=len(shape) - 1,
+            begin=end - count,
+            end=end,
+        )
+
+
+def _array(graph: Graph, index: int) -> Array:
+    array = graph[index].array
+    assert array is not None  # or it would not have been joined
+    return array
