@@ -20,6 +20,7 @@ from boltgen.families.cutlass2.legality import (
     pipeline_violations,
     tile_violations,
 )
+from boltgen.families.cutlass2.results import one_result_rejection
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
@@ -47,6 +48,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return "what is copied to shared memory cannot be changed before the product"
     if first.in_dtype is not DType.F16:
         return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
+    for index, layer in enumerate(workload.layers):
+        reason = one_result_rejection(layer.epilogue)
+        if reason is not None:
+            return f"layer {index}: {reason}"
     return None
 
 
