@@ -229,8 +229,8 @@ class ElementwiseGraph:
 
     @property
     def whole_results(self) -> tuple[Store, ...]:
-        """What is stored, where all of it are full tensors: the first in the problem's output
-        type, the further ones in types that they name.
+        """What is stored, where all are full tensors: the first in the problem's output type, the
+        further ones in types that they name.
 
         Raises:
             InvalidProblemError: the graph stores something else.

@@ -10,6 +10,7 @@ import pytest
 
 import boltgen.relay
 from boltgen.runtime.device import activate
+from boltgen.runtime.vgpu import Vgpu
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
@@ -34,14 +35,18 @@ def model() -> tuple[tvm.IRModule, dict[str, np.ndarray], np.ndarray]:
     return module, given, np.maximum(sums, 0.0) @ wide + sums
 
 
-def assert_right(result: np.ndarray, wanted: np.ndarray) -> None:
-    """Three tensors are rounded to FP16 on the way, sums of products to FP32."""
+@pytest.fixture
+def vgpu() -> Vgpu:
+    device = activate("vgpu").vgpu
+    assert device is not None
+    device.clear_launches()
+    return device
+
+
+def assert_right(result: np.ndarray, wanted: np.ndarray, vgpu: Vgpu) -> None:
+    """Three tensors are rounded to FP16 on the way; nothing is left to TVM."""
     assert np.abs(result - wanted).max() <= 4 * 2.0**-11 * np.abs(wanted).max()
-    vgpu = activate("vgpu").vgpu
-    assert vgpu is not None
     launched = [launch.kernel for launch in vgpu.launches()]
-    vgpu.clear_launches()
-    # Nothing is left to TVM.
     assert len(launched) == 2
     assert all(kernel.startswith("boltgen_") for kernel in launched)
 
@@ -54,7 +59,7 @@ def test_a_region_returns_a_tuple(model: Any) -> None:
     assert [tuple(map(int, field.shape)) for field in several.fields[:2]] == [SHAPE, SHAPE]
 
 
-def test_both_are_on_the_device(model: Any, tmp_path: Path) -> None:
+def test_both_are_on_the_device(model: Any, vgpu: Vgpu, tmp_path: Path) -> None:
     module, given, wanted = model
     with tvm.transform.PassContext(opt_level=3):
         built = relay.build(module, target=tvm.target.Target("cuda -arch=sm_80", host="llvm"))
@@ -63,10 +68,10 @@ def test_both_are_on_the_device(model: Any, tmp_path: Path) -> None:
         tvm.runtime.load_module(str(library))["default"](tvm.cuda(0))
     )
     executor.run(**given)
-    assert_right(executor.get_output(0).numpy(), wanted)
+    assert_right(executor.get_output(0).numpy(), wanted, vgpu)
 
 
-def test_both_are_copied_to_host_memory(model: Any, tmp_path: Path) -> None:
+def test_both_are_copied_to_host_memory(model: Any, vgpu: Vgpu, tmp_path: Path) -> None:
     module, given, wanted = model
     with tvm.transform.PassContext(opt_level=3):
         built = relay.build(module, target="llvm", executor=AOT)
@@ -76,4 +81,4 @@ def test_both_are_copied_to_host_memory(model: Any, tmp_path: Path) -> None:
     for name, array in given.items():
         executor.set_input(name, array)
     executor.run()
-    assert_right(executor.get_output(0).numpy(), wanted)
+    assert_right(executor.get_output(0).numpy(), wanted, vgpu)
