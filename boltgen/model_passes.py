@@ -12,7 +12,7 @@ from boltgen.arch import Arch, arch_named
 from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.registry import spaces
 from boltgen.frontend.partitioning import Passes
-from boltgen.frontend.passes.carving import Rejects
+from boltgen.frontend.passes.products import Rejects
 from boltgen.ir.dtypes import Precision
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.pipeline import PipelineOptions

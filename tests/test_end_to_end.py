@@ -22,6 +22,7 @@ from models import build
 from models.digits import MODEL_PATH, load_heldout
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters
+from tests import pre_activation
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,29 @@ def test_a_large_layer_runs_by_wgmma(vgpu: Vgpu, tmp_path: Path) -> None:
     expected = reference(path, {"x": values})
     error = np.sqrt(np.mean(np.square(actual - expected)))
     assert error <= fp16_tolerance(expected, layers=1)
+
+
+def test_sums_that_are_read_again_are_written_beside_what_follows_them(
+    vgpu: Vgpu, tmp_path: Path
+) -> None:
+    path = tmp_path / "pre_activation.onnx"
+    onnx.save(pre_activation.build(), path)
+    artifact = boltgen.compile(path, arch="sm_80")
+    assert len(artifact.metadata.regions) == pre_activation.PRODUCTS
+    several = [
+        region for region in artifact.metadata.regions if "tensor float16" in region.epilogue
+    ]
+    # All but the last one, which nothing else reads.
+    assert len(several) == pre_activation.NORMALISED_SUMS - 1
+    image = np.random.default_rng(0).standard_normal(pre_activation.SHAPE).astype(np.float32)
+    vgpu.clear_launches()
+    actual = artifact.run({"x": image}, device="vgpu")["y"]
+    assert_every_region_was_launched(artifact, vgpu)
+    # With one result each, TVM's kernels would normalise and activate those sums: two launches.
+    assert not [record.kernel for record in vgpu.launches() if "relu" in record.kernel]
+    expected = reference(path, {"x": image})
+    error = np.sqrt(np.mean(np.square(actual - expected)))
+    assert error <= fp16_tolerance(expected, layers=pre_activation.PRODUCTS)
 
 
 def test_products_may_be_summed_in_fp16(vgpu: Vgpu) -> None:

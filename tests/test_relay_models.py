@@ -14,6 +14,7 @@ import onnxruntime
 from models.digits import MODEL_PATH as MODEL
 from models.digits import load_heldout
 from models.registry import build
+from tests import pre_activation
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-relay" / "bin" / "python"
@@ -47,6 +48,20 @@ def run(
         np.load(folder / "out.npz")["output"],
         np.stack(expected),
     )
+
+
+def test_a_pre_activation_network(tmp_path: Path) -> None:
+    """Two of its kernels write a sum and what the next convolution reads of it."""
+    onnx.save(pre_activation.build(), tmp_path / "pre_activation.onnx")
+    images = np.random.default_rng(0).standard_normal((1, *pre_activation.SHAPE))
+    report, outputs, expected = run(
+        tmp_path / "pre_activation.onnx", {"x": images.astype(np.float32)}, tmp_path
+    )
+    assert report["regions"] == boltgen_launches(report) == pre_activation.PRODUCTS
+    assert report["left_in_main"].keys().isdisjoint({"nn.conv2d", "nn.relu", "multiply"})
+    # Each of five layers rounds by 2^-11 of what it writes; a block adds to the errors before it.
+    scale = np.abs(expected).max()
+    assert np.abs(outputs - expected).max() <= 2 * pre_activation.PRODUCTS * 2.0**-11 * scale
 
 
 def boltgen_launches(report: dict[str, Any]) -> int:

@@ -19,7 +19,7 @@ from boltgen.check.protocol import Job
 from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
 from boltgen.ir.elementwise import Load, LoadKind
-from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import compare
 from boltgen.ir.workload import Layer, Workload
@@ -98,10 +98,10 @@ class Device:
 
 
 def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
-    """The largest error of an element of the output, relative to its bound.
+    """The largest error of an element of a result, relative to its bound.
 
     Raises:
-        LaunchError: the kernel refuses, faults, writes where it must not, or its output is wrong.
+        LaunchError: the kernel refuses, faults, writes where it must not, or a result is wrong.
     """
     tensors = _Tensors(device, job, np.random.default_rng(_SEED))
     values = tensors.values
@@ -109,9 +109,9 @@ def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
         values |= {"workspace": device.allocate(size), "workspace_bytes": size}
     _enter(library, job, values)
     device.synchronise()
-    output = tensors.output()
+    results = tensors.results()
     tensors.require_unchanged()
-    return _judge(job.workload, output, tensors.a, tensors.layers)
+    return _judge(job.workload, results, tensors.a, tensors.layers)
 
 
 def _workspace_bytes(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) -> int:
@@ -147,15 +147,20 @@ def _fields(job: Job) -> frozenset[str]:
     return frozenset(name for name, *_ in structs()[job.launch.struct]._fields_)
 
 
-def _judge(workload: Workload, output: Array, a: Array, layers: Sequence[LayerInputs]) -> float:
+def _judge(
+    workload: Workload, results: Mapping[str, Array], a: Array, layers: Sequence[LayerInputs]
+) -> float:
     if workload.flops:
-        expected = enclose(workload, a, layers)
-        agreement = compare(output, expected.exact, expected.bound)
-        if not agreement.within:
-            raise LaunchError(f"the output is wrong, {agreement}")
-        return agreement.ratio
+        worst = 0.0
+        expected = enclose_results(workload, a, layers)
+        for (name, found), right in zip(results.items(), expected, strict=True):
+            agreement = compare(found, right.exact, right.bound)
+            if not agreement.within:
+                raise LaunchError(f"{name} is wrong, {agreement}")
+            worst = max(worst, agreement.ratio)
+        return worst
     # What only moves numbers is exact.
-    problem = workload.single.problem
+    problem, (output,) = workload.single.problem, results.values()
     exact = problem.product(a, layers[0].b).astype(output.dtype)
     wrong = np.flatnonzero(_bits(output).reshape(-1) != _bits(exact).reshape(-1))
     if wrong.size:
@@ -191,11 +196,11 @@ class _Tensors:
         self.a, self.layers = drawn[0][0], [inputs for _, inputs in drawn]
         last = workload.last.problem
         self._shape = last.d_shape
-        self._d = self._put("D", _poison(self._shape, last.out_dtype.numpy))
+        self._results = [self._put("the output", _poison(self._shape, last.out_dtype.numpy))]
         ends = ("a", "d") if "a" in _fields(job) else ("source", "target")
         self.values: dict[str, int] = dict(launch.sizes)
         self._pass(ends[0], self._place("A", self.a), "")
-        self._pass(ends[1], self._d, "", "d")
+        self._pass(ends[1], self._results[0], "", "d")
         for index, (layer, inputs) in enumerate(zip(workload.layers, self.layers, strict=True)):
             where = launch.of_layer(index)
             if inputs.b.size:
@@ -204,8 +209,12 @@ class _Tensors:
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
                 operand = self._operand(name, layer.problem, load, array)
-                for field, value in operand.items():
-                    self.values[f"{where}operands[{number}].{field}"] = value
+                self._pass_operand(f"{where}operands[{number}]", operand)
+            behind = len(layer.epilogue.loads)
+            for number, (_, dtype) in enumerate(layer.epilogue.further):
+                result = self._put(f"result {number + 1}", _poison(self._shape, dtype.numpy))
+                self._results.append(result)
+                self._pass_operand(f"{where}operands[{behind + number}]", _whole(result))
 
     def _pass(self, field: str, placed: _Placed, where: str, letter: str = "") -> None:
         """Set a tensor's address, and its strides where the launch has them."""
@@ -214,6 +223,9 @@ class _Tensors:
         strides = {f"{where}ld{letter}": placed.ld, f"{where}batch_stride_{letter}": placed.stride}
         if self._gap:
             self.values |= {name: each for name, each in strides.items() if name in self.values}
+
+    def _pass_operand(self, where: str, operand: Mapping[str, int]) -> None:
+        self.values |= {f"{where}.{field}": value for field, value in operand.items()}
 
     def _put(self, name: str, array: Array, gap: int | None = None) -> _Placed:
         gap = self._gap if gap is None else gap
@@ -231,24 +243,26 @@ class _Tensors:
         if load.kind is LoadKind.TENSOR:
             placed = self._place(name, array)
             sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
-            ld, stride = placed.ld, placed.stride if sliced else 0
-        else:
-            placed = self._place(name, array, 0)
-            ld, stride = 0, array.shape[-1] if array.ndim > 1 else 0
-        return {"pointer": placed.address, "ld": ld, "batch_stride": stride}
+            return _whole(placed) if sliced else _whole(placed) | {"batch_stride": 0}
+        placed = self._place(name, array, 0)
+        stride = array.shape[-1] if array.ndim > 1 else 0
+        return {"pointer": placed.address, "ld": 0, "batch_stride": stride}
 
-    def output(self) -> Array:
-        """The output, without the gaps.
+    def results(self) -> dict[str, Array]:
+        """The output and what else the kernel writes, by name, without the gaps.
 
         Raises:
             LaunchError: the kernel wrote into them.
         """
-        found = self._device.download(self._d.address, self._d.contents)
+        return {result.name: self._result(result) for result in self._results}
+
+    def _result(self, result: _Placed) -> Array:
+        found = self._device.download(result.address, result.contents)
         columns = self._shape[-1]
-        whole = np.concatenate([found, _poison((self._d.gap,), found.dtype)])
-        rows = whole.reshape(-1, columns + self._d.gap)
+        whole = np.concatenate([found, _poison((result.gap,), found.dtype)])
+        rows = whole.reshape(-1, columns + result.gap)
         if (np.ascontiguousarray(rows[:, columns:]).view(np.uint8) != _POISON).any():
-            raise LaunchError("the kernel wrote beyond a row of its output")
+            raise LaunchError(f"the kernel wrote beyond a row of {result.name}")
         return np.ascontiguousarray(rows[:, :columns]).reshape(self._shape)
 
     def require_unchanged(self) -> None:
@@ -261,6 +275,11 @@ class _Tensors:
             found = self._device.download(placed.address, placed.contents)
             if not np.array_equal(_bits(found), _bits(placed.contents)):
                 raise LaunchError(f"the kernel wrote into {placed.name}")
+
+
+def _whole(placed: _Placed) -> dict[str, int]:
+    """A full tensor, as a launch passes operands."""
+    return {"pointer": placed.address, "ld": placed.ld, "batch_stride": placed.stride}
 
 
 def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:

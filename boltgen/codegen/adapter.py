@@ -11,7 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from boltgen.codegen.adapter_memory import CallMemory, a_call, d_call
-from boltgen.codegen.adapter_tensors import Field, b_call, operand_fields
+from boltgen.codegen.adapter_tensors import (
+    Field,
+    b_call,
+    operand_fields,
+    result_fields,
+    result_name,
+)
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
@@ -62,6 +68,8 @@ class RegionLaunch:
             yield f"{where}b", b_call(roles.b, f"{who}B", layer.problem)
             for name, value in operand_fields(layer, roles.operands, who):
                 yield where + name, value
+            for name, value in result_fields(layer, region.parameter_count + 1):
+                yield where + name, value
 
 
 def render_adapter(
@@ -72,8 +80,8 @@ def render_adapter(
 ) -> str:
     """The `.cc` that exports every region's symbol as a function that TVM calls.
 
-    Its arguments are the region's parameters in order, then the output, then the workspace where
-    it needs one and it is `planned`: TVM passes it.
+    Its arguments are the region's parameters in order, then the output and further results, then
+    the workspace where it needs one and it is `planned`: TVM passes it.
 
     Raises:
         InvalidProblemError: two regions have one symbol.
@@ -118,6 +126,8 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
         comment += comment_field("Move", text)
     parameters = [f"TensorView const& p{i}" for i in range(region.parameter_count)]
     parameters.append("TensorView const& output")
+    further = region.workload.last.epilogue.further
+    parameters += [f"TensorView const& {result_name(i)}" for i in range(len(further))]
     if planned and memory.workspace_bytes:
         parameters.append("TensorView const& workspace")
     return AdapterRegion(
@@ -138,7 +148,7 @@ def _comment(region: Region) -> Iterator[str]:
     if not region.workload.is_fused:
         layer = region.workload.first
         yield from comment_field("Problem", describe(layer.problem))
-        yield from comment_field("Epilogue", f"D = {layer.epilogue.describe()}")
+        yield from comment_field("Epilogue", layer.epilogue.formula)
         return
     for index, layer in enumerate(region.workload.layers):
         formula = f"D{index} = {layer.epilogue.describe()}"

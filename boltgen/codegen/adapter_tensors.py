@@ -52,6 +52,27 @@ def operand_fields(layer: Layer, operands: Sequence[Operand], who: str = "") -> 
         yield f"operands[{index}].batch_stride", str(math.prod(shape) if slices else 0)
 
 
+def result_name(index: int) -> str:
+    """What an adapter calls the tensor of a further result."""
+    return f"result{index + 1}"
+
+
+def result_fields(layer: Layer, first: int) -> Iterator[Field]:
+    """The fields of an epilogue's further results; `first` is the first one's parameter.
+
+    They lie behind those of its operands, and are full tensors of D's shape.
+    """
+    problem, behind = layer.problem, len(layer.epilogue.loads)
+    for index, (_, dtype) in enumerate(layer.epilogue.further):
+        name, check = result_name(index), shape_check(problem, problem.d_shape)
+        where = f"operands[{behind + index}]"
+        slice_elements = math.prod(problem.d_shape[1:]) if problem.batch > 1 else 0
+        pointer = data_call(first + index, name, dtype, check, tensor=name)
+        yield f"{where}.pointer", f"call.result({pointer})"
+        yield f"{where}.ld", str(problem.gemm.n)
+        yield f"{where}.batch_stride", str(slice_elements)
+
+
 def _operand_shape(load: Load, m: int, n: int) -> ShapeCheck:
     """Shape of one slice of an operand, and how strictly it is compared."""
     match load.kind:

@@ -33,12 +33,13 @@ _INFIX = {
 class EpilogueCode:
     """The parts of the functor that a template arranges.
 
-    `operand_types` and `parameters` are lists, laid out, in the order of the graph's loads;
-    `parameters` begins with the accumulator. `statements` define one value each.
+    `operands` is a C++ type, of the loads and the further results; `parameters` is a list, laid
+    out, of the accumulator, the loads and an array for the further results. `statements` define one
+    value each, or put one into that array.
     """
 
     formula: tuple[str, ...]
-    operand_types: str
+    operands: str
     parameters: str
     statements: tuple[str, ...]
     result: str
@@ -46,7 +47,11 @@ class EpilogueCode:
 
 
 def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
-    """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`."""
+    """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
+
+    Raises:
+        InvalidProblemError: a result is no full tensor.
+    """
     names: list[str] = []
     parameters = ["acc"]
     statements: list[str] = []
@@ -66,14 +71,28 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
                 comment = _constants_comment(node, epilogue.nodes)
                 statements.append(f"float const {name} = {_expression(node, names)};{comment}")
                 names.append(name)
+    parameters = [f"float {name}" for name in parameters]
+    if further := epilogue.further:
+        parameters.append(f"float (&further)[{len(further)}]")
+        statements += [f"further[{i}] = {names[store.x]};" for i, (store, _) in enumerate(further)]
     return EpilogueCode(
-        formula=tuple(textwrap.wrap(f"D = {epilogue.describe()}", 96)),
-        operand_types=_list([f"{OPERAND[x.kind]}<{x.dtype.cutlass}>" for x in epilogue.loads], 6),
-        parameters=_list([f"float {name}" for name in parameters], 6),
+        formula=tuple(textwrap.wrap(epilogue.formula, 96)),
+        operands=_operands(epilogue),
+        parameters=_list(parameters, 6),
         statements=tuple(statements),
-        result=names[epilogue.result],
+        result=names[epilogue.whole_results[0].x],
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
     )
+
+
+def _operands(epilogue: ElementwiseGraph) -> str:
+    """The types of what a launch passes besides A, B and D."""
+    loads = [f"{OPERAND[load.kind]}<{load.dtype.cutlass}>" for load in epilogue.loads]
+    if not epilogue.further:
+        return f"boltgen::Operands<{_list(loads, 6)}>"
+    loaded = f"boltgen::Operands<{_list(loads, 10)}>"
+    results = ", ".join(dtype.cutlass for _, dtype in epilogue.further)
+    return f"boltgen::OperandsAndResults<\n      {loaded},\n      {results}>"
 
 
 def _is_long(node: Node) -> bool:

@@ -28,7 +28,11 @@ OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's 
 PART = "part"  # the element `index` of a tuple
 # The attribute of a product that stays with TVM for a reason that a pass has found.
 REASON = "reason"
-REGION = "region"  # a call of one of boltgen's kernels, whose `Region` has the name `symbol`
+# A call of one of boltgen's kernels, whose `Region` has the name `symbol`. It is a tuple where it
+# has the attribute `FURTHER`: shapes and dtypes of what follows the tensor that it is else.
+REGION = "region"
+FURTHER = "further"
+FurtherTypes: TypeAlias = "tuple[tuple[tuple[int, ...], str], ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

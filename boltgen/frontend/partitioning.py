@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.carving import CarvedRegion, Rejects, Symbols, carve, computes_all
+from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
+from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.siblings import Joined, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType

@@ -102,7 +102,8 @@ class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
     TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output. COLUMN: (M,),
-    each that of a row. `dtype` is the problem's output type where it is None.
+    each that of a row. `dtype` is the problem's output type where it is None. The first store of a
+    kernel's epilogue is D; addresses of further ones are passed behind those of its loads.
     """
 
     x: int
@@ -116,6 +117,9 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
 # One vector register pair per operand and element is live at once. Two full tensors and four row
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
 MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
+
+# Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
+MAX_OPERANDS = sum(MAX_LOADS.values())
 
 # Of what `ElementwiseGraph.describe` says in one term: about a line of text.
 _LONGEST_TERM = 100
@@ -222,6 +226,41 @@ class ElementwiseGraph:
                 f"Epilogue: stores other than its last node as one full tensor: {self.describe()}"
             )
         return len(self.nodes) - 1
+
+    @property
+    def whole_results(self) -> tuple[Store, ...]:
+        """What is stored, where all are full tensors: the first in the problem's output type, the
+        further ones in types that they name.
+
+        Raises:
+            InvalidProblemError: the graph stores something else.
+        """
+        first, *further = self.results
+        named = first.dtype is None and all(store.dtype for store in further)
+        if not named or any(store.reduction for store in self.results):
+            raise InvalidProblemError(
+                "Epilogue: results other than full tensors, the first in the problem's output "
+                f"type and each further one in a type of its own: {self.describe()}"
+            )
+        return self.results
+
+    @property
+    def further(self) -> tuple[tuple[Store, DType], ...]:
+        """What is stored besides D, with its types.
+
+        Raises:
+            InvalidProblemError: see `whole_results`.
+        """
+        return tuple((store, store.dtype) for store in self.whole_results[1:] if store.dtype)
+
+    def up_to(self, x: int) -> ElementwiseGraph:
+        """The graph whose one result is node `x`; it has the loads before that one."""
+        return ElementwiseGraph(self.nodes[: x + 1])
+
+    @property
+    def formula(self) -> str:
+        """What D is, or else each of the results, for people."""
+        return self.describe() if self.stores else f"D = {self.describe()}"
 
     @property
     def is_identity(self) -> bool:

@@ -18,7 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, evaluate, round_unbounded
 from boltgen.ir.interval import enclose as enclose_nodes
-from boltgen.ir.reference import AnyArray, Enclosure, broadcast, enclosure
+from boltgen.ir.reference import AnyArray, Enclosure, broadcast, enclosures
 from boltgen.ir.workload import Layer, Workload
 
 
@@ -36,7 +36,14 @@ class LayerInputs:
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
-    """The exact result of the last layer, and where a correct kernel's output lies.
+    """The exact D of the last layer, and where a correct kernel's lies; see `enclose_results`."""
+    return enclose_results(workload, a, layers)[0]
+
+
+def enclose_results(
+    workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]
+) -> tuple[Enclosure, ...]:
+    """The exact results of the last layer, and where a correct kernel's lie.
 
     Args:
         workload: what to compute.
@@ -44,26 +51,29 @@ def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> E
         layers: the inputs of each layer.
 
     Returns:
-        float64 arrays of the last layer's output shape. `reference.compare` judges by `exact` and
-        `bound`.
+        For each result float64 arrays, of a full tensor of the last layer's output shape.
+        `reference.compare` judges by `exact` and `bound`.
 
     Raises:
         InputError: the number of layers, an array's shape or its dtype is not what it takes.
+        InvalidProblemError: a layer before the last one has other results than D.
     """
     count = len(workload.layers)
     if len(layers) != count:
         raise InputError(f"inputs for {len(layers)} layers; the workload has {count}")
+    for layer in workload.layers[:-1]:
+        _ = layer.epilogue.result
     error: Array | None = None
     with np.errstate(all="ignore"):
         for layer, inputs in zip(workload.layers, layers, strict=True):
             if not layer.prologue.is_identity:
                 a, error = _prepared(layer, a, inputs.prologue, error)
-            last = enclosure(
+            found = enclosures(
                 layer.problem, layer.epilogue, a, inputs.b, inputs.operands, a_error=error
             )
-            a = last.exact.astype(layer.problem.out_dtype.numpy)
-            error = _distance(last, a, layer.problem.out_dtype)
-    return last
+            a = found[0].exact.astype(layer.problem.out_dtype.numpy)
+            error = _distance(found[0], a, layer.problem.out_dtype)
+    return found
 
 
 def _prepared(

@@ -66,9 +66,14 @@ def dtype_number(dtype: DType) -> int:
 def epilogue_nodes(
     epilogue: ElementwiseGraph, pointers: Sequence[int], batch_elements: Sequence[int]
 ) -> list[Node]:
-    """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch."""
-    if epilogue.result + 1 != len(epilogue.nodes):
-        raise AssertionError(f"the reference takes the last node: {epilogue.describe()}")
+    """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch.
+
+    The last node is the result.
+
+    Raises:
+        InvalidProblemError: the graph stores something else.
+    """
+    _ = epilogue.result
     operands = iter(zip(pointers, batch_elements, strict=True))
     nodes = []
     for node in epilogue.nodes:

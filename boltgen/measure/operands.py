@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import prod
 
 from boltgen.errors import InvalidProblemError
@@ -64,10 +64,10 @@ class LayerSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSet:
-    """Addresses of one copy of all tensors."""
+    """Addresses of one copy of all tensors; D is the first of the `results`."""
 
     a: int
-    d: int
+    results: tuple[int, ...]
     layers: tuple[LayerSet, ...]
 
 
@@ -114,8 +114,9 @@ class Operands:
     """Copies of a problem's tensors, filled alike, and the envelope of right outputs.
 
     `sets` are at most `most_sets` copies; more than one take at most `most_sets_bytes` together,
-    and half of the budget, which leaves room for workspaces. `low` and `high` are the addresses of
-    the envelope's ends. The reference of several layers is theirs, one after the other.
+    and half of the budget, which leaves room for workspaces. `ends` are the addresses of low and
+    high ends of the envelope, of each result. The reference of several layers is theirs, one after
+    the other.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
@@ -141,10 +142,12 @@ class Operands:
         # A, then every layer's B and operands: the A of a later layer is no input.
         tensors = [input_tensors(layer.problem, layer.epilogue) for layer in self._layers]
         self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
-        *inner, self._output = (_output(layer.problem) for layer in self._layers)
-        set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, self._output))
-        envelope_bytes = self._output.count * _ENVELOPE_BYTES
-        check_bytes = envelope_bytes + sum(
+        *inner, output = (_output(layer.problem) for layer in self._layers)
+        further = workload.last.epilogue.further
+        self._results = (output, *(replace(output, dtype=dtype) for _, dtype in further))
+        set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, *self._results))
+        envelope_bytes = output.count * _ENVELOPE_BYTES
+        check_bytes = len(self._results) * envelope_bytes + sum(
             each.count * _INNER_BYTES + each.size_bytes for each in inner
         )
         if set_bytes + check_bytes > budget_bytes:
@@ -156,7 +159,10 @@ class Operands:
         copies = max(1, min(most_sets, room // set_bytes))
         try:
             self.sets = [self._allocate_set() for _ in range(copies)]
-            self.low, self.high = (self._allocate(envelope_bytes // 2) for _ in range(2))
+            self.ends = [
+                (self._allocate(envelope_bytes // 2), self._allocate(envelope_bytes // 2))
+                for _ in self._results
+            ]
             self._fill()
             self._enclose()
         except BaseException:
@@ -165,11 +171,16 @@ class Operands:
 
     def arguments(self, one: TensorSet, launch: Launch, *, stream: int) -> ctypes.Structure:
         """The arguments of a launch on one of the `sets`."""
-        values = {**launch.sizes, "a": one.a, "d": one.d, "stream": stream}
+        values = {**launch.sizes, "a": one.a, "d": one.results[0], "stream": stream}
         for index, layer in enumerate(one.layers):
             where = launch.of_layer(index)
             values[f"{where}b"] = layer.b
-            for number, operand in enumerate(layer.operands):
+            operands = layer.operands
+            if layer is one.layers[-1]:
+                operands += tuple(
+                    _full(self.workload.last.problem, result) for result in one.results[1:]
+                )
+            for number, operand in enumerate(operands):
                 for name, value in asdict(operand).items():
                     values[f"{where}operands[{number}].{name}"] = value
         return arguments(launch.struct, values)
@@ -194,7 +205,7 @@ class Operands:
                 )
                 for layer in self._layers
             ),
-            d=self._allocate(self._output.size_bytes),
+            results=tuple(self._allocate(result.size_bytes) for result in self._results),
         )
 
     def _addresses(self, one: TensorSet) -> Iterator[int]:
@@ -228,35 +239,42 @@ class Operands:
                 for dtype in (DType.F32, DType.F32, made, DType.F32):
                     between.append(self._profiler.allocate(count * dtype.size_bytes))
                 low, high, middle, error = between[-4:]
-                self._enclose_layer(layer, tensors, a, (low, high))
+                self._enclose_layer(layer, tensors, a, [(low, high)])
                 self._profiler.middle(low, high, made, count, out=middle, error=error)
                 a = (middle, error)
-            self._enclose_layer(self._layers[-1], first.layers[-1], a, (self.low, self.high))
+            self._enclose_layer(self._layers[-1], first.layers[-1], a, self.ends)
         finally:
             for address in between:
                 self._profiler.release(address)
 
     def _enclose_layer(
-        self, layer: Layer, tensors: LayerSet, a: tuple[int, int], ends: tuple[int, int]
+        self,
+        layer: Layer,
+        tensors: LayerSet,
+        a: tuple[int, int],
+        ends: Sequence[tuple[int, int]],
     ) -> None:
-        """Write the `ends` of a layer's output; `a` is where A is, and how far off it may be."""
-        nodes = epilogue_nodes(
-            layer.epilogue,
-            [operand.pointer for operand in tensors.operands],
-            [operand.batch_stride for operand in tensors.operands],
-        )
-        self._profiler.enclose(
-            extents_of(layer.problem),
-            nodes,
-            Rounding(**asdict(accumulation_rounding(layer.problem))),
-            layer.problem.out_dtype,
-            in_dtype=layer.problem.in_dtype,
-            a=a[0],
-            b=tensors.b,
-            low=ends[0],
-            high=ends[1],
-            a_error=a[1],
-        )
+        """Write the `ends` of a layer's results; `a` is where A is, and how far off it may be."""
+        for store, (low, high) in zip(layer.epilogue.whole_results, ends, strict=True):
+            graph = layer.epilogue.up_to(store.x)
+            operands = tensors.operands[: len(graph.loads)]
+            nodes = epilogue_nodes(
+                graph,
+                [operand.pointer for operand in operands],
+                [operand.batch_stride for operand in operands],
+            )
+            self._profiler.enclose(
+                extents_of(layer.problem),
+                nodes,
+                Rounding(**asdict(accumulation_rounding(layer.problem))),
+                store.dtype or layer.problem.out_dtype,
+                in_dtype=layer.problem.in_dtype,
+                a=a[0],
+                b=tensors.b,
+                low=low,
+                high=high,
+                a_error=a[1],
+            )
 
     def workspace(self, size_bytes: int) -> int:
         """The address of a poisoned workspace, the same for all launches; 0 where none is wanted.
@@ -277,18 +295,23 @@ class Operands:
         return self._workspace if size_bytes else 0
 
     def poison(self) -> None:
-        """Make the first copy's output NaN."""
-        self._profiler.poison(self.sets[0].d, self._output.size_bytes)
+        """Make the first copy's results NaN."""
+        for address, result in zip(self.sets[0].results, self._results, strict=True):
+            self._profiler.poison(address, result.size_bytes)
 
     def judge(self) -> Verdict:
-        """How the first copy's output compares with the reference."""
-        return self._profiler.compare(
-            self.sets[0].d,
-            self._output.dtype,
-            self._output.count,
-            low=self.low,
-            high=self.high,
-        )
+        """How the first copy's results compare with the reference: of the first wrong one, if any
+        is, else of the last.
+        """
+        for address, result, (low, high) in zip(
+            self.sets[0].results, self._results, self.ends, strict=True
+        ):
+            verdict = self._profiler.compare(
+                address, result.dtype, result.count, low=low, high=high
+            )
+            if verdict.wrong:
+                break
+        return verdict
 
     def close(self) -> None:
         """Give the memory back."""
@@ -302,8 +325,11 @@ def _output(problem: Problem) -> Tensor:
 
 def _operand(problem: Problem, load: Load, address: int) -> Operand:
     """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
-    if load.kind is not LoadKind.TENSOR:
-        return Operand(address)
+    return _full(problem, address) if load.kind is LoadKind.TENSOR else Operand(address)
+
+
+def _full(problem: Problem, address: int) -> Operand:
+    """A full tensor of an epilogue, packed."""
     output = problem.d_shape
     return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
 

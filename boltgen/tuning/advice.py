@@ -148,7 +148,7 @@ def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, Elementw
         return
     for op in _ACTIVATIONS:
         if op is not last.op:
-            yield op, ElementwiseGraph((*epilogue.nodes[:-1], Unary(op, last.x)))
+            yield op, replace(epilogue, nodes=(*epilogue.nodes[:-1], Unary(op, last.x)))
 
 
 def _with_pointwise(layer: Layer) -> Workload:

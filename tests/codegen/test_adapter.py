@@ -12,7 +12,10 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
+from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Convention, LayerRoles, Operand, Region
 from boltgen.ir.workload import Workload
@@ -60,6 +63,33 @@ def test_a_pointwise_convolution_is_a_product_whose_rows_may_be_counted_in_sever
     assert 'call.data(p1, 1, "A", kFloat16, {112, 16}, Rank::kMatrix)' in text
     assert 'call.data(p0, 0, "B", kFloat16, {24, 16}, Rank::kMatrix)' in text
     assert 'call.data(output, 4, "D", kFloat16, {112, 24}, Rank::kMatrix)' in text
+
+
+@pytest.mark.parametrize("convention", Convention)
+def test_further_results_are_tensors_between_d_and_the_workspace(convention: Convention) -> None:
+    b = ElementwiseBuilder()
+    b.store(b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
+    b.store(0, dtype=DType.F32)
+    b.store(0, dtype=DType.F16)
+    region = Region(
+        symbol="region_0",
+        label="matmul",
+        workload=Workload.of(Gemm(batch=6, m=20, n=32, k=16), b.build()),
+        parameter_count=3,
+        a=0,
+        layers=(LayerRoles(b=1, operands=(Operand(parameter=2),)),),
+    )
+    found = region_launch(region, CONFIGS["sm80_small"][1])
+    found = replace(found, memory=CallMemory(workspace_bytes=256))
+    text = " ".join(render_adapter([found], convention).split())
+    names = ("p2", "output", "result1", "result2", "workspace")
+    assert ", ".join(f"TensorView const& {name}" for name in names) in text
+    for index, dtype in ((1, "kFloat32"), (2, "kFloat16")):
+        name = f"result{index}"
+        checked = f'call.data({name}, {3 + index}, "{name}", {dtype}, {{6, 20, 32}}, Rank::kMatrix)'
+        assert f"args.operands[{index}].pointer = call.result({checked});" in text
+        assert f"args.operands[{index}].ld = 32;" in text
+        assert f"args.operands[{index}].batch_stride = 640;" in text
 
 
 def test_two_regions_share_one_declaration() -> None:

@@ -175,6 +175,8 @@ def test_names_of_values_differ() -> None:
 def test_operands_come_in_the_order_of_loads() -> None:
     code = emit_epilogue(EPILOGUES["residual_after"])
     assert code.parameters == "float acc, float row0, float tensor0"
-    assert code.operand_types == "boltgen::Row<float>, boltgen::Tensor<cutlass::half_t>"
+    assert (
+        code.operands == "boltgen::Operands<boltgen::Row<float>, boltgen::Tensor<cutlass::half_t>>"
+    )
     assert code.is_long == "false"
     assert emit_epilogue(EPILOGUES["bias_silu"]).is_long == "true"

@@ -247,6 +247,15 @@ def output_used_twice(b: Builder) -> Value:
 
 
 @case
+def pre_activation(b: Builder) -> Value:
+    x = image(b)
+    total = b.op("add", conv(b, x, 16, 16), x)
+    statistics = [weight(b, 16, seed=seed) for seed in (3, 4, 5)]
+    normalised = b.batch_norm(total, *statistics, b.constant(np.full(16, 0.5, np.float32)))
+    return b.op("add", conv(b, b.op("nn.relu", normalised), 16, 16), total)
+
+
+@case
 def residual_in_a_stack_that_is_summed(b: Builder) -> Value:
     """How TVM's importer for Relax has ONNX's Sum."""
     x = b.op("nn.relu", conv(b, image(b), 16, 16))

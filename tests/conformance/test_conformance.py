@@ -70,6 +70,11 @@ EPILOGUES = {
         "add(add(acc, row0), tensor0)",
         "relu(add(acc, row0))",
     ],
+    "pre_activation": [
+        "add(add(acc, row0), tensor0)",
+        "tensor: relu(add(multiply(float16(add(add(acc, row0), tensor0)), row1), row2)); "
+        "tensor float16: add(add(acc, row0), tensor0)",
+    ],
     "residual_in_a_stack_that_is_summed": [
         "add(acc, row0)",
         "relu(add(acc, row0))",
@@ -77,7 +82,10 @@ EPILOGUES = {
     ],
     "maximum_of_a_stack": ["maximum(add(acc, row0), tensor0)", "relu(add(acc, row0))"],
     "inner_value_used_twice": ["add(acc, row0)"],
-    "tuple_outputs": ["add(acc, row0)"],
+    "tuple_outputs": [
+        "tensor: add(acc, row0); tensor float32: relu(add(acc, row0)); "
+        "tensor float32: sigmoid(add(acc, row0))"
+    ],
     "cyclic_dependency": ["add(acc, row0)"],
     "mutual_dependency": ["add(acc, row0)", "add(acc, row0)"],
     "depthwise_stays": [],

@@ -24,10 +24,10 @@ def register(region: Region) -> None:
     """Make the oracle compute calls of `region`."""
 
     def kernel(*tensors: tvm.runtime.Tensor) -> None:
-        *inputs, output = tensors
-        assert len(inputs) == region.parameter_count
-        result = compute(region, [tensor.numpy() for tensor in inputs])
-        output.copyfrom(result.reshape(output.shape))
+        count = region.parameter_count
+        results = compute(region, [tensor.numpy() for tensor in tensors[:count]])
+        for output, result in zip(tensors[count:], results, strict=True):
+            output.copyfrom(result.reshape(output.shape))
 
     tvm_ffi.register_global_func(region.symbol, kernel, override=True)
 

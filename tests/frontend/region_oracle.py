@@ -8,7 +8,7 @@ import numpy as np
 
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import Form, Move, nhwc, reference_move
-from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand, Region, Stored
 
@@ -20,8 +20,8 @@ def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarr
     return array.reshape(problem.d_shape[1:] if is_shared else problem.d_shape)
 
 
-def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """What the region's kernel computes, rounded to its output type."""
+def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the region's kernel computes, each result rounded to its type."""
     layers = []
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         operands = tuple(
@@ -31,14 +31,19 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> np.ndarray:
         layers.append(LayerInputs(arrays[roles.b].reshape(layer.problem.b_shape), operands))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _activation(region, arrays[region.a]).reshape(first.a_shape)
-    exact = enclose(region.workload, a, layers).exact
+    stores = region.workload.last.epilogue.whole_results
     with np.errstate(over="ignore"):
-        rounded = exact.astype(last.out_dtype.numpy)
-    if region.d_stored is None:
-        return rounded
-    move = Move(source=nhwc(last.out_dtype), target=region.d_stored.form)
-    images = rounded.reshape(region.d_stored.rows[0], -1, 1, rounded.shape[-1])
-    return reference_move(move, images, region.d_stored.channels)
+        d, *further = (
+            found.exact.astype((store.dtype or last.out_dtype).numpy)
+            for found, store in zip(
+                enclose_results(region.workload, a, layers), stores, strict=True
+            )
+        )
+    if region.d_stored is not None:
+        move = Move(source=nhwc(last.out_dtype), target=region.d_stored.form)
+        images = d.reshape(region.d_stored.rows[0], -1, 1, d.shape[-1])
+        d = reference_move(move, images, region.d_stored.channels)
+    return [d, *further]
 
 
 def _activation(region: Region, array: np.ndarray) -> np.ndarray:

@@ -47,10 +47,10 @@ def _stub(function: relay.Function) -> tvm.runtime.Module:
 
 def _register(region: Region) -> None:
     def kernel(*tensors: tvm.nd.NDArray) -> None:
-        *inputs, output = tensors
-        assert len(inputs) == region.parameter_count
-        result = compute(region, [tensor.numpy() for tensor in inputs])
-        output.copyfrom(np.ascontiguousarray(result.reshape(output.shape)))
+        count = region.parameter_count
+        results = compute(region, [tensor.numpy() for tensor in tensors[:count]])
+        for output, result in zip(tensors[count:], results, strict=True):
+            output.copyfrom(np.ascontiguousarray(result.reshape(output.shape)))
 
     tvm.register_func(_PREFIX + region.symbol, kernel, override=True)
 

@@ -7,14 +7,18 @@ import json
 import numpy as np
 import pytest
 
+from boltgen.arch import arch_named
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError
-from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass2.results import graph_rejection
 from boltgen.families.json_form import decode, encode
+from boltgen.families.registry import FAMILIES
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
+    MAX_LOADS,
+    MAX_OPERANDS,
     Accumulator,
     BinaryOp,
     ElementwiseBuilder,
@@ -27,6 +31,7 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 
 ROW, COLUMN, TENSOR = LoadKind.ROW, LoadKind.COLUMN, LoadKind.TENSOR
@@ -141,16 +146,16 @@ def test_a_store_that_makes_no_sense_is_refused(store, named):
         ElementwiseGraph(RELU, (store,))
 
 
+SEVERAL = (Store(1), Store(0, TENSOR, DType.F16))
 REJECTED = {
-    "2 stores": (Store(1), Store(0)),
+    "store 1 names no type": (Store(1), Store(0)),
     "sum_of_squares": (Store(1), Store(1, COLUMN, DType.F32, Reduction.SUM_OF_SQUARES)),
-    "node 0": (Store(0),),
     "float32": (Store(1, TENSOR, DType.F32),),
 }
 
 
 @pytest.mark.parametrize("named", REJECTED)
-def test_cutlass_2_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(named):
+def test_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(named):
     graph = ElementwiseGraph(RELU, REJECTED[named])
     reason = graph_rejection(graph)
     assert reason is not None
@@ -160,11 +165,62 @@ def test_cutlass_2_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(n
         lambda: emit_epilogue(graph),
         lambda: epilogue_nodes(graph, [], []),
         lambda: recognise(graph, DType.F16),
+        lambda: graph.further,
         lambda: reference.run(Gemm(m=1, n=1, k=1), graph, a, b, []),
         lambda: reference.enclosure(Gemm(m=1, n=1, k=1), graph, a, b, []),
     ):
         with pytest.raises(InvalidProblemError, match="tensor"):
             user()
+
+
+def test_kernels_write_full_tensors_besides_d():
+    graph = ElementwiseGraph(RELU, SEVERAL)
+    assert graph_rejection(graph) is None
+    assert graph.further == ((SEVERAL[1], DType.F16),)
+    assert graph.up_to(0) == ElementwiseGraph()
+    code = emit_epilogue(graph)
+    assert "boltgen::OperandsAndResults<" in code.operands
+    assert code.operands.endswith("cutlass::half_t>")
+    assert (code.result, code.statements[-1]) == ("relu1", "further[0] = acc;")
+    # What reads one result takes none of several for it.
+    for user in (lambda: epilogue_nodes(graph, [], []), lambda: graph.result):
+        with pytest.raises(InvalidProblemError, match="tensor"):
+            user()
+
+
+def test_a_launch_passes_so_many_addresses_of_loads_and_results():
+    b = ElementwiseBuilder()
+    for _ in range(MAX_LOADS[ROW]):
+        b.load(ROW)
+    nodes = b.build().nodes
+    further = (Store(0, TENSOR, DType.F16),) * (MAX_OPERANDS - MAX_LOADS[ROW])
+    assert graph_rejection(ElementwiseGraph(nodes, (Store(0), *further))) is None
+    reason = graph_rejection(ElementwiseGraph(nodes, (Store(0), *further, further[0])))
+    assert reason is not None
+    assert f"4 loads and 4 stores besides D: a launch passes {MAX_OPERANDS}" in reason
+
+
+@pytest.mark.parametrize("family", ["b2b", "b2b_sm90", "move"])
+def test_families_that_write_d_alone_name_the_layer_that_stores_more(family):
+    layers = (
+        Layer(problem=Gemm(m=64, n=64, k=64)),
+        Layer(problem=Gemm(m=64, n=64, k=64), epilogue=ElementwiseGraph(RELU, SEVERAL)),
+    )
+    chosen = FAMILIES.named(family)
+    reason = chosen.rejects(Workload(layers=layers), arch_named("sm_90a"))
+    assert reason is not None
+    assert family == "move" or "layer 1: 2 stores" in reason
+
+
+def test_results_are_simplified_together_and_keep_their_types():
+    """What is stored is a node of its own, and a cast to the stored type goes."""
+    b = ElementwiseBuilder()
+    total = b.binary(BinaryOp.ADD, 0, b.load(ROW))
+    rounded = b.cast(total, DType.BF16)
+    b.store(b.binary(BinaryOp.MULTIPLY, total, b.unary(UnaryOp.SIGMOID, total)))
+    b.store(rounded, dtype=DType.BF16)
+    found = recognise(b.build(), DType.F16)
+    assert found.describe() == "tensor: silu(add(acc, row0)); tensor bfloat16: add(acc, row0)"
 
 
 def test_one_store_of_the_last_node_is_the_graph_without_stores():

@@ -22,8 +22,9 @@ from boltgen.families.family import Level
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.families.trial import Trial
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Store, Unary
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import NOT_COMPILED, DeviceKind, Failure, Fault, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
@@ -236,6 +237,24 @@ def test_a_convolution(vgpu):
     problem = Conv2d(n=1, h=9, w=9, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
     (outcome,) = (o for _, o in vgpu.run([trial(QUICK[0], problem=problem)]))
     assert isinstance(outcome, Timing)
+
+
+def test_all_results_of_a_kernel_are_checked(vgpu, monkeypatch):
+    """The kernel that stores the product beside its ReLU, for itself and for the ReLU twice."""
+    nodes = (Accumulator(), Unary(UnaryOp.RELU, 0))
+
+    def storing(x: int) -> Trial:
+        graph = ElementwiseGraph(nodes, (Store(1), Store(x, dtype=DType.F32)))
+        return trial(QUICK[0], graph, SMALL)
+
+    right, wrong = storing(0), storing(1)
+    ((_, outcome),) = vgpu.run([right])
+    assert isinstance(outcome, Timing), outcome
+    spec = right.spec("sm_80")
+    monkeypatch.setattr(Trial, "spec", lambda trial, arch: spec)
+    ((_, outcome),) = vgpu.run([wrong])
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.WRONG_RESULT
 
 
 CHAIN_CASES = {case.name: case for case in all_chain_cases()}

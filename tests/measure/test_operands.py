@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.kernel import Launch
+from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.operands import BudgetError, Operands
@@ -37,7 +39,7 @@ def test_operands_come_in_copies_of_equal_contents_at_their_own_addresses(profil
             address
             for one in operands.sets
             for layer in one.layers
-            for address in (one.a, layer.b, one.d, *(o.pointer for o in layer.operands))
+            for address in (one.a, layer.b, *one.results, *(o.pointer for o in layer.operands))
         ]
         assert len(set(everything)) == len(everything) == 3 * 5
         first, *copies = (device.download(one.a, (5, 9), np.float16) for one in operands.sets)
@@ -58,6 +60,54 @@ def test_a_poisoned_output_is_wrong(profiler):
         operands.close()
 
 
+def test_each_result_has_ends_of_its_own_and_is_judged_by_them(profiler, device):
+    problem, b = Gemm(batch=2, m=5, n=8, k=16), ElementwiseBuilder()
+    biased = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW))
+    total = b.binary(BinaryOp.ADD, biased, b.load(LoadKind.TENSOR))
+    b.store(b.unary(UnaryOp.RELU, total))
+    b.store(biased, dtype=DType.F32)
+    b.store(total, dtype=DType.F16)
+    workload = Workload.of(problem, b.build())
+    operands = make_operands(profiler, workload=workload, most_sets=1)
+    try:
+        (one,), shape = operands.sets, problem.d_shape
+        (held,) = one.layers
+        places = [(one.a, problem.a_shape), (held.b, problem.b_shape)]
+        places += zip((each.pointer for each in held.operands), [(8,), shape], strict=True)
+        a, weight, *loaded = (device.download(*place, np.float16) for place in places)
+        expected = enclose_results(workload, a, [LayerInputs(weight, tuple(loaded))])
+        operands.poison()
+        types = (np.float16, np.float32, np.float16)
+        for ends, right, address, dtype in zip(
+            operands.ends, expected, one.results, types, strict=True
+        ):
+            assert operands.judge().not_finite == problem.batch * 40
+            low, high = (device.download(end, shape, np.float32) for end in ends)
+            assert np.all((low <= right.high) & (right.low <= high))
+            stored = right.exact.astype(dtype)
+            profiler.copy(address, device.upload(stored), stored.nbytes)
+        assert operands.judge().wrong == 0
+    finally:
+        operands.close()
+
+
+def test_a_launch_passes_further_results_behind_the_loads(profiler):
+    b = ElementwiseBuilder()
+    b.store(b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
+    b.store(0, dtype=DType.F32)
+    workload = Workload.of(Gemm(batch=3, m=5, n=8, k=16), b.build())
+    operands = make_operands(profiler, workload=workload)
+    try:
+        for one in operands.sets:
+            launch = Launch(struct="boltgen_gemm_args", sizes=workload.single.problem.sizes)
+            args = operands.arguments(one, launch, stream=0)
+            assert args.d == one.results[0]
+            passed = args.operands[1]
+            assert (passed.pointer, passed.ld, passed.batch_stride) == (one.results[1], 8, 40)
+    finally:
+        operands.close()
+
+
 def test_copies_are_limited_by_the_budget(profiler):
     set_bytes = 2 * (45 + 63 + 7 + 35 + 35)
     envelope_bytes = 8 * 35
@@ -74,10 +124,7 @@ def test_the_check_says_something_of_every_epilogue(profiler, device, name):
     workload = Workload.of(Gemm(m=32, n=32, k=64), EPILOGUES[name])
     operands = make_operands(profiler, workload=workload)
     try:
-        low, high = (
-            device.download(address, (32, 32), np.float32)
-            for address in (operands.low, operands.high)
-        )
+        low, high = (device.download(address, (32, 32), np.float32) for address in operands.ends[0])
     finally:
         operands.close()
     assert np.isfinite(low).mean() > 0.99
@@ -161,7 +208,7 @@ def test_layers_are_enclosed_as_the_oracle_does(profiler, device, name, dtype):
         output = workload.last.problem.d_shape
         low, high = (
             device.download(address, output, np.float32).astype(np.float64)
-            for address in (operands.low, operands.high)
+            for address in operands.ends[0]
         )
     finally:
         operands.close()

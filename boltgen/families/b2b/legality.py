@@ -21,6 +21,7 @@ from boltgen.families.cutlass2.legality import (
     pipeline_violations,
     tile_violations,
 )
+from boltgen.families.cutlass2.results import one_result_rejection
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
@@ -45,7 +46,13 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
     if not all(layer.prologue.is_identity for layer in workload.layers):
         return "what is copied to shared memory cannot be changed before the product"
-    return intermediate_rejection(first)
+    if (reason := intermediate_rejection(first)) is not None:
+        return reason
+    for index, layer in enumerate(workload.layers):
+        reason = one_result_rejection(layer.epilogue)
+        if reason is not None:
+            return f"layer {index}: {reason}"
+    return None
 
 
 def intermediate_rejection(first: Problem) -> str | None:

@@ -10,7 +10,8 @@ from boltgen.arch import Arch
 from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.legality import intermediate_rejection
 from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
-from boltgen.families.cutlass2.legality import INT32_MAX, graph_rejection
+from boltgen.families.cutlass2.legality import INT32_MAX
+from boltgen.families.cutlass2.results import one_result_rejection
 from boltgen.families.cutlass2.traffic import F16_BYTES
 from boltgen.families.cutlass3.legality import (
     LEAST_STAGES,
@@ -72,7 +73,7 @@ def _layer_rejection(layer: Layer, *, is_first: bool) -> str | None:
     for name, elements in operands.items():
         if elements * F16_BYTES < VECTOR_BYTES:
             return f"rows of {name} are aligned to {elements * F16_BYTES} bytes, and TMA takes 16"
-    return type_rejection(problem) or graph_rejection(layer.epilogue)
+    return type_rejection(problem) or one_result_rejection(layer.epilogue)
 
 
 def fewest_columns(n: int, residence: Residence) -> int | None:

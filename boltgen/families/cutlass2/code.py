@@ -15,6 +15,7 @@ from boltgen.ir.kernel import KernelSpec
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
+_RESULTS_HEADER = "boltgen/results.h"
 
 ITERATOR_ALGORITHM = {
     ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
@@ -79,13 +80,14 @@ class Conv2dView:
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
+    further = (_RESULTS_HEADER,) if spec.traits.epilogue.further else ()
     match spec.traits.conv_iterator:
         case None:
-            return _ACTIVATIONS_HEADER, _GEMM_HEADER
+            return _ACTIVATIONS_HEADER, _GEMM_HEADER, *further
         case ConvIterator.FIXED_CHANNELS:
-            return _ACTIVATIONS_HEADER, _CONV2D_HEADER, _FIXED_CHANNELS_HEADER
+            return _ACTIVATIONS_HEADER, _CONV2D_HEADER, _FIXED_CHANNELS_HEADER, *further
         case _:
-            return _ACTIVATIONS_HEADER, _CONV2D_HEADER
+            return _ACTIVATIONS_HEADER, _CONV2D_HEADER, *further
 
 
 def stem(spec: KernelSpec) -> str:
@@ -106,7 +108,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
     return {
         "Problem": _problem_text(traits),
-        "Epilogue": f"D = {traits.epilogue.describe()}",
+        "Epilogue": traits.epilogue.formula,
         "Alignment": (
             f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
         ),

@@ -16,6 +16,7 @@ from boltgen.families.cutlass2.resources import (
     least_registers_per_thread,
     shared_memory_bytes,
 )
+from boltgen.families.cutlass2.results import graph_rejection
 from boltgen.families.cutlass2.traits import (
     ConvIterator,
     KernelTraits,
@@ -25,7 +26,6 @@ from boltgen.families.cutlass2.traits import (
 )
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Workload
 
@@ -52,7 +52,9 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         )
     if (reason := operand_rejection(problem)) is not None:
         return reason
-    return problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
+    return problem.in_dtype.accumulator_rejection(
+        problem.acc_dtype, arch.compute_capability
+    ) or graph_rejection(workload.single.epilogue)
 
 
 def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
@@ -80,28 +82,6 @@ def kernel_violations(
         *main_loop_violations(traits, config),
         *epilogue_violations(traits, config),
     )
-
-
-def graph_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why no kernel computes an elementwise graph after a product; None where they do.
-
-    The epilogues of all families here write one tensor, in the tiles that it was made for.
-    """
-    if not graph.stores:
-        return None
-    reductions = [store.reduction.value for store in graph.stores if store.reduction]
-    if reductions:
-        return f"stores that reduce ({', '.join(reductions)}): kernels store whole tensors"
-    if len(graph.stores) > 1:
-        return f"{len(graph.stores)} stores: kernels have one"
-    (store,) = graph.stores
-    if store.x + 1 != len(graph.nodes):
-        return f"a store of node {store.x}, not of the last one, {len(graph.nodes) - 1}"
-    if store.dtype is not None:
-        return (
-            f"a store in {store.dtype.value} of its own: kernels store in the problem's output type"
-        )
-    raise AssertionError(f"no reason to reject {graph.describe()}")
 
 
 def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:

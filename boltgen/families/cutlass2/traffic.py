@@ -110,9 +110,16 @@ def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
     return sum(load.dtype.size_bytes for load in tensors)
 
 
+@lru_cache(maxsize=1024)
+def further_result_bytes(epilogue: ElementwiseGraph) -> int:
+    """Bytes of full tensors that the epilogue writes besides D for each element of the output."""
+    return sum(dtype.size_bytes for _, dtype in epilogue.further)
+
+
 def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:
-    """Bytes between the epilogue and L2 for each element: the output and full-tensor operands."""
-    return problem.out_dtype.size_bytes + tensor_operand_bytes(epilogue)
+    """Bytes between the epilogue and L2 for each element: all results and full-tensor operands."""
+    moved_besides = tensor_operand_bytes(epilogue) + further_result_bytes(epilogue)
+    return problem.out_dtype.size_bytes + moved_besides
 
 
 def traffic(

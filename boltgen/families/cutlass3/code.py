@@ -67,7 +67,8 @@ class Sm90View:
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
     is_conv = isinstance(spec.traits, Cutlass3ConvTraits)
-    return "boltgen/activations.h", f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
+    further = ("boltgen/results_sm90.h",) if spec.traits.epilogue.further else ()
+    return "boltgen/activations.h", f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h", *further
 
 
 def stem(spec: KernelSpec) -> str:
@@ -88,7 +89,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     config, traits = _parts(spec)
     return {
         "Problem": f"{_problem(traits)}, accumulated in float32",
-        "Epilogue": f"D = {traits.epilogue.describe()}",
+        "Epilogue": traits.epilogue.formula,
         "Alignment": "16 bytes, which TMA needs",
         "Config": (
             f"threadblock {config.threadblock}, cluster {config.cluster_m}x{config.cluster_n}, "

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.legality import graph_rejection
+from boltgen.families.cutlass2.results import graph_rejection
 from boltgen.families.cutlass2.traits import operand_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.family import Footprint

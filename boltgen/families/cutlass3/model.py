@@ -26,6 +26,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 
+# Source: NVIDIA, CUDA C++ Best Practices Guide.
+_SECTOR_BYTES = 32
 # Rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
 _INSTRUCTION_M = 64
 
@@ -68,7 +70,8 @@ def predict(
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
     step, bound_by = _step_clocks(config, loaded, in_bytes, arch)
     product = depth * step
-    stored = tile.m * tile.n * output_bytes_per_element(problem, epilogue)
+    through_l2 = output_bytes_per_element(problem, epilogue) + _bytes_of_half_sectors(epilogue)
+    stored = tile.m * tile.n * through_l2
     after = stored / (arch.l2_bytes_per_clock / arch.sm_count) + arithmetic_clocks(
         epilogue, tile.m * tile.n, arch, c
     )
@@ -82,7 +85,7 @@ def predict(
 
     outputs = problem.batch * gemm.m * gemm.n
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
-    l2_bytes = tiles * depth * loaded + out_bytes
+    l2_bytes = tiles * depth * loaded + outputs * through_l2
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
     # Of a convolution the pixels themselves: taps meet them again in L2.
     one = gemm if problem.is_matrix else problem
@@ -102,6 +105,15 @@ def predict(
     return PersistentPrediction(
         time_us=begin_us + slowest_us + sums_us, bound_by=bound_by, tiles_per_sm=work.tiles
     )
+
+
+def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
+    """What results besides D cost of L2, beyond their own bytes, for each element.
+
+    They are stored from registers, of which a warp has eight neighbouring elements of eight rows:
+    of 2 bytes each they are half of a sector.
+    """
+    return sum(_SECTOR_BYTES // 8 - dtype.size_bytes for _, dtype in epilogue.further)
 
 
 @dataclass(frozen=True, slots=True)

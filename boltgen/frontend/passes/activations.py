@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType
@@ -20,6 +20,7 @@ from boltgen.ir.elementwise import (
     Load,
     Node,
     Scalar,
+    Store,
     Unary,
     operands,
 )
@@ -39,16 +40,23 @@ def recognise(
 ) -> ElementwiseGraph:
     """The same function in fewer nodes; loads stay, in their order.
 
-    A final cast to `out_dtype` goes: storing does it. Constants were rounded to `precision`.
+    A final cast to the type of a result goes, of D to `out_dtype`: storing does it. Constants were
+    rounded to `precision`.
+
+    Raises:
+        InvalidProblemError: a result is no full tensor.
     """
     rewriter = _Rewriter([], tolerance=precision.unit_roundoff)
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
-    output = renamed[epilogue.result]
-    while isinstance(last := rewriter.nodes[output], Cast) and last.dtype is out_dtype:
-        output = last.x
-    return _reachable(rewriter.nodes, output)
+    results = []
+    for store in epilogue.whole_results:
+        x, stored = renamed[store.x], store.dtype or out_dtype
+        while isinstance(last := rewriter.nodes[x], Cast) and last.dtype is stored:
+            x = last.x
+        results.append(replace(store, x=x))
+    return _reachable(rewriter.nodes, results)
 
 
 def _renumber(node: Node, names: list[int] | dict[int, int]) -> Node:
@@ -63,13 +71,16 @@ def _renumber(node: Node, names: list[int] | dict[int, int]) -> Node:
             return node
 
 
-def _reachable(nodes: list[Node], output: int) -> ElementwiseGraph:
-    keep = {0, output}
-    for index in range(output, -1, -1):
+def _reachable(nodes: list[Node], results: list[Store]) -> ElementwiseGraph:
+    keep = {0, *(store.x for store in results)}
+    for index in range(max(keep), -1, -1):
         if index in keep:
             keep.update(operands(nodes[index]))
     names = {old: new for new, old in enumerate(sorted(keep))}
-    return ElementwiseGraph(tuple(_renumber(nodes[old], names) for old in sorted(keep)))
+    return ElementwiseGraph(
+        tuple(_renumber(nodes[old], names) for old in sorted(keep)),
+        tuple(replace(store, x=names[store.x]) for store in results),
+    )
 
 
 @dataclass(slots=True)

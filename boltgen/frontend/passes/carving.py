@@ -7,13 +7,23 @@ passes: the walk decides what a region is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import (
+    FURTHER,
+    INPUT,
+    PART,
+    REASON,
+    REGION,
+    Expr,
+    Graph,
+    GraphBuilder,
+    mapped,
+    renamed,
+)
 from boltgen.frontend.passes.chains import join
-from boltgen.frontend.passes.products import Product, alike, find_products
+from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import LayerRoles, Operand, Region
 from boltgen.ir.workload import Cutter, Workload, separate
@@ -50,8 +60,13 @@ class Found:
 
     @property
     def output(self) -> int:
-        """The operator whose result is the region's."""
+        """The operator whose result is the region's D."""
         return self.products[-1].output
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The operators whose results the region writes besides."""
+        return self.products[-1].tail.further
 
 
 def find_regions(
@@ -91,10 +106,6 @@ class Symbols:
                 return symbol
 
 
-# Why no kernel computes a workload on the architecture at hand; None where one does.
-Rejects: TypeAlias = Callable[[Workload], "str | None"]
-
-
 def computes_all(workload: Workload) -> str | None:
     """Rejects nothing: some architecture may compute the workload."""
     del workload
@@ -115,10 +126,15 @@ def carve(
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
-    for region in find_regions(graph, cut, accumulate):
+    regions = find_regions(graph, cut, accumulate)
+    claimed = {member for region in regions for member in region.members}
+    for region in regions:
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
-            found[region.output] = region
+            # Chains stay as they are: a kernel of several layers writes D alone.
+            longer = _extended(graph, region, claimed, rejects) if region.is_single else region
+            claimed.update(longer.members)
+            found[longer.output] = longer
         else:
             kept[region.products[0].anchor.index] = reason
     moved = {member for region in found.values() for member in region.moved}
@@ -136,11 +152,31 @@ def carve(
                 dtype=expr.dtype,
                 attrs={"symbol": made.region.symbol},
             )
-            names[index] = builder.add(call)
+            names |= _results(graph, found[index], call, builder)
         elif index not in moved:
             attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
             names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
+
+
+def _extended(graph: Graph, found: Found, claimed: Collection[int], rejects: Rejects) -> Found:
+    (product,) = found.products
+    return replace(found, products=(extended(graph, product, claimed, rejects),))
+
+
+def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> dict[int, int]:
+    """Where each result of a region is, once its `call` is in the graph."""
+    if not found.further:
+        return {found.output: builder.add(call)}
+    results = [graph[index] for index in (found.output, *found.further)]
+    types = tuple((each.static_shape, each.dtype) for each in results[1:])
+    made = builder.add(replace(call, attrs={**call.attrs, FURTHER: types}))
+    return {
+        index: builder.operator(PART, (made,), each.static_shape, each.dtype, index=place)
+        for place, (index, each) in enumerate(
+            zip((found.output, *found.further), results, strict=True)
+        )
+    }
 
 
 def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion, tuple[int, ...]]:
@@ -160,7 +196,8 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
                 names[arg] = builder.add(Expr(op=INPUT, shape=expr.shape, dtype=expr.dtype))
                 parameters.append(arg)
         names[member] = builder.add(renamed(graph[member], names))
-    body = builder.graph(names[found.output])
+    d, *further = (names[index] for index in (found.output, *found.further))
+    body = builder.graph((d, *further) if further else d)
     symbol = symbols.fresh(graph[found.products[0].anchor.index].op)
     places = {value: place for place, value in enumerate(parameters)}
     region = _region(graph, found, symbol, places)

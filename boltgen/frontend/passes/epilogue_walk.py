@@ -3,21 +3,24 @@
 IR-neutral. The region is a DAG: the anchor, and elementwise operators each of which reads the
 region and otherwise only constants and operands that a kernel can load. It has one result, and
 nothing outside it reads its other values; so no operand can depend on the region itself, and
-fusing never makes a cycle. Of all such regions the walk takes the largest.
+fusing never makes a cycle. Of all such regions the walk takes the largest: `grow`.
+
+A value that others read too ends such a region. `extensions` go on past it, where a kernel may
+write it besides its result.
 
 One table, `_RULES`, says which operators there are; no pattern enumerates their combinations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
-from boltgen.frontend.passes.anchor import Anchor
+from boltgen.frontend.passes.anchor import ANCHORS, Anchor
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
@@ -37,12 +40,21 @@ class TailOperand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """A region: indices of its operators, anchor first, and the epilogue that they amount to."""
+    """A region: indices of its operators, anchor first, and the epilogue that they amount to.
+
+    `further` are those of its operators whose results are written besides that of `output`.
+    """
 
     members: tuple[int, ...]
     output: int
     epilogue: ElementwiseGraph
     operands: tuple[TailOperand, ...]
+    further: tuple[int, ...] = ()
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The operators whose results are written: D's first."""
+        return (self.output, *self.further)
 
 
 class _NotFusibleError(Exception):
@@ -193,6 +205,17 @@ class _Emission:
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
         self.nodes[index] = _RULES[expr.op](_Call(self.builder, expr, args, scalars))
 
+    def reads_tensor(self, index: int) -> bool:
+        """Whether the operator at `index` reads a full tensor, or one whose shape is not known."""
+        expr, batched = self.graph[index], self.anchor.problem.batch > 1
+        outside = [self.graph[arg] for arg in expr.args if arg not in self.nodes]
+        return any(
+            not each.is_static
+            or span(each.static_shape, expr.static_shape, batched=batched)
+            in {(LoadKind.TENSOR, False), (LoadKind.TENSOR, True)}
+            for each in outside
+        )
+
     def _check_shapes(self, expr: Expr, inside: Sequence[int]) -> None:
         for arg in inside:
             before = self.graph[arg].static_shape
@@ -220,8 +243,14 @@ class _Emission:
             self.loads[key] = self.builder.load(found[0], DType(operand.dtype))
         return self.loads[key]
 
-    def finish(self, output: int) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
+    def finish(
+        self, output: int, further: Sequence[int] = ()
+    ) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
         """The epilogue, simplified, and its operands in the order of its loads."""
+        if further:
+            self.builder.store(self.nodes[output])
+        for index in further:
+            self.builder.store(self.nodes[index], dtype=DType(self.graph[index].dtype))
         # Every load is read by the operator that it was made for, so recognition keeps them all.
         out_dtype, precision = DType(self.graph[output].dtype), self.anchor.problem.in_dtype
         epilogue = recognise(self.builder.build(), out_dtype, precision)
@@ -286,29 +315,114 @@ def _ends_well(graph: Graph, output: int) -> bool:
     return all(graph[consumer].op in _READ_TWICE for consumer in consumers)
 
 
+def extensions(
+    graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
+) -> Iterator[Tail]:
+    """Regions that go on past the result of `tail`, which others read too; the largest first.
+
+    They end in values that are written either way: a product multiplies them, or the model returns
+    them. Kernels of TVM's would read the result of `tail` for them, so a region saves a launch and
+    that read. What only TVM's own operators read is not worth it: TVM computes it where it is read.
+    Nor is what reads a further full tensor: another product could have it in registers.
+
+    The region takes the place of its last operator. All that others read of it they read behind
+    that place, so the order of the graph stays one, and there is no cycle.
+    """
+    going_on = _going_on(graph, anchor, tail, claimed)
+    stored = {anchor.problem.in_dtype.value, DType.F32.value}
+    ends = [index for index in going_on if _is_written_anyway(graph, index)]
+    for count in range(len(ends), 0, -1):
+        output = ends[count - 1]
+        members = _with_sources(graph, ends[:count], {*tail.members, *going_on})
+        readers = {index: set(graph.consumers[index]) - members for index in members}
+        further = tuple(
+            index
+            for index in sorted(members - {output})
+            if index in graph.escaping or readers[index]
+        )
+        is_late = all(reader > output for index in further for reader in readers[index])
+        is_stored = stored.issuperset(graph[index].dtype for index in (output, *further))
+        made = None
+        if further and is_late and is_stored:
+            made = _tail(graph, anchor, members, output, further)
+        if made is not None:
+            yield made
+
+
+def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]) -> list[int]:
+    """The elementwise operators that read `tail` and otherwise rows, columns and numbers."""
+    emission = _Emission(graph, anchor)
+    for member in tail.members[1:]:
+        emission.emit(member)
+    found: list[int] = []
+    pending = set(graph.consumers[tail.output])
+    while pending and len(tail.members) + len(found) < _MAX_MEMBERS:
+        index = min(pending)
+        pending.remove(index)
+        if index in claimed or graph[index].op not in ELEMENTWISE - {_VIEW}:
+            continue
+        if not graph[index].is_static or emission.reads_tensor(index):
+            continue
+        try:
+            emission.emit(index)
+        except _NotFusibleError:
+            continue
+        found.append(index)
+        pending.update(graph.consumers[index])
+    return found
+
+
+def _is_written_anyway(graph: Graph, output: int) -> bool:
+    """Whether the value is a result, or a product reads it, if only by another shape."""
+    return output in graph.escaping or any(
+        graph[reader].op in ANCHORS
+        or (graph[reader].op == _VIEW and _is_written_anyway(graph, reader))
+        for reader in graph.consumers[output]
+    )
+
+
 def _close(graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int) -> Tail | None:
     """The region with the result `output`; None where a value leaks or loads are too many."""
-    allowed = set(fusible)
-    members = {output}
-    pending = [output]
-    while pending:
-        index = pending.pop()
-        if index == anchor.index:
-            continue  # what the anchor reads is an operand, never part of the region
-        fresh = allowed.intersection(graph[index].args) - members
-        members |= fresh
-        pending.extend(fresh)
+    members = _with_sources(graph, [output], set(fusible))
     if anchor.index not in members:
         return None
     for member in members - {output}:
         if member in graph.escaping or not members.issuperset(graph.consumers[member]):
             return None
+    return _tail(graph, anchor, members, output)
+
+
+def _with_sources(graph: Graph, ends: Sequence[int], allowed: set[int]) -> set[int]:
+    """`ends`, and all of `allowed`, an anchor and operators behind it, that they are made of."""
+    anchor = min(allowed)
+    members = set(ends)
+    pending = list(ends)
+    while pending:
+        index = pending.pop()
+        if index == anchor:
+            continue  # what the anchor reads is an operand, never part of the region
+        fresh = allowed.intersection(graph[index].args) - members
+        members |= fresh
+        pending.extend(fresh)
+    return members
+
+
+def _tail(
+    graph: Graph,
+    anchor: Anchor,
+    members: Collection[int],
+    output: int,
+    further: tuple[int, ...] = (),
+) -> Tail | None:
+    """The region of `members`; None where loads are too many."""
     emission = _Emission(graph, anchor)
     ordered = tuple(sorted(members))
     try:
         for member in ordered[1:]:
             emission.emit(member)
-        epilogue, operands = emission.finish(output)
+        epilogue, operands = emission.finish(output, further)
     except (_NotFusibleError, InvalidProblemError):
         return None
-    return Tail(members=ordered, output=output, epilogue=epilogue, operands=operands)
+    return Tail(
+        members=ordered, output=output, epilogue=epilogue, operands=operands, further=further
+    )

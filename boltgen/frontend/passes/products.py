@@ -6,20 +6,23 @@ IR-neutral. A region is one of them, or several that are a chain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
-from boltgen.frontend.passes.epilogue_walk import Tail, grow
+from boltgen.frontend.passes.epilogue_walk import Tail, extensions, grow
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Rejected
-from boltgen.ir.workload import Layer
+from boltgen.ir.workload import Layer, Workload
+
+# Why no kernel computes a workload on the architecture at hand; None where one does.
+Rejects: TypeAlias = Callable[[Workload], "str | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,20 @@ def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:
         found.append(Product(anchor=anchor, tail=tail))
     activations = Counter(product.anchor.a for product in found)
     return [_with_borders(graph, product, activations) for product in found]
+
+
+def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:
+    """`product` with the largest of its tail's extensions that a kernel computes, if any.
+
+    What its call moves after D is read by nobody else, so that there is nothing to go on from.
+    """
+    if product.exit is not None:
+        return product
+    for tail in extensions(graph, product.anchor, product.tail, claimed):
+        longer = replace(product, tail=tail)
+        if rejects(Workload(layers=(longer.layer(graph),))) is None:
+            return longer
+    return product
 
 
 def alike(products: Sequence[Product]) -> tuple[Product, ...]:

@@ -12,7 +12,16 @@ from typing import Any, cast
 from tvm import ir, relax
 
 from boltgen.frontend.emission import Writer, joined, shared_writers
-from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph
+from boltgen.frontend.graph import (
+    CONSTANT,
+    FURTHER,
+    INPUT,
+    PART,
+    REGION,
+    Expr,
+    FurtherTypes,
+    Graph,
+)
 from boltgen.frontend.relax.branches import Substitution
 from boltgen.frontend.relax.translate import free_variables
 
@@ -26,8 +35,9 @@ def emit(
 ) -> relax.Function:
     """`function` anew, by what its graph has become; its signature stays.
 
-    A region's call passes a workspace of the bytes in `workspaces`, by its symbol, behind D: one
-    more output, which TVM's memory planner gives what no other tensor needs at that time.
+    A region's call passes a workspace of the bytes in `workspaces`, by its symbol, behind its
+    results: one more output, which TVM's memory planner gives what no other tensor needs at that
+    time.
     """
     builder = relax.BlockBuilder()
     emission = _Emission(builder, workspaces)
@@ -69,12 +79,15 @@ class _Emission:
         symbol = str(expr.attrs["symbol"])
         result = relax.TensorType(list(expr.static_shape), expr.dtype)
         callee = relax.ExternFunc(symbol)
-        size = self._workspaces.get(symbol)
-        if size is None:
-            return self._emit(relax.call_dps_packed(callee, ir.Tuple(list(args)), out_ty=result))
-        outputs = [result, relax.TensorType((size,), "uint8")]
-        both = self._emit(relax.call_dps_packed(callee, ir.Tuple(list(args)), out_ty=outputs))
-        return self._emit(ir.TupleGetItem(both, 0))
+        outputs = [result]
+        for shape, dtype in cast("FurtherTypes", expr.attrs.get(FURTHER, ())):
+            outputs.append(relax.TensorType(list(shape), dtype))
+        is_tuple = len(outputs) > 1
+        if symbol in self._workspaces:
+            outputs.append(relax.TensorType((self._workspaces[symbol],), "uint8"))
+        out_ty = outputs if len(outputs) > 1 else result
+        made = self._emit(relax.call_dps_packed(callee, ir.Tuple(list(args)), out_ty=out_ty))
+        return made if is_tuple or len(outputs) == 1 else self._emit(ir.TupleGetItem(made, 0))
 
     def _again(self, expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
         """The author's expression on new operands."""

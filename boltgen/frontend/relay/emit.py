@@ -14,7 +14,17 @@ import tvm
 from tvm import ir, relay
 
 from boltgen.frontend.emission import Writer, joined, shared_writers
-from boltgen.frontend.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure
+from boltgen.frontend.graph import (
+    CONSTANT,
+    FURTHER,
+    INPUT,
+    PART,
+    REGION,
+    Expr,
+    Graph,
+    Structure,
+    leaves,
+)
 from boltgen.frontend.passes.carving import CarvedRegion
 from boltgen.frontend.relay.translate import (
     REFERENCES,
@@ -37,8 +47,8 @@ def emit(
 ) -> relay.Function:
     """`function` anew, by what its graph has become; its signature stays.
 
-    `regions` are called by their symbols. One in `workspaces` returns two tensors, of which the
-    second has as many bytes, and means nothing.
+    `regions` are called by their symbols. One in `workspaces` returns one tensor more, which has as
+    many bytes, and means nothing.
     """
     emission = _Emission(graph, regions, workspaces)
     body = emission.structure(graph.results)
@@ -54,13 +64,13 @@ def emit_region(carved: CarvedRegion, workspace_bytes: int | None) -> relay.Func
     """
     emission = _Emission(carved.body, {}, {}, is_region=True)
     body = emission.structure(carved.body.results)
-    assert isinstance(carved.body.results, int)
-    computed = carved.body[carved.body.results]
-    type_ = relay.TensorType(computed.static_shape, computed.dtype)
+    computed = [carved.body[index] for index in leaves(carved.body.results)]
+    types = [relay.TensorType(each.static_shape, each.dtype) for each in computed]
     if workspace_bytes is not None:
-        body = relay.Tuple([body, relay.zeros((workspace_bytes,), "uint8")])
-        type_ = ir.TupleType([type_, relay.TensorType((workspace_bytes,), "uint8")])
-    made = relay.Function(emission.params, body, type_)
+        results = body.fields if len(computed) > 1 else [body]
+        body = relay.Tuple([*results, relay.zeros((workspace_bytes,), "uint8")])
+        types.append(relay.TensorType((workspace_bytes,), "uint8"))
+    made = relay.Function(emission.params, body, ir.TupleType(types) if types[1:] else types[0])
     for name, value in (
         ("Primitive", tvm.tir.IntImm("int32", 1)),
         ("Inline", tvm.tir.IntImm("int32", 1)),
@@ -106,7 +116,8 @@ class _Emission:
         if expr.op == REGION:
             symbol = str(expr.attrs["symbol"])
             made = relay.Call(self._regions[symbol], args)
-            return relay.TupleGetItem(made, 0) if symbol in self._workspaces else made
+            is_tuple = symbol in self._workspaces and FURTHER not in expr.attrs
+            return relay.TupleGetItem(made, 0) if is_tuple else made
         if expr.origin is not None:
             return _in_fp32(expr, args) if _reduces_in_fp16(expr) else _again(expr.origin, args)
         if expr.op == "nn.conv2d":

@@ -11,7 +11,7 @@ from tvm import ir, relay
 from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
-from boltgen.frontend.passes.carving import Rejects
+from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind

@@ -81,6 +81,9 @@ class RegionCall {
     return tensor.data;
   }
 
+  /// What the kernel writes besides D.
+  void* result(void* data) { return data; }
+
   /// Takes the workspace that TVM has planned for the call; `bytes` of it are used.
   void workspace(Tensor const& tensor, size_t bytes) {
     check_device(tensor, -1, "workspace");

@@ -114,6 +114,11 @@ class TvmCall : public RegionCall {
     return staged.data;
   }
 
+  void* result(void* data) {
+    staging_.written(data);
+    return data;
+  }
+
   void workspace(Tensor const& tensor, size_t bytes) {
     if (tensor.device_type == kHostDevice) {
       allocate_workspace(bytes);  // with the copies of the other tensors
@@ -124,9 +129,9 @@ class TvmCall : public RegionCall {
 
   template <typename Args>
   void run(Args& args, int (*kernel)(Args const*, boltgen_status*)) {
-    void* const result = args.d;
+    result(args.d);
     RegionCall::run(args, kernel, stream_);
-    check(staging_.to_host(result), "cannot copy the result to host memory");
+    check(staging_.results_to_host(), "cannot copy the results to host memory");
   }
 
  private:

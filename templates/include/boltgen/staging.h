@@ -32,20 +32,31 @@ class Staging {
     if (error != cudaSuccess) {
       return error;
     }
-    copies_.push_back({host, *device, bytes});
+    copies_.push_back({host, *device, bytes, false});
     return cudaMemcpyAsync(*device, host, bytes, cudaMemcpyHostToDevice, stream_);
   }
 
-  /// Copies what is at `device` to where it came from, and waits; nothing where it is no copy.
-  cudaError_t to_host(void* device) {
+  /// What is at `device` is a result; nothing where it is no copy.
+  void written(void* device) {
+    for (Copy& copy : copies_) {
+      copy.is_result |= copy.device == device;
+    }
+  }
+
+  /// Copies all results to where they came from, and waits; nothing where none is a copy.
+  cudaError_t results_to_host() {
+    bool found = false;
     for (Copy const& copy : copies_) {
-      if (copy.device == device) {
+      if (copy.is_result) {
         cudaError_t const error =
             cudaMemcpyAsync(copy.host, copy.device, copy.bytes, cudaMemcpyDeviceToHost, stream_);
-        return error == cudaSuccess ? cudaStreamSynchronize(stream_) : error;
+        if (error != cudaSuccess) {
+          return error;
+        }
+        found = true;
       }
     }
-    return cudaSuccess;
+    return found ? cudaStreamSynchronize(stream_) : cudaSuccess;
   }
 
  private:
@@ -53,6 +64,7 @@ class Staging {
     void* host;
     void* device;
     size_t bytes;
+    bool is_result;
   };
 
   cudaStream_t stream_;

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
-from boltgen.frontend.passes.epilogue_walk import grow
+from boltgen.frontend.passes.epilogue_walk import Tail, extensions, grow
 from boltgen.ir import reference
 from boltgen.ir.elementwise import LoadKind
 
@@ -111,17 +111,49 @@ def test_a_region_is_closed_and_computes_its_output(steps: list[Step], extra_out
     for member in members - {tail.output}:
         assert member not in graph.escaping
         assert members.issuperset(graph.consumers[member])
-    operands = [values[operand.expr] for operand in tail.operands]
+    assert_computed(anchor, tail, values)
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps=STEPS, extra_output=st.integers(0, 10))
+@example(  # relu(s * x) behind the model's own result x
+    steps=[Step(name="multiply", back=(0, 10)), Step(name="nn.relu", back=(0, 0))],
+    extra_output=0,
+)
+def test_what_a_longer_region_writes_is_read_behind_it(
+    steps: list[Step], extra_output: int
+) -> None:
+    graph, values = _graph(steps, extra_output)
+    anchor = match_anchor(graph, PRODUCT)
+    assert isinstance(anchor, Anchor)
+    tail = grow(graph, anchor)
+    for longer in extensions(graph, anchor, tail, tail.members):
+        members = set(longer.members)
+        assert members > set(tail.members)
+        assert longer.output == max(members)
+        assert all(operand.expr < longer.output for operand in longer.operands)
+        for member in members:
+            outside = set(graph.consumers[member]) - members
+            assert all(reader > longer.output for reader in outside)
+            is_read = bool(outside) or member in graph.escaping
+            assert is_read <= (member in longer.results)
+        assert_computed(anchor, longer, values)
+
+
+def assert_computed(anchor: Anchor, tail: Tail, values: list[np.ndarray]) -> None:
+    """Check the region's results; an operand that is computed outside is no FP16 number here."""
+    if any(operand.expr >= len(LEAVES) for operand in tail.operands):
+        return
     shaped = [
-        array.astype(np.float16).reshape((M, N) if load.kind is LoadKind.TENSOR else -1)
-        for array, load in zip(operands, tail.epilogue.loads, strict=True)
-        if array.size in {N, M, M * N}
+        values[operand.expr]
+        .astype(np.float16)
+        .reshape((M, N) if load.kind is LoadKind.TENSOR else -1)
+        for operand, load in zip(tail.operands, tail.epilogue.loads, strict=True)
     ]
-    exact = all(operand.expr < len(LEAVES) for operand in tail.operands)
-    if exact:  # an operand that is computed outside is not an FP16 number here
-        actual = reference.run(anchor.problem, tail.epilogue, A, B, shaped)
-        # Parameters of activations that are recognised, such as a slope of 1/3, are FP32 numbers:
-        # half an ulp off at most, of the largest value that meets one.
-        largest = max(float(np.abs(value).max()) for value in values)
-        error = len(steps) * 2.0**-24 * largest
-        np.testing.assert_allclose(actual, values[tail.output], rtol=1e-9, atol=error)
+    # Parameters of activations that are recognised, such as a slope of 1/3, are FP32 numbers: half
+    # an ulp off at most, of the largest value that meets one.
+    largest = max(float(np.abs(value).max()) for value in values)
+    error = len(values) * 2.0**-24 * largest
+    found = reference.results(anchor.problem, tail.epilogue, A, B, shaped)
+    for actual, output in zip(found, tail.results, strict=True):
+        np.testing.assert_allclose(actual, values[output], rtol=1e-9, atol=error)

@@ -1,0 +1,39 @@
+"""What epilogues can store, of 2.x kernels and of those of sm_90a."""
+
+from __future__ import annotations
+
+from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
+
+
+def graph_rejection(graph: ElementwiseGraph) -> str | None:
+    """Why no epilogue computes an elementwise graph; None where they do.
+
+    D is written by the iterator that the tile was made for, each further result by the threads
+    that have its elements.
+    """
+    reductions = [store.reduction.value for store in graph.stores if store.reduction]
+    if reductions:
+        return f"stores that reduce ({', '.join(reductions)}): kernels store whole tensors"
+    first, *further = graph.results
+    if first.dtype is not None:
+        return (
+            f"a first store in {first.dtype.value} of its own: kernels store D in the problem's "
+            "output type"
+        )
+    for index, store in enumerate(further, 1):
+        if store.dtype is None:
+            return f"store {index} names no type: kernels store results besides D in their own"
+    passed = len(graph.loads) + len(further)
+    if passed > MAX_OPERANDS:
+        return (
+            f"{len(graph.loads)} loads and {len(further)} stores besides D: a launch passes "
+            f"{MAX_OPERANDS} addresses"
+        )
+    return None
+
+
+def one_result_rejection(graph: ElementwiseGraph) -> str | None:
+    """Why no kernel of several layers computes the elementwise graph of one; None where they do."""
+    if graph.stores:
+        return f"{len(graph.stores)} stores of a layer: kernels of several layers write D alone"
+    return None
