@@ -1,0 +1,71 @@
+"""The softmax of rows in FP64, and where that of a correct FP32 kernel may lie.
+
+A kernel may go through a row in steps, and scale what it summed before when it finds a greater
+maximum. Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
+
+# Of a base-2 exponential. Source: PTX ISA, ex2.approx.ftz.f32.
+EXPONENTIAL_ULPS = 2.0
+# The difference x - maximum, log2(e) and the product of both round by half an ulp; each moves the
+# exponent by that share of the difference. Differences of steps add up to that of the whole row.
+ARGUMENT_ULPS = 1.5
+# A step has at least so many elements; it scales by an exponential, and rounds.
+LEAST_STEP = 16
+_SCALING_ULPS = EXPONENTIAL_ULPS + 0.5
+
+
+def softmax(x: Array) -> Array:
+    """The softmax along the last axis: NaN where a row has NaN or +inf, or nothing but -inf."""
+    greatest = x.max(axis=-1, keepdims=True)
+    raised = np.exp(x - greatest)
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+def softmax_ends(low: Array, high: Array) -> tuple[Array, Array]:
+    """The least and the greatest that a kernel may have for elements between `low` and `high`.
+
+    The softmax of an element grows with it and falls with the others. Infinite ends: anything.
+    """
+    greatest = high.max(axis=-1, keepdims=True)
+    least_power, most_power = np.exp(low - greatest), np.exp(high - greatest)
+    least_sum = least_power.sum(axis=-1, keepdims=True)
+    most_sum = most_power.sum(axis=-1, keepdims=True)
+    least = least_power / (least_power + np.maximum(most_sum - most_power, 0.0))
+    most = most_power / (most_power + np.maximum(least_sum - least_power, 0.0))
+    error = rounding(low.shape[-1], low, high)
+    undefined = np.isnan(low) | (low == np.inf)
+    certain = undefined.any(-1, keepdims=True) | (high == -np.inf).all(-1, keepdims=True)
+    anything = (high == np.inf).any(-1, keepdims=True) | (low == -np.inf).all(-1, keepdims=True)
+    # Each scaling may flush a subnormal result.
+    flushed = np.where(high == -np.inf, 0.0, _steps(low.shape[-1]) * DType.F32.smallest_normal)
+    least = np.maximum(least * (1.0 - error) - flushed, 0.0)
+    most = most * (1.0 + error) + flushed
+    free = anything & ~certain
+    least, most = (np.where(certain, np.nan, each) for each in (least, most))
+    return np.where(free, -np.inf, least), np.where(free, np.inf, most)
+
+
+def _steps(count: int) -> int:
+    return -(-count // LEAST_STEP)
+
+
+def rounding(count: int, low: Array, high: Array) -> Array:
+    """The relative error of the softmax of each of a row's `count` elements.
+
+    Its own exponential, the sum of all of them, the scaling of both, and the division.
+    """
+    greatest = high.max(axis=-1, keepdims=True)
+    span = np.where(np.isfinite(low - greatest), np.abs(low - greatest), 0.0)
+    # The mean of all differences, weighted by their exponentials, is at most log(count): their
+    # entropy is that mean and the logarithm of the sum, which is not negative.
+    differences = ARGUMENT_ULPS * (span + np.log(count))
+    exponentials = 2 * (EXPONENTIAL_ULPS + _steps(count) * _SCALING_ULPS) + differences
+    additions = 0.5 * count
+    return np.asarray(np.expm1(FP32_ULP * (exponentials + additions + DIVIDE_ULPS)))
