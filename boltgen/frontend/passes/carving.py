@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.passes.attention import find_attentions
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.products import Product, alike, find_products
 from boltgen.ir.dtypes import DType
@@ -54,12 +55,36 @@ class Found:
         return self.products[-1].output
 
 
+# Why no kernel computes a workload on the architecture at hand; None where one does.
+Rejects: TypeAlias = Callable[[Workload], "str | None"]
+
+
+def computes_all(workload: Workload) -> str | None:
+    """Rejects nothing: some architecture may compute the workload."""
+    del workload
+    return None
+
+
 def find_regions(
-    graph: Graph, cut: Cutter = separate, accumulate: DType = DType.F32
+    graph: Graph,
+    cut: Cutter = separate,
+    accumulate: DType = DType.F32,
+    rejects: Rejects = computes_all,
 ) -> list[Found]:
-    """The regions of a graph; `cut` says which products become one kernel."""
+    """The regions of a graph; `cut` says which products become one kernel.
+
+    Products with a softmax between them do so wherever no reason `rejects` them.
+    """
     products = find_products(graph, accumulate)
-    return [Found(joined.products, joined.reason) for joined in join(graph, products, cut)]
+    found = find_attentions(graph, products, rejects)
+    taken = {product.anchor.index for pair in found.pairs for product in pair}
+    rest = [product for product in products if product.anchor.index not in taken]
+    regions = [Found(pair) for pair in found.pairs]
+    for joined in join(graph, rest, cut):
+        refused = found.refused.get(joined.products[-1].anchor.index, "")
+        reason = "; ".join(filter(None, (joined.reason, refused)))
+        regions.append(Found(joined.products, reason))
+    return regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +116,6 @@ class Symbols:
                 return symbol
 
 
-# Why no kernel computes a workload on the architecture at hand; None where one does.
-Rejects: TypeAlias = Callable[[Workload], "str | None"]
-
-
-def computes_all(workload: Workload) -> str | None:
-    """Rejects nothing: some architecture may compute the workload."""
-    del workload
-    return None
-
-
 def carve(
     graph: Graph,
     symbols: Symbols,
@@ -115,7 +130,7 @@ def carve(
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
-    for region in find_regions(graph, cut, accumulate):
+    for region in find_regions(graph, cut, accumulate, rejects):
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
             found[region.output] = region
@@ -177,7 +192,7 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
     first, last = products[0], products[-1]
     return Region(
         symbol=symbol,
-        label=" + ".join(label(graph, product.tail.members) for product in products),
+        label=" + ".join(label(graph, product.computed) for product in products),
         workload=found.workload(graph),
         parameter_count=len(places),
         a=places[first.input],
