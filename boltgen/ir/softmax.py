@@ -6,6 +6,9 @@ maximum. Source: Milakov and Gimelshein, Online normalizer calculation for softm
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
 from boltgen.ir.dtypes import DType
@@ -28,6 +31,41 @@ def softmax(x: Array) -> Array:
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxRounding:
+    """How far a kernel's softmax of rows of one length may be from the exact one.
+
+    Relative to it, expm1(fixed + of_difference * |x - maximum|); and by `flushed`.
+    """
+
+    fixed: float
+    of_difference: float
+    flushed: float
+
+    def relative(self, difference: Array) -> Array:
+        """Of elements that are so far below the row's maximum."""
+        return np.asarray(np.expm1(self.fixed + self.of_difference * difference))
+
+
+def softmax_rounding(count: int) -> SoftmaxRounding:
+    """Of rows of `count` elements.
+
+    An element's own exponential, the sum of all, the scaling of both, and the division.
+    """
+    steps = -(-count // LEAST_STEP)
+    # The mean of all differences, weighted by their exponentials, is at most log(count): their
+    # entropy is that mean and the logarithm of the sum, which is not negative.
+    differences = ARGUMENT_ULPS * math.log(count)
+    exponentials = 2 * (EXPONENTIAL_ULPS + steps * _SCALING_ULPS) + differences
+    additions = 0.5 * count
+    return SoftmaxRounding(
+        fixed=FP32_ULP * (exponentials + additions + DIVIDE_ULPS),
+        of_difference=FP32_ULP * ARGUMENT_ULPS,
+        # Each scaling may flush a subnormal result.
+        flushed=steps * DType.F32.smallest_normal,
+    )
+
+
 def softmax_ends(low: Array, high: Array) -> tuple[Array, Array]:
     """The least and the greatest that a kernel may have for elements between `low` and `high`.
 
@@ -39,33 +77,15 @@ def softmax_ends(low: Array, high: Array) -> tuple[Array, Array]:
     most_sum = most_power.sum(axis=-1, keepdims=True)
     least = least_power / (least_power + np.maximum(most_sum - most_power, 0.0))
     most = most_power / (most_power + np.maximum(least_sum - least_power, 0.0))
-    error = rounding(low.shape[-1], low, high)
+    rounding = softmax_rounding(low.shape[-1])
+    span = np.where(np.isfinite(low - greatest), np.abs(low - greatest), 0.0)
+    error = rounding.relative(span)
+    flushed = np.where(high == -np.inf, 0.0, rounding.flushed)
+    least = np.maximum(least * (1.0 - error) - flushed, 0.0)
+    most = most * (1.0 + error) + flushed
     undefined = np.isnan(low) | (low == np.inf)
     certain = undefined.any(-1, keepdims=True) | (high == -np.inf).all(-1, keepdims=True)
     anything = (high == np.inf).any(-1, keepdims=True) | (low == -np.inf).all(-1, keepdims=True)
-    # Each scaling may flush a subnormal result.
-    flushed = np.where(high == -np.inf, 0.0, _steps(low.shape[-1]) * DType.F32.smallest_normal)
-    least = np.maximum(least * (1.0 - error) - flushed, 0.0)
-    most = most * (1.0 + error) + flushed
     free = anything & ~certain
     least, most = (np.where(certain, np.nan, each) for each in (least, most))
     return np.where(free, -np.inf, least), np.where(free, np.inf, most)
-
-
-def _steps(count: int) -> int:
-    return -(-count // LEAST_STEP)
-
-
-def rounding(count: int, low: Array, high: Array) -> Array:
-    """The relative error of the softmax of each of a row's `count` elements.
-
-    Its own exponential, the sum of all of them, the scaling of both, and the division.
-    """
-    greatest = high.max(axis=-1, keepdims=True)
-    span = np.where(np.isfinite(low - greatest), np.abs(low - greatest), 0.0)
-    # The mean of all differences, weighted by their exponentials, is at most log(count): their
-    # entropy is that mean and the logarithm of the sum, which is not negative.
-    differences = ARGUMENT_ULPS * (span + np.log(count))
-    exponentials = 2 * (EXPONENTIAL_ULPS + _steps(count) * _SCALING_ULPS) + differences
-    additions = 0.5 * count
-    return np.asarray(np.expm1(FP32_ULP * (exponentials + additions + DIVIDE_ULPS)))

@@ -35,10 +35,11 @@ def find_attentions(
     graph: Graph, products: Sequence[Product], rejects: Callable[[Workload], str | None]
 ) -> Attentions:
     """Pairs of `products` that are attention, but for those that `rejects` has a reason against."""
-    by_output = {product.tail.output: product for product in products}
+    matrices = [product for product in products if product.anchor.problem.is_matrix]
+    by_output = {product.tail.output: product for product in matrices}
     pairs: list[tuple[Product, Product]] = []
     refused: dict[int, str] = {}
-    for product in products:
+    for product in matrices:
         between = _softmaxed(graph, product, by_output.keys())
         if between is None:
             continue
