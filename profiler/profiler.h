@@ -154,6 +154,21 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status);
 
+/* How far a softmax in FP32 may be from the exact one, relative to it: expm1(fixed + of_difference
+ * * |x - maximum|), and by `flushed`; and how far its rounding to the type that is multiplied is
+ * off, at whatever scale. */
+typedef struct profiler_softmax_rounding {
+  double fixed;
+  double of_difference;
+  double flushed;
+  double relative;
+  double absolute;
+} profiler_softmax_rounding;
+
+/* Puts where the softmax of each row lies in the place of where its elements do. */
+int profiler_softmax(float* low, float* high, uint64_t rows, uint64_t columns,
+                     profiler_softmax_rounding const* rounding, profiler_status* status);
+
 /* Rounds what lies between two layers of a chain, anywhere from `low` to `high`, to numbers of
  * `dtype` in the middle: the next layer's A. `error` bounds how far the kernel's may be from them.
  */

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
-from boltgen.errors import assert_never
+from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
@@ -18,6 +18,7 @@ from boltgen.ir.elementwise import (
     LoadKind,
     Node,
     Scalar,
+    Softmax,
     Unary,
 )
 
@@ -71,6 +72,12 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
                 comment = _constants_comment(node, epilogue.nodes)
                 statements.append(f"float const {name} = {_expression(node, names)};{comment}")
                 names.append(name)
+            case Softmax():
+                raise InvalidProblemError(
+                    f"a function of one element has no softmax: {epilogue.describe()}"
+                )
+            case _:
+                assert_never(node)
     parameters = [f"float {name}" for name in parameters]
     if further := epilogue.further:
         parameters.append(f"float (&further)[{len(further)}]")

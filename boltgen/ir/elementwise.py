@@ -1,7 +1,7 @@
 """The elementwise graph: what a kernel does to each element before or after its product.
 
     node    ::= Accumulator | Load(kind, dtype) | Scalar(value)
-              | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype)
+              | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype) | Softmax(x)
     store   ::= Store(x, kind, dtype, reduction)
     graph   ::= node+ store*               operands are indices of earlier nodes
 
@@ -10,6 +10,9 @@ of an operand in a prologue. Without stores the last node is stored, over the wh
 the problem's output type. Arithmetic is in FP32 wherever no Cast says otherwise: the FP16 roundings
 between the operators of an unfused graph are not reproduced, which makes a fused result the more
 exact one.
+
+Softmax is the one function of a whole row. It ends a prologue: the product's rows are not in one
+place before an epilogue.
 """
 
 from __future__ import annotations
@@ -98,6 +101,16 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
+class Softmax:
+    """exp(x - maximum of the row) / the row's sum of these.
+
+    A kernel may round the exponentials, multiply, and divide the product by their sum.
+    """
+
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
@@ -112,7 +125,7 @@ class Store:
     reduction: Reduction | None = None
 
 
-Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast
+Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 
 # One vector register pair per operand and element is live at once. Two full tensors and four row
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
@@ -128,7 +141,7 @@ _LONGEST_TERM = 100
 def operands(node: Node) -> tuple[int, ...]:
     """Indices of the nodes that `node` reads."""
     match node:
-        case Unary(x=x) | Cast(x=x):
+        case Unary(x=x) | Cast(x=x) | Softmax(x=x):
             return (x,)
         case Binary(lhs=lhs, rhs=rhs):
             return (lhs, rhs)
@@ -144,9 +157,9 @@ class ElementwiseGraph:
 
     Raises:
         InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
-            constant is missing or NaN, a store has no such node, or reduces a full tensor, or does
-            not reduce to a row or column, or there are more loads of a kind than `MAX_LOADS`
-            allows.
+            constant is missing or NaN, a softmax is not the last node, a store has no such node, or
+            reduces a full tensor, or does not reduce to a row or column, or there are more loads of
+            a kind than `MAX_LOADS` allows.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -189,6 +202,8 @@ class ElementwiseGraph:
             raise InvalidProblemError(f"Epilogue: node {index} is a second accumulator")
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
+        if isinstance(node, Softmax) and index + 1 < len(self.nodes):
+            raise InvalidProblemError(f"Epilogue: node {index} is a softmax; nothing may follow it")
         if isinstance(node, Unary):
             names = node.op.parameters
             if len(node.params) != len(names):
@@ -267,6 +282,11 @@ class ElementwiseGraph:
         """Whether the accumulator is stored as it is, and nothing else."""
         return len(self.nodes) == 1 and not self.stores
 
+    @property
+    def has_softmax(self) -> bool:
+        """Whether it ends with a function of whole rows."""
+        return isinstance(self.nodes[-1], Softmax)
+
     def describe(self) -> str:
         """One line for people: `relu(add(acc, row0))`.
 
@@ -293,6 +313,8 @@ class ElementwiseGraph:
                     names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
                 case Cast(x=x, dtype=dtype):
                     names.append(f"{dtype.value}({names[x]})")
+                case Softmax(x=x):
+                    names.append(f"softmax({names[x]})")
                 case _:
                     assert_never(node)
             is_last = index + 1 == len(self.nodes) and not self.stores
@@ -307,6 +329,10 @@ def _describe_store(store: Store, x: str) -> str:
     dtype = f" {store.dtype.value}" if store.dtype else ""
     value = f"{store.reduction.value}({x})" if store.reduction else x
     return f"{store.kind.value}{dtype}: {value}"
+
+
+# The softmax of rows as they are.
+SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0)))
 
 
 class ElementwiseBuilder:
@@ -343,6 +369,10 @@ class ElementwiseBuilder:
     def cast(self, x: int, dtype: DType) -> int:
         """Append a rounding to `dtype`."""
         return self._append(Cast(x, dtype))
+
+    def softmax(self, x: int) -> int:
+        """Append the softmax of whole rows; nothing may follow it."""
+        return self._append(Softmax(x))
 
     def store(
         self,

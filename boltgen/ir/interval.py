@@ -24,9 +24,11 @@ from boltgen.ir.elementwise import (
     Load,
     Reduction,
     Scalar,
+    Softmax,
     Unary,
 )
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
+from boltgen.ir.softmax import softmax, softmax_ends
 
 _FLOAT32_MAX = DType.F32.largest
 # Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
@@ -110,6 +112,8 @@ def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]
                 value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
             case Cast(x=x, dtype=dtype):
                 value = _rounded(nodes[x], dtype)
+            case Softmax(x=x):
+                value = softmax(np.broadcast_to(nodes[x], product.shape))
             case _:
                 assert_never(node)
         nodes.append(value)
@@ -138,6 +142,10 @@ def enclose(
                 image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
             case Cast(x=x, dtype=dtype):
                 image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+            case Softmax(x=x):
+                shape = accumulated.low.shape
+                rows = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
+                image = Interval(*softmax_ends(*rows))
             case _:
                 assert_never(node)
         nodes.append(image)
@@ -194,6 +202,14 @@ def as_float32(value: float) -> float:
     """The FP32 number in which a kernel holds a constant."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
+
+
+def rounded_at_any_scale(x: Interval, dtype: DType) -> Interval:
+    """`x` after it was multiplied by a number of at least 1, rounded to `dtype`, and divided."""
+    absolute = np.float64(dtype.smallest_subnormal / 2)
+    size = np.maximum(_finite_magnitude(x.low), _finite_magnitude(x.high))
+    error = np.where(size > 0.0, dtype.unit_roundoff * size + absolute, 0.0)
+    return Interval(x.low - error, x.high + error)
 
 
 def round_unbounded(x: Array, dtype: DType) -> Array:

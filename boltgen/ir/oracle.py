@@ -16,7 +16,7 @@ import numpy as np
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import Array
-from boltgen.ir.interval import Interval, evaluate, round_unbounded
+from boltgen.ir.interval import Interval, evaluate, round_unbounded, rounded_at_any_scale
 from boltgen.ir.interval import enclose as enclose_nodes
 from boltgen.ir.reference import AnyArray, Enclosure, broadcast, enclosures
 from boltgen.ir.workload import Layer, Workload
@@ -89,7 +89,13 @@ def _prepared(
     wide = np.asarray(a, np.float64).reshape(problem.a_shape)
     off = 0.0 if error is None else error.reshape(wide.shape)
     loads = broadcast(graph, problem.a_shape, len(problem.a_shape) == 3, operands)
-    image = enclose_nodes(graph, Interval(wide - off, wide + off), loads)[graph.result]
+    anything = np.isinf(off)
+    given = Interval(
+        np.where(anything, -np.inf, wide - off), np.where(anything, np.inf, wide + off)
+    )
+    image = enclose_nodes(graph, given, loads)[graph.result]
+    if graph.has_softmax:
+        image = rounded_at_any_scale(image, problem.in_dtype)
     found = Enclosure(
         exact=np.broadcast_to(evaluate(graph, wide, loads)[graph.result], wide.shape),
         low=round_unbounded(np.broadcast_to(image.low, wide.shape), problem.in_dtype),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm, Problem, describe
 
@@ -21,11 +22,21 @@ MAX_LAYERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A problem, what is done to its A before, and to its product after."""
+    """A problem, what is done to its A before, and to its product after.
+
+    Raises:
+        InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks.
+    """
 
     problem: Problem
     epilogue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
     prologue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
+
+    def __post_init__(self) -> None:
+        if self.epilogue.has_softmax:
+            raise InvalidProblemError(
+                f"Layer: a softmax is the next layer's prologue, not an epilogue: {self.describe()}"
+            )
 
     def describe(self) -> str:
         """Name the workload in a line."""
@@ -39,7 +50,7 @@ class Workload:
 
     A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
     batch that shares every B is one product of more rows. From the second layer on, problems are
-    matrix products of the rows before.
+    matrix products of the rows before, as they are stored, or in FP32 where a prologue takes them.
 
     Raises:
         InvalidProblemError: the layers do not fit together, or their number is not 1 to
@@ -55,7 +66,7 @@ class Workload:
             )
         object.__setattr__(self, "layers", _canonical(self.layers))
         for index in range(1, len(self.layers)):
-            _check_joint(self.layers[index - 1].problem, self.layers[index].problem, index)
+            _check_joint(self.layers[index - 1].problem, self.layers[index], index)
 
     @classmethod
     def of(cls, problem: Problem, epilogue: ElementwiseGraph | None = None) -> Workload:
@@ -139,14 +150,16 @@ def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     )
 
 
-def _check_joint(before: Problem, then: Problem, index: int) -> None:
-    """Check that layer `index`, `then`, multiplies what the layer before it gives."""
+def _check_joint(before: Problem, layer: Layer, index: int) -> None:
+    """Check that `layer`, the one of that index, multiplies what the layer before it gives."""
+    then = layer.problem
     if not isinstance(then, Gemm):
         raise InvalidProblemError(
             f"Workload: layer {index} is {describe(then)}; from the second layer on, a layer is a "
             "matrix product or a 1x1 convolution of stride 1 without padding"
         )
-    if before.out_dtype is not then.in_dtype:
+    given = {then.in_dtype} if layer.prologue.is_identity else {then.in_dtype, DType.F32}
+    if before.out_dtype not in given:
         raise InvalidProblemError(
             f"Workload: layer {index - 1} gives {before.out_dtype.value}; what the next layer "
             f"multiplies is {then.in_dtype.value}"

@@ -17,6 +17,7 @@ from boltgen.ir.elementwise import (
     Load,
     LoadKind,
     Scalar,
+    Softmax,
     Unary,
 )
 from boltgen.ir.functions import UnaryOp
@@ -95,6 +96,8 @@ def epilogue_nodes(
                 made.ulps = BINARY_ULPS[bop]
             case Unary():
                 _fill_unary(made, node)
+            case Softmax():
+                raise AssertionError(f"no function of one element: {epilogue.describe()}")
             case _:
                 assert_never(node)
         nodes.append(made)

@@ -43,6 +43,15 @@ class Rounding(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_double) for name in ("relative", "absolute", "overflow"))
 
 
+class SoftmaxRounding(ctypes.Structure):
+    """`profiler_softmax_rounding`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_double)
+        for name in ("fixed", "of_difference", "flushed", "relative", "absolute")
+    )
+
+
 class GemmExtents(ctypes.Structure):
     """`profiler_gemm`."""
 
@@ -274,6 +283,14 @@ class Profiler:
         )
         name = "profiler_enclose_conv2d" if is_conv else "profiler_enclose_gemm"
         self.call(name, ctypes.byref(extents), ctypes.byref(reference))
+
+    def softmax(
+        self, low: int, high: int, rows: int, columns: int, rounding: SoftmaxRounding
+    ) -> None:
+        """Turn the ends of `rows` into those of their softmax."""
+        ends = [ctypes.c_void_p(address) for address in (low, high)]
+        extents = [ctypes.c_uint64(extent) for extent in (rows, columns)]
+        self.call("profiler_softmax", *ends, *extents, ctypes.byref(rounding))
 
     def middle(
         self, low: int, high: int, dtype: DType, count: int, *, out: int, error: int

@@ -9,14 +9,23 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
+from boltgen.ir.elementwise import (
+    SOFTMAX,
+    Binary,
+    BinaryOp,
+    ElementwiseGraph,
+    Load,
+    LoadKind,
+    Unary,
+)
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
+from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
-from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, Verdict
+from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
 # by, or takes a root or a logarithm of, from [0.5, 1.5).
@@ -233,19 +242,43 @@ class Operands:
         first, between = self.sets[0], list[int]()
         a = (first.a, 0)
         try:
-            for layer, tensors in zip(self._layers[:-1], first.layers, strict=False):
+            layers = zip(self._layers[:-1], self._layers[1:], first.layers[:-1], strict=True)
+            for layer, following, tensors in layers:
                 count = prod(layer.problem.d_shape)
-                made = layer.problem.out_dtype
+                made = following.problem.in_dtype
                 for dtype in (DType.F32, DType.F32, made, DType.F32):
                     between.append(self._profiler.allocate(count * dtype.size_bytes))
                 low, high, middle, error = between[-4:]
                 self._enclose_layer(layer, tensors, a, [(low, high)])
+                self._prepare(following, (low, high))
                 self._profiler.middle(low, high, made, count, out=middle, error=error)
                 a = (middle, error)
             self._enclose_layer(self._layers[-1], first.layers[-1], a, self.ends)
         finally:
             for address in between:
                 self._profiler.release(address)
+
+    def _prepare(self, layer: Layer, ends: tuple[int, int]) -> None:
+        """Turn the `ends` of what a layer's prologue takes into those of what it multiplies.
+
+        Raises:
+            InvalidProblemError: the device's reference does not know the prologue.
+        """
+        if layer.prologue.is_identity:
+            return
+        if layer.prologue != SOFTMAX:
+            raise InvalidProblemError(
+                "there is no reference on devices for the prologue "
+                f"{layer.prologue.describe()}; there is one for {SOFTMAX.describe()}"
+            )
+        *rows, columns = layer.problem.a_shape
+        dtype = layer.problem.in_dtype
+        rounding = SoftmaxRounding(
+            **asdict(softmax_rounding(columns)),
+            relative=dtype.unit_roundoff,
+            absolute=dtype.smallest_subnormal / 2,
+        )
+        self._profiler.softmax(*ends, prod(rows), columns, rounding)
 
     def _enclose_layer(
         self,

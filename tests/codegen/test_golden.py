@@ -15,6 +15,7 @@ from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
+from tests.attention_cases import golden_attention_specs
 from tests.cases import golden_specs, move_spec
 from tests.chain_cases import golden_chain_specs
 
@@ -22,6 +23,7 @@ NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 SPECS = {
     **golden_specs(),
     **golden_chain_specs(),
+    **golden_attention_specs(),
     "move_sm90a": move_spec(Move(source=NCHW_F32, target=NHWC_F16), "sm_90a"),
 }
 

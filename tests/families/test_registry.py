@@ -26,11 +26,13 @@ from boltgen.families.registry import (
 )
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments, structs
+from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES
 from tests.chain_cases import conv_chain, gemm_chain
 
@@ -66,6 +68,10 @@ WORKLOADS = {
         Workload.of(CONV, EPILOGUES["bias_relu"]),
     ),
     "move": (Workload.of(MOVE),),
+    "attention": (
+        attention(200, 136, 64, 64),
+        attention(70, 67, 40, 23, batch=3, scores=scaled(40, LoadKind.TENSOR)),
+    ),
 }
 # Where a family is asked for them; those of sm_90a share a pool with the ones that they surpass.
 SM90A = ARCHES["sm_90a"]

@@ -13,8 +13,9 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
 from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.ir.workload import Workload
 from boltgen.measure.operands import BudgetError, Operands
+from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES, in_bf16
 from tests.chain_cases import all_chain_cases
 
@@ -161,9 +162,12 @@ def test_what_lies_between_two_layers(device):
 
 
 FUSED = {
-    case.name: case.chain
-    for case in all_chain_cases()
-    if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
+    **{
+        case.name: case.chain
+        for case in all_chain_cases()
+        if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
+    },
+    "attention": attention(20, 75, 40, 24, batch=2, scores=scaled(40, LoadKind.TENSOR)),
 }
 
 
@@ -177,7 +181,9 @@ def _in_dtype(workload, dtype):
         types = {"in_dtype": dtype, "acc_dtype": DType.F32}
         types["out_dtype"] = out if out is DType.F32 else dtype
         layers.append(
-            Layer(problem=replace(layer.problem, **types), epilogue=in_bf16(layer.epilogue))
+            replace(
+                layer, problem=replace(layer.problem, **types), epilogue=in_bf16(layer.epilogue)
+            )
         )
     return Workload(layers=tuple(layers))
 

@@ -22,6 +22,7 @@ from boltgen.frontend.graph import (
     mapped,
     renamed,
 )
+from boltgen.frontend.passes.attention import find_attentions
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
 from boltgen.ir.dtypes import DType
@@ -69,12 +70,32 @@ class Found:
         return self.products[-1].tail.further
 
 
+def computes_all(workload: Workload) -> str | None:
+    """Rejects nothing: some architecture may compute the workload."""
+    del workload
+    return None
+
+
 def find_regions(
-    graph: Graph, cut: Cutter = separate, accumulate: DType = DType.F32
+    graph: Graph,
+    cut: Cutter = separate,
+    accumulate: DType = DType.F32,
+    rejects: Rejects = computes_all,
 ) -> list[Found]:
-    """The regions of a graph; `cut` says which products become one kernel."""
+    """The regions of a graph; `cut` says which products become one kernel.
+
+    Products with a softmax between them do so wherever no reason `rejects` them.
+    """
     products = find_products(graph, accumulate)
-    return [Found(joined.products, joined.reason) for joined in join(graph, products, cut)]
+    found = find_attentions(graph, products, rejects)
+    taken = {product.anchor.index for pair in found.pairs for product in pair}
+    rest = [product for product in products if product.anchor.index not in taken]
+    regions = [Found(pair) for pair in found.pairs]
+    for joined in join(graph, rest, cut):
+        refused = found.refused.get(joined.products[-1].anchor.index, "")
+        reason = "; ".join(filter(None, (joined.reason, refused)))
+        regions.append(Found(joined.products, reason))
+    return regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +127,6 @@ class Symbols:
                 return symbol
 
 
-def computes_all(workload: Workload) -> str | None:
-    """Rejects nothing: some architecture may compute the workload."""
-    del workload
-    return None
-
-
 def carve(
     graph: Graph,
     symbols: Symbols,
@@ -126,7 +141,7 @@ def carve(
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
-    regions = find_regions(graph, cut, accumulate)
+    regions = find_regions(graph, cut, accumulate, rejects)
     claimed = {member for region in regions for member in region.members}
     for region in regions:
         reason = rejects(region.workload(graph)) if region.is_single else None
@@ -214,7 +229,7 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
     first, last = products[0], products[-1]
     return Region(
         symbol=symbol,
-        label=" + ".join(label(graph, product.tail.members) for product in products),
+        label=" + ".join(label(graph, product.computed) for product in products),
         workload=found.workload(graph),
         parameter_count=len(places),
         a=places[first.input],

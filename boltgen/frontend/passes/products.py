@@ -15,7 +15,7 @@ from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Rejected
@@ -26,20 +26,38 @@ Rejects: TypeAlias = Callable[[Workload], "str | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Softmaxed:
+    """The operators, a softmax of rows among them, that make a product's A of `source`."""
+
+    source: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product or convolution with its elementwise tail, and what is at its borders."""
+    """A matrix product or convolution with its elementwise tail, and what is at its borders.
+
+    Its result is `stored` in that type, as the graph has it where it is None.
+    """
 
     anchor: Anchor
     tail: Tail
+    prologue: Softmaxed | None = None
+    stored: DType | None = None
     entry: Border | None = None
     exit: Border | None = None
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """Those that its kernel computes."""
+        return (*(self.prologue.members if self.prologue else ()), *self.tail.members)
 
     @property
     def operators(self) -> tuple[int, ...]:
         """Those that its region computes, from how TVM has A to how it wants D."""
         before = self.entry.members if self.entry else ()
         after = self.exit.members if self.exit else ()
-        return (*before, *self.tail.members, *after)
+        return (*before, *self.computed, *after)
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -49,7 +67,7 @@ class Product:
     @property
     def moved(self) -> tuple[int, ...]:
         """Its operators whose results nothing else reads."""
-        return (*self.tail.members, *(self.exit.members if self.exit else ()))
+        return (*self.computed, *(self.exit.members if self.exit else ()))
 
     @property
     def input(self) -> int:
@@ -64,12 +82,14 @@ class Product:
     def problem(self, graph: Graph) -> Problem:
         """What it computes, in the dtype of its result."""
         problem: Any = self.anchor.problem
-        out: Problem = replace(problem, out_dtype=DType(graph[self.tail.output].dtype))
+        dtype = self.stored or DType(graph[self.tail.output].dtype)
+        out: Problem = replace(problem, out_dtype=dtype)
         return out
 
     def layer(self, graph: Graph) -> Layer:
         """It as a layer of a chain."""
-        return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue)
+        prologue = SOFTMAX if self.prologue else ElementwiseGraph()
+        return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
 
 
 def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:

@@ -1,0 +1,58 @@
+"""Small workloads at which an attention kernel's mistakes show.
+
+Arrow: as `families.cutlass2.boundary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from boltgen.arch import Arch
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.legality import violations
+from boltgen.families.b2b.traits import compiled_traits
+from boltgen.families.cutlass2.boundary import first_beyond, last_below
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+
+_BATCH = 3
+
+
+def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
+    """A large workload and a small one.
+
+    The large one has a tile of rows and a ragged one, more steps of keys than the pipeline has
+    stages and a ragged last one, and the head of the workload. The small one has a single row, the
+    fewest keys, and a head that is ragged in the kernel's tile. What is not legal is left out;
+    where neither is, the workload itself is all.
+    """
+    traits = compiled_traits(workload)
+
+    def fits(sized: Workload) -> bool:
+        return compiled_traits(sized) == traits
+
+    large = resized(workload, {"m": config.rows + config.rows // 2 + 1})
+    large = first_beyond(large, config.keys * (config.stages + 1), _of("n"), fits)
+    small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
+    small = last_below(small, config.depth, _of("k"), fits)
+    small = last_below(small, config.columns, _of("columns"), fits)
+    found = (each for each in (large, small) if fits(each) and not violations(each, config, arch))
+    return tuple(dict.fromkeys(found)) or (workload,)
+
+
+def _of(name: str) -> Callable[[Workload, int], Workload]:
+    return lambda workload, extent: resized(workload, {name: extent})
+
+
+def resized(workload: Workload, extents: Mapping[str, int]) -> Workload:
+    """The same attention of other `m` rows, `n` keys, `k` columns of Q, or `columns` of V."""
+    before, after = workload.layers
+    scores, output = before.problem, after.problem
+    assert isinstance(scores, Gemm)
+    assert isinstance(output, Gemm)
+    batch = _BATCH if scores.batch > 1 else 1
+    m, n, k = (extents.get(name, getattr(scores, name)) for name in ("m", "n", "k"))
+    scores = replace(scores, batch=batch, m=m, n=n, k=k)
+    output = replace(output, batch=batch, m=m, n=extents.get("columns", output.n), k=n)
+    return Workload(layers=(replace(before, problem=scores), replace(after, problem=output)))

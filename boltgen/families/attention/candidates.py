@@ -1,0 +1,82 @@
+"""Enumerates the attention configurations worth considering for a workload: some dozen kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.legality import violations
+from boltgen.families.space import Knob, Space
+from boltgen.ir.workload import Workload
+
+_ROWS = (64, 128)
+_KEYS = (32, 64, 128)
+_WARPS = (4, 8)
+_STAGES = (2, 3)
+# Columns of Q and V in a threadblock: what lies beyond the head is zero, and multiplied all the
+# same.
+_HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
+
+
+@lru_cache(maxsize=256)
+def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, ...]:
+    """All legal configurations worth considering, in a fixed order."""
+    return tuple(each for each in _tried(workload) if not violations(workload, each, arch))
+
+
+def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
+    """Rows, keys, warps and stages; the tile of the head follows from the workload."""
+
+    def config_at(point: Mapping[str, int]) -> AttentionConfig | None:
+        return _config(workload, **point)
+
+    def point_of(config: AttentionConfig) -> dict[str, int]:
+        return {
+            "rows": config.rows,
+            "keys": config.keys,
+            "warps": config.warps,
+            "stages": config.stages,
+        }
+
+    return Space(
+        family=AttentionConfig.family,
+        knobs=(
+            Knob("rows", _ROWS, 64),
+            Knob("keys", _KEYS, 64),
+            Knob("warps", _WARPS, 4),
+            Knob("stages", _STAGES, 2),
+        ),
+        config_at=config_at,
+        point_of=point_of,
+        listed=lambda: enumerate_configs(workload, arch),
+        tried=lambda: _tried(workload),
+        broken=lambda config: violations(workload, config, arch),
+    )
+
+
+def _tried(workload: Workload) -> Iterator[AttentionConfig]:
+    for rows, keys, warps, stages in itertools.product(_ROWS, _KEYS, _WARPS, _STAGES):
+        config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages)
+        # Warps of less than sixteen rows have no fragment.
+        if config is not None and config.warp_rows % 16 == 0:
+            yield config
+
+
+def _config(
+    workload: Workload, *, rows: int, keys: int, warps: int, stages: int
+) -> AttentionConfig | None:
+    """The configuration whose head is the least tile that holds it; None where none does."""
+    scores, output = (layer.problem.gemm for layer in workload.layers)
+    depth, columns = _least(scores.k), _least(output.n)
+    if depth is None or columns is None:
+        return None
+    return AttentionConfig(
+        rows=rows, keys=keys, depth=depth, columns=columns, warps=warps, stages=stages
+    )
+
+
+def _least(extent: int) -> int | None:
+    return next((tile for tile in _HEADS if tile >= extent), None)

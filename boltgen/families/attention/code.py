@@ -1,0 +1,117 @@
+"""Attention kernels as text: the view of their template, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.arch import arch_named
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.b2b.traits import B2bTraits, LayerTraits
+from boltgen.families.cutlass2.code import gemm_shape
+from boltgen.families.cutlass2.config import Shape
+from boltgen.ir.kernel import KernelSpec
+
+_HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerView:
+    """One of the two products."""
+
+    epilogue: EpilogueCode
+    layout_b: str
+    alignment_b: int
+    alignment_d: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionView:
+    """One attention kernel; `tile` is its rows, keys of a step, and columns of Q."""
+
+    TEMPLATE: ClassVar[str] = "attention.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    scores: LayerView
+    output: LayerView
+    tile: str
+    columns: int
+    warps: int
+    stages: int
+    instruction: str
+    element_d: str
+    alignment_a: int
+    has_async_copies: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    del spec
+    return _HEADERS
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
+    config, _ = _parts(spec)
+    tile = f"{config.rows}x{config.keys}x{config.columns}"
+    return f"attention_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    config, traits = _parts(spec)
+    scores, output = traits.layers
+    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
+    return {
+        "Problem": f"softmax(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
+        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
+        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+        "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
+        f"columns and V of {config.columns}, {config.warps} warps, {config.stages} stages, "
+        f"instruction {_instruction(spec)}; Q in vectors of {traits.alignment_a}, K of "
+        f"{scores.alignment_b}, V of {output.alignment_b}, D of {output.alignment_d}",
+        "Arch": spec.arch,
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    scores, output = map(_layer_view, traits.layers)
+    return AttentionView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        scores=scores,
+        output=output,
+        tile=gemm_shape(Shape(config.rows, config.keys, config.depth)),
+        columns=config.columns,
+        warps=config.warps,
+        stages=config.stages,
+        instruction=gemm_shape(_instruction(spec)),
+        element_d=traits.out_dtype.cutlass,
+        alignment_a=traits.alignment_a,
+        has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
+    )
+
+
+def _instruction(spec: KernelSpec) -> Shape:
+    return Shape(*arch_named(spec.arch).mma_shapes[0])
+
+
+def _layer_view(layer: LayerTraits) -> LayerView:
+    return LayerView(
+        epilogue=emit_epilogue(layer.epilogue),
+        layout_b=cpp_names.LAYOUT[layer.b_layout],
+        alignment_b=layer.alignment_b,
+        alignment_d=layer.alignment_d,
+    )
+
+
+def _parts(spec: KernelSpec) -> tuple[AttentionConfig, B2bTraits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, AttentionConfig)
+    assert isinstance(traits, B2bTraits)
+    return config, traits

@@ -1,0 +1,42 @@
+"""Configurations of attention kernels. Only free parameters are fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AttentionConfig:
+    """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
+
+    `depth` is at least the columns of Q, `columns` those of V; `stages` those of the pipeline that
+    brings K and V from global memory.
+    """
+
+    family: ClassVar[str] = "attention"
+
+    rows: int
+    keys: int
+    depth: int
+    columns: int
+    warps: int
+    stages: int
+
+    @property
+    def tile(self) -> str:
+        """Rows, keys, and the columns of Q and V."""
+        return f"{self.rows}x{self.keys}x{self.depth}+{self.columns}"
+
+    @property
+    def threads(self) -> int:
+        """Threads per threadblock."""
+        return 32 * self.warps
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of a warp, each of which it has all of."""
+        return self.rows // self.warps
+
+    def __str__(self) -> str:
+        return f"{self.tile}w{self.warps}s{self.stages}"

@@ -1,0 +1,137 @@
+"""Which attention configurations are legal for a workload: stated here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import SOFTMAX
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+
+_HEADER = "templates/include/boltgen/attention.h"
+_INT32_MAX = 2**31 - 1
+# The rows and columns of a fragment of A.
+_FRAGMENT = 16
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no attention kernel computes a workload; None where one can."""
+    del arch  # sm_75 and all that came after have their instructions
+    if len(workload.layers) != 2:
+        return f"it is two products with a softmax between them, not {len(workload.layers)} layers"
+    before, after = workload.layers
+    if not before.prologue.is_identity or after.prologue != SOFTMAX:
+        return f"between its products is a softmax of rows, not {after.prologue.describe()}"
+    if not isinstance(before.problem, Gemm):
+        return f"it begins with a matrix product, not a {type(before.problem).__name__}"
+    if before.problem.in_dtype is not DType.F16:
+        return f"its kernels multiply float16, not {before.problem.in_dtype.value}"
+    if before.problem.out_dtype is not DType.F32:
+        return f"scores are float32 before the softmax, not {before.problem.out_dtype.value}"
+    for index, layer in enumerate(workload.layers):
+        if layer.problem.acc_dtype is not DType.F32:
+            return f"layer {index}: it sums in float32, not {layer.problem.acc_dtype.value}"
+        if layer.epilogue.stores:
+            return f"layer {index}: it stores {layer.epilogue.describe()}"
+    return None
+
+
+def is_async(workload: Workload, arch: Arch) -> bool:
+    """Whether K and V come with cp.async, which copies 4 bytes or more."""
+    return arch.has_async_copies and all(layer.problem.alignment_b > 1 for layer in workload.layers)
+
+
+def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
+
+    Tiles of no whole fragments are reported alone: nothing else can be said then.
+    """
+    structural = tuple(_tile_violations(config))
+    if structural:
+        return structural
+    return (
+        *_extent_violations(workload, config),
+        *_stage_violations(workload, config, arch),
+        *_capacity_violations(workload, config, arch),
+    )
+
+
+def _tile_violations(config: AttentionConfig) -> Iterator[Violation]:
+    extents = {
+        "rows of a warp": config.warp_rows,
+        "keys": config.keys,
+        "depth": config.depth,
+        "columns": config.columns,
+    }
+    for name, extent in extents.items():
+        if extent < _FRAGMENT or extent % _FRAGMENT or config.rows % config.warps:
+            yield Violation(
+                name="whole_fragments",
+                message=f"{name}: {extent} of {config}",
+                reason="mma.m16n8k16 and ldmatrix take sixteen rows and columns; " + _HEADER,
+            )
+
+
+def _extent_violations(workload: Workload, config: AttentionConfig) -> Iterator[Violation]:
+    scores, output = (layer.problem.gemm for layer in workload.layers)
+    held = {"depth": (scores.k, config.depth), "columns": (output.n, config.columns)}
+    for name, (extent, tile) in held.items():
+        if extent > tile:
+            yield Violation(
+                name="head_size",
+                message=f"{name}: a threadblock has {tile} of {extent}",
+                reason="a row of Q, and one of the output, stay in one threadblock; " + _HEADER,
+                slack=1.0 - extent / tile,
+            )
+    counted = {"rows": (scores.m, config.rows), "keys": (scores.n, config.keys)}
+    for name, (extent, tile) in counted.items():
+        most = _INT32_MAX - tile
+        if extent > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {extent} exceeds {most}",
+                reason="the last tile is counted to its end in 32 bits; " + _HEADER,
+                slack=1.0 - extent / most,
+            )
+
+
+def _stage_violations(
+    workload: Workload, config: AttentionConfig, arch: Arch
+) -> Iterator[Violation]:
+    most = arch.max_stages if is_async(workload, arch) else 2
+    if not 2 <= config.stages <= most:
+        yield Violation(
+            name="stages",
+            message=f"{config.stages} stages on {arch.name}, which takes 2 to {most} here",
+            reason="a stage is filled while another is read; without cp.async, of 4 bytes or more, "
+            "copies pass through registers, for one step at a time",
+        )
+
+
+def _capacity_violations(
+    workload: Workload, config: AttentionConfig, arch: Arch
+) -> Iterator[Violation]:
+    shared = shared_memory_bytes(workload, config)
+    if shared > arch.shared_memory_per_cta_bytes:
+        yield Violation(
+            name="shared_memory",
+            message=f"{shared} bytes of shared memory; a threadblock on {arch.name} has "
+            f"{arch.shared_memory_per_cta_bytes}",
+            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
+            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
+        )
+    registers = registers_per_thread(workload, config, is_async=is_async(workload, arch))
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers per thread; at most {most} with "
+            f"{config.threads} threads",
+            reason="scores and sums would spill to local memory",
+            slack=1.0 - registers / most,
+        )

@@ -1,0 +1,105 @@
+"""Predicts the time of an attention kernel, by what of a multiprocessor it uses up first.
+
+Every threadblock multiplies all keys with its rows, those beyond the last and the padding of the
+head too, and reads all of K and V from L2. A warp multiplies, or computes exponentials; both at
+once need several warps on a scheduler.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.legality import is_async
+from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.b2b.model import operands_bytes, outputs_bytes
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import (
+    arithmetic_clocks,
+    bytes_per_clock,
+    fitting_threadblocks,
+    tensor_tflops,
+)
+from boltgen.families.cutlass2.traffic import F16_BYTES, tensor_operand_bytes
+from boltgen.ir.dtypes import DType
+from boltgen.ir.workload import Workload
+
+# Base-2 exponentials of an SM each clock. Source: CUDA C++ Programming Guide, throughput of native
+# arithmetic instructions, compute capabilities 7.5 to 12.0.
+_EXPONENTIALS_PER_CLOCK = 16
+# For each score: a maximum, a difference, a product, a sum, and half of a conversion.
+_SCORE_INSTRUCTIONS = 4.5
+# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
+_SCHEDULERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionPrediction:
+    """What the model says of one launch; `bound_by` is what takes longest."""
+
+    time_us: float
+    bound_by: str
+    resident_threadblocks: int
+
+    @property
+    def bound(self) -> str:
+        """Say in a line what the time is mostly made of."""
+        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
+
+
+def predict(
+    workload: Workload, config: AttentionConfig, arch: Arch, constants: ModelConstants | None = None
+) -> AttentionPrediction:
+    """The predicted time of `workload` in a legal `config` on `arch`."""
+    c = constants or model_constants()
+    resident = fitting_threadblocks(
+        arch,
+        registers=registers_per_thread(workload, config, is_async=is_async(workload, arch)),
+        shared_bytes=shared_memory_bytes(workload, config),
+        warps=config.warps,
+    )
+    scores = workload.first.problem.gemm
+    blocks = math.ceil(scores.m / config.rows) * workload.batch
+    waves = math.ceil(blocks / (arch.sm_count * resident))
+    on_each = min(resident, math.ceil(blocks / arch.sm_count))
+    us = {
+        name: waves * clocks / arch.boost_mhz
+        for name, clocks in _clocks(workload, config, arch, c, resident=on_each).items()
+    }
+    moved_bytes = operands_bytes(workload) + outputs_bytes(workload)
+    us["dram"] = moved_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    us["launch"] = c.launch_us
+    bound_by = max(us, key=lambda name: us[name])
+    busy_us = max(time for name, time in us.items() if name != "launch")
+    return AttentionPrediction(
+        time_us=c.launch_us + busy_us, bound_by=bound_by, resident_threadblocks=resident
+    )
+
+
+def _clocks(
+    workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants, *, resident: int
+) -> dict[str, float]:
+    """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
+    scores = workload.first
+    narrowest = min(layer.problem.alignment_b for layer in workload.layers)
+    steps = math.ceil(scores.problem.gemm.n / config.keys)
+    elements = resident * config.rows * config.keys * steps
+    flops = 2 * elements * (config.depth + config.columns)
+    tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
+    tensor = flops / tensor_rate
+    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
+    arithmetic = (
+        elements / _EXPONENTIALS_PER_CLOCK
+        + elements * _SCORE_INSTRUCTIONS / lanes
+        + arithmetic_clocks(scores.epilogue, elements, arch, c)
+    )
+    loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * F16_BYTES
+    loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
+    first = 2 * arch.memory_latency_clocks
+    both = {"tensor": tensor, "exponentials": arithmetic}
+    if resident * config.warps < 2 * _SCHEDULERS:
+        both = {"tensor and exponentials": tensor + arithmetic}
+    both["l2"] = loaded_bytes / bytes_per_clock(narrowest * F16_BYTES, arch, c)
+    return {name: first + clocks for name, clocks in both.items()}

@@ -1,0 +1,54 @@
+"""What an attention kernel takes of a multiprocessor: shared memory, and estimated registers."""
+
+from __future__ import annotations
+
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.b2b.resources import swizzled_tile_bytes
+from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.workload import Workload
+
+_REGISTER_BYTES = 4
+_WARP = 32
+# The greatest score and the sum of each of a lane's rows.
+_STATISTICS_PER_ROW = 2
+# A lane has two of sixteen rows.
+_ROWS_PER_LANE = 16 // 2
+
+
+def stage_bytes(workload: Workload, config: AttentionConfig) -> int:
+    """The tiles of K and V of one step."""
+    k, v = (layer.problem.gemm for layer in workload.layers)
+    tiles = ((config.depth, config.keys, k.b_layout), (config.keys, config.columns, v.b_layout))
+    return sum(
+        swizzled_tile_bytes(*((rows, columns) if layout is Layout.ROW else (columns, rows)))
+        for rows, columns, layout in tiles
+    )
+
+
+def shared_memory_bytes(workload: Workload, config: AttentionConfig) -> int:
+    """Dynamic shared memory of a threadblock.
+
+    Source: templates/include/boltgen/attention.h, SharedStorage.
+    """
+    queries = swizzled_tile_bytes(config.rows, config.depth)
+    return queries + config.stages * stage_bytes(workload, config)
+
+
+def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_async: bool) -> int:
+    """Estimated registers of a thread: scores and sums, a row's statistics, and fragments.
+
+    Without asynchronous copies also what is on its way from global to shared memory.
+    """
+    rows = config.warp_rows
+    accumulators = rows * (config.keys + config.columns) // _WARP
+    # A of sixteen rows by sixteen is 4 registers, and so are 16 columns of B.
+    fragments = rows // 16 * 4 + 4
+    statistics = _STATISTICS_PER_ROW * rows // _ROWS_PER_LANE
+    staged = 0
+    if not is_async:
+        narrowest = min(layer.problem.alignment_b for layer in workload.layers)
+        # A vector takes whole registers.
+        wasted = max(1, _REGISTER_BYTES // (narrowest * DType.F16.size_bytes))
+        staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
+    return accumulators + fragments + statistics + staged + BOOKKEEPING_REGISTERS

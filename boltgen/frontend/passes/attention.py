@@ -1,0 +1,99 @@
+"""Products with a softmax of rows between them, which are one kernel: attention. For both IRs.
+
+Its scores are never stored, so it is one kernel wherever there is one. Source: Dao,
+FlashAttention-2, 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.products import Product, Softmaxed, alike
+from boltgen.ir.dtypes import DType
+from boltgen.ir.workload import Workload
+
+_SOFTMAX, _CAST, _VIEW = "nn.softmax", "astype", "reshape"
+_FLOATS = frozenset(dtype.value for dtype in DType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attentions:
+    """What is attention in a graph.
+
+    `pairs` are the products of scores and of values; `refused` says by the anchor of a product of
+    scores why it is no kernel with those after it.
+    """
+
+    pairs: tuple[tuple[Product, Product], ...]
+    refused: dict[int, str]
+
+
+def find_attentions(
+    graph: Graph, products: Sequence[Product], rejects: Callable[[Workload], str | None]
+) -> Attentions:
+    """Pairs of `products` that are attention, but for those that `rejects` has a reason against."""
+    matrices = [product for product in products if product.anchor.problem.is_matrix]
+    by_output = {product.tail.output: product for product in matrices}
+    pairs: list[tuple[Product, Product]] = []
+    refused: dict[int, str] = {}
+    for product in matrices:
+        between = _softmaxed(graph, product, by_output.keys())
+        if between is None:
+            continue
+        scores = by_output[between.source]
+        # Nothing rounds the scores: the kernel has them in FP32.
+        pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
+        try:
+            reason = rejects(Workload(layers=tuple(each.layer(graph) for each in alike(pair))))
+        except InvalidProblemError as error:
+            reason = str(error)
+        if reason is None:
+            pairs.append(pair)
+        else:
+            refused[scores.anchor.index] = (
+                f"not one kernel with the softmax and the product that follow: {reason}"
+            )
+    return Attentions(pairs=tuple(pairs), refused=refused)
+
+
+def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Softmaxed | None:
+    """The softmax that a product's A is, of one of `sources`; None where it is none.
+
+    Nothing else reads what is between them.
+    """
+    at, members = product.anchor.a, list[int]()
+    has_softmax = False
+    if product.anchor.b == at or any(each.expr == at for each in product.tail.operands):
+        return None
+    while _is_inner(graph, at) and at not in sources:
+        is_softmax = _step(graph, at)
+        if is_softmax is None or (is_softmax and has_softmax):
+            return None
+        has_softmax = has_softmax or is_softmax
+        members.insert(0, at)
+        (at,) = graph[at].args
+    is_whole = has_softmax and _is_inner(graph, at)
+    return Softmaxed(source=at, members=tuple(members)) if is_whole else None
+
+
+def _is_inner(graph: Graph, index: int) -> bool:
+    """Whether one operator reads a value, and nothing else."""
+    return len(graph.consumers[index]) == 1 and index not in graph.escaping
+
+
+def _step(graph: Graph, index: int) -> bool | None:
+    """Whether an operator between two products is their softmax; None where it may not be there."""
+    expr = graph[index]
+    if expr.op not in {_SOFTMAX, _CAST, _VIEW} or not expr.is_static:
+        return None
+    (source,) = (graph[arg] for arg in expr.args[:1])
+    if not source.is_static or {expr.dtype, source.dtype} - _FLOATS:
+        return None
+    before, after = source.static_shape, expr.static_shape
+    if expr.op == _SOFTMAX:
+        return True if expr.attrs["axis"] in {-1, len(after) - 1} else None
+    # Heads may become a part of the batch, rows must stay rows.
+    return False if before[-2:] == after[-2:] else None

@@ -1,0 +1,481 @@
+// Attention in one kernel: softmax(graph(Q x K)) x V, without the matrix of scores in memory.
+//
+// A threadblock has some rows of Q and goes along the keys. The scores of a step stay in the
+// accumulators of the first product, pass the graph and become, as exponentials, A of the second
+// one, whose fragments have the same lanes hold the same elements. What was summed relative to a
+// smaller maximum of a row is scaled when a greater one is found, and divided by the sum of the
+// row's exponentials at the end.
+//
+// Source: Dao, FlashAttention-2, 2023, algorithm 1; Milakov and Gimelshein, Online normalizer
+// calculation for softmax, 2018, algorithm 3.
+
+#pragma once
+
+#include <cutlass/arch/memory_sm75.h>
+#include <cutlass/arch/mma.h>
+#include <math_constants.h>
+
+#include <type_traits>
+
+#include "boltgen/b2b_epilogue.h"
+#include "boltgen/b2b_tile.h"
+#include "boltgen/launch.h"
+
+namespace boltgen {
+
+/// 2 to the power of x. Source: PTX ISA, ex2: within 2 ulp; +0 of -inf.
+CUTLASS_DEVICE float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// e to the power of x, which is not above 0. The product is off by an ulp of x / ln 2.
+CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * 1.44269504f); }
+
+/// The B of a product that comes step by step from global memory, kSteps of `kStep` keys at once.
+///
+/// It is kK x kN, where the keys are columns of the first product's B and rows of the second one's.
+template <typename Layout, int kK, int kN, bool kKeysAreColumns, int kAlignment_, int kThreads,
+          bool kHasAsyncCopies>
+struct StreamedOperand {
+  using Element = cutlass::half_t;
+
+  static constexpr bool kRowMajor = std::is_same<Layout, cutlass::layout::RowMajor>::value;
+  static constexpr int kAlignment = kAlignment_;
+  /// Source: PTX ISA, cp.async: 4, 8 or 16 bytes.
+  static constexpr bool kAsync = kHasAsyncCopies && kAlignment > 1;
+  static constexpr int kKeys = kKeysAreColumns ? kN : kK;
+  /// Whether a key is a row in memory.
+  static constexpr bool kKeysAreRows = kRowMajor != kKeysAreColumns;
+
+  using Tile = std::conditional_t<kRowMajor, SwizzledTile<kK, kN>, SwizzledTile<kN, kK>>;
+  using Copy = TileCopy<Tile, kThreads, kAlignment, kAsync>;
+
+  CUTLASS_DEVICE
+  StreamedOperand(boltgen_chain_layer const& layer, int batch, int keys, int others, int thread)
+      : source_(static_cast<Element const*>(layer.b) + batch * layer.batch_stride_b),
+        ld_(layer.ldb),
+        keys_(keys),
+        others_(others),
+        copy_(thread) {}
+
+  /// Begins to copy the keys of step `step`.
+  CUTLASS_DEVICE
+  void start(Element* tile, int step) {
+    int const first = step * kKeys;
+    if constexpr (kKeysAreRows) {
+      copy_.start(tile, source_ + first * ld_, ld_, keys_ - first, others_);
+    } else {
+      copy_.start(tile, source_ + first, ld_, others_, keys_ - first);
+    }
+  }
+
+  CUTLASS_DEVICE
+  void finish(Element* tile) { copy_.finish(tile); }
+
+ private:
+  Element const* source_;
+  int64_t ld_;
+  int keys_;
+  int others_;
+  Copy copy_;
+};
+
+/// Products of a warp: kM times sixteen rows, kN times eight columns.
+template <typename Instruction, int kM, int kN>
+struct WarpProduct {
+  using Element = cutlass::half_t;
+  using Mma = cutlass::arch::Mma<Instruction, 32, Element, cutlass::layout::RowMajor, Element,
+                                 cutlass::layout::ColumnMajor, float, cutlass::layout::RowMajor,
+                                 cutlass::arch::OpMultiplyAdd>;
+  /// Of sixteen steps along K, as mma.m16n8k16 takes them; mma.m16n8k8 takes halves.
+  using FragmentA = cutlass::Array<unsigned, 4>[kM];
+  /// The accumulators of rows m and columns n begin at 4 * (m + n * kM).
+  using FragmentC = cutlass::Array<float, 4 * kM * kN>;
+
+  static_assert(kN % 2 == 0, "ldmatrix brings sixteen columns of B");
+
+  /// Adds the product of `a` and of B's sixteen rows that begin with `k`.
+  template <typename Operand>
+  CUTLASS_DEVICE static void multiply(FragmentC& sums, FragmentA const& a, Element const* tile,
+                                      int k, int lane) {
+    using Tile = typename Operand::Tile;
+    Mma const mma;
+    auto* const c = reinterpret_cast<typename Mma::FragmentC*>(&sums);
+    CUTLASS_PRAGMA_UNROLL
+    for (int n = 0; n < kN; n += 2) {
+      cutlass::Array<unsigned, 4> b;
+      if constexpr (Operand::kRowMajor) {
+        int const offset = Tile::offset(k + lane % 16, n + lane / 16);
+        cutlass::arch::ldsm<cutlass::layout::ColumnMajor, 4>(b, tile + offset);
+      } else {
+        int const offset = Tile::offset(8 * n + lane % 8 + lane / 16 * 8, k / 8 + lane / 8 % 2);
+        cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(b, tile + offset);
+      }
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int m = 0; m < kM; ++m) {
+          auto& sum = c[m + (n + i) * kM];
+          CUTLASS_PRAGMA_UNROLL
+          for (int half = 0; half < 16 / Instruction::kK; ++half) {
+            mma(sum, reinterpret_cast<typename Mma::FragmentA const*>(&a[m])[half],
+                reinterpret_cast<typename Mma::FragmentB const*>(&b[2 * i])[half], sum);
+          }
+        }
+      }
+    }
+  }
+};
+
+/// The greatest score so far, and the sum of exponentials relative to it, of a lane's rows.
+///
+/// A lane has two columns of eight, of two rows of sixteen; the four lanes of a row hold the same
+/// maximum, and each the sum of its own columns.
+template <int kM>
+class RowStatistics {
+ public:
+  CUTLASS_DEVICE
+  RowStatistics() {
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      maximum_[row] = -CUDART_INF_F;
+      sum_[row] = 0.0f;
+    }
+  }
+
+  /// Turns the scores of a step into exponentials, and scales what was summed before.
+  template <int kScores, int kSums>
+  CUTLASS_DEVICE void update(cutlass::Array<float, kScores>& scores,
+                             cutlass::Array<float, kSums>& sums) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      float const before = maximum_[row];
+      float greatest = before;
+      for_row(scores, row, [&](float& score) { greatest = fmaxf(greatest, score); });
+      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 1));
+      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 2));
+      maximum_[row] = greatest;
+      // Where all scores are -inf so far, their exponentials are 0, and not those of -inf + inf.
+      float const base = greatest == -CUDART_INF_F ? 0.0f : greatest;
+      float const factor = exponential(before - base);
+      float sum = sum_[row] * factor;
+      for_row(scores, row, [&](float& score) {
+        score = exponential(score - base);
+        sum += score;
+      });
+      sum_[row] = sum;
+      for_row(sums, row, [&](float& product) { product *= factor; });
+    }
+  }
+
+  /// Divides by the sums. Of a row whose scores are all -inf the quotient is 0 / 0.
+  template <int kSums>
+  CUTLASS_DEVICE void normalise(cutlass::Array<float, kSums>& sums) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      float sum = sum_[row];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      float const inverse = 1.0f / sum;
+      for_row(sums, row, [&](float& product) { product *= inverse; });
+    }
+  }
+
+ private:
+  static constexpr int kRows = 2 * kM;
+
+  /// Visits the accumulators of one of the lane's rows.
+  template <int kCount, typename Visit>
+  CUTLASS_DEVICE static void for_row(cutlass::Array<float, kCount>& accumulators, int row,
+                                     Visit&& visit) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int n = 0; n < kCount / (4 * kM); ++n) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        visit(accumulators[4 * (row / 2 + n * kM) + row % 2 * 2 + e]);
+      }
+    }
+  }
+
+  float maximum_[kRows];
+  float sum_[kRows];
+};
+
+/// What a layer of attention is compiled for.
+template <typename LayoutB_, int kAlignmentB_, typename Graph_, int kAlignmentD_>
+struct AttentionLayer {
+  using LayoutB = LayoutB_;
+  using Graph = Graph_;
+  static constexpr int kAlignmentB = kAlignmentB_;
+  static constexpr int kAlignmentD = kAlignmentD_;
+};
+
+/// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
+/// at least that of Q; kColumns is at least the columns of V.
+template <typename Tile, int kColumns, int kWarps, int kStages, typename Instruction,
+          typename ElementD_, int kAlignmentA_, typename Scores_, typename Output_,
+          bool kHasAsyncCopies>
+struct Attention {
+  using Element = cutlass::half_t;
+  using ElementD = ElementD_;
+  using Scores = Scores_;
+  using Output = Output_;
+
+  static constexpr int kRows = Tile::kM;
+  static constexpr int kKeys = Tile::kN;
+  static constexpr int kDepth = Tile::kK;
+  static constexpr int kMostColumns = kColumns;
+  static constexpr int kThreadCount = 32 * kWarps;
+  static constexpr int kAlignmentA = kAlignmentA_;
+  static constexpr int kWarpRows = kRows / kWarps;
+  static constexpr int kM = kWarpRows / 16;
+  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kDepth % 16 == 0 && kColumns % 16 == 0,
+                "whole fragments of mma.m16n8k16");
+
+  using First = WarpProduct<Instruction, kM, kKeys / 8>;
+  using Second = WarpProduct<Instruction, kM, kColumns / 8>;
+  using Keys = StreamedOperand<typename Scores::LayoutB, kDepth, kKeys, /*KeysAreColumns=*/true,
+                               Scores::kAlignmentB, kThreadCount, kHasAsyncCopies>;
+  using Values =
+      StreamedOperand<typename Output::LayoutB, kKeys, kColumns,
+                      /*KeysAreColumns=*/false, Output::kAlignmentB, kThreadCount, kHasAsyncCopies>;
+  static constexpr bool kAsync = Keys::kAsync && Values::kAsync;
+  static_assert(kAsync || kStages == 2, "copies through registers are double-buffered");
+
+  using QueryTile = SwizzledTile<kRows, kDepth>;
+  using QueryCopy =
+      TileCopy<QueryTile, kThreadCount, kAlignmentA, kHasAsyncCopies && (kAlignmentA > 1)>;
+
+  struct Params {
+    int rows;
+    int depth;
+    Element const* a;
+    int64_t lda;
+    int64_t batch_stride_a;
+    boltgen_chain_layer layers[2];
+    ElementD* d;
+    int64_t ldd;
+    int64_t batch_stride_d;
+  };
+
+  struct SharedStorage {
+    alignas(16) Element queries[QueryTile::kElements];
+    alignas(16) Element keys[kStages][Keys::Tile::kElements];
+    alignas(16) Element values[kStages][Values::Tile::kElements];
+  };
+
+  CUTLASS_DEVICE
+  void operator()(Params const& params, SharedStorage& shared) {
+    int const thread = int(threadIdx.x), lane = thread % 32;
+    int const warp_row = cutlass::canonical_warp_idx_sync() * kWarpRows;
+    int const first_row = int(blockIdx.x) * kRows, batch = int(blockIdx.z);
+    auto const& [scores_layer, output_layer] = params.layers;
+    int const keys = scores_layer.n;
+    int const steps = (keys + kKeys - 1) / kKeys;
+
+    QueryCopy queries(thread);
+    queries.start(shared.queries, params.a + batch * params.batch_stride_a + first_row * params.lda,
+                  params.lda, params.rows - first_row, params.depth);
+    queries.finish(shared.queries);
+    Keys k(scores_layer, batch, keys, params.depth, thread);
+    Values v(output_layer, batch, keys, output_layer.n, thread);
+    auto const start = [&](int step) {
+      if (step < steps) {
+        k.start(shared.keys[step % kStages], step);
+        v.start(shared.values[step % kStages], step);
+      }
+      if constexpr (kHasAsyncCopies) {
+        cutlass::arch::cp_async_fence();
+      }
+    };
+    auto const finish = [&](int step) {
+      if (step < steps) {
+        k.finish(shared.keys[step % kStages]);
+        v.finish(shared.values[step % kStages]);
+      }
+    };
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = 0; step < kStages - 1; ++step) {
+      start(step);
+    }
+    finish(0);
+
+    RowStatistics<kM> statistics;
+    typename Second::FragmentC sums;
+    sums.clear();
+    // The lane's first row, and its first column in eight.
+    int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
+    for (int step = 0; step < steps; ++step) {
+      if constexpr (kHasAsyncCopies) {
+        cutlass::arch::cp_async_wait<kStages - 2>();
+      }
+      // This step's tiles are there, and those that the next copy overwrites are no longer read.
+      __syncthreads();
+      start(step + kStages - 1);
+
+      typename First::FragmentC scores;
+      scores.clear();
+      multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
+      int const first_key = step * kKeys + column;
+      inner_epilogue<typename Scores::Graph, (Scores::kAlignmentD > 1), kM, kKeys / 8>(
+          scores, scores_layer.operands, batch, row, params.rows, first_key, keys,
+          [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
+            CUTLASS_PRAGMA_UNROLL
+            for (int e = 0; e < 2; ++e) {
+              bool const exists = first_key + 8 * n + e < keys;
+              scores[4 * (m + n * kM) + 2 * half + e] = exists ? pair[e] : -CUDART_INF_F;
+            }
+          });
+      statistics.update(scores, sums);
+      multiply_values(sums, scores, shared.values[step % kStages], lane);
+      if constexpr (!kAsync) {
+        finish(step + 1);
+      }
+    }
+    statistics.normalise(sums);
+    store(params, sums, batch, row, column);
+  }
+
+ private:
+  CUTLASS_DEVICE
+  static void multiply_queries(typename First::FragmentC& scores, Element const* queries,
+                               Element const* keys, int warp_row, int lane) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int k = 0; k < kDepth; k += 16) {
+      typename First::FragmentA a;
+      CUTLASS_PRAGMA_UNROLL
+      for (int m = 0; m < kM; ++m) {
+        int const offset = QueryTile::offset(warp_row + 16 * m + lane % 16, k / 8 + lane / 16);
+        cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(a[m], queries + offset);
+      }
+      First::template multiply<Keys>(scores, a, keys, k, lane);
+    }
+  }
+
+  /// The accumulators of sixteen keys are, rounded, A of as many steps along K.
+  CUTLASS_DEVICE
+  static void multiply_values(typename Second::FragmentC& sums,
+                              typename First::FragmentC const& exponentials, Element const* values,
+                              int lane) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int k = 0; k < kKeys; k += 16) {
+      typename Second::FragmentA a;
+      CUTLASS_PRAGMA_UNROLL
+      for (int m = 0; m < kM; ++m) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          int const first = 4 * (m + (k / 8 + i / 2) * kM) + i % 2 * 2;
+          cutlass::Array<Element, 2> const halves =
+              to_halves({exponentials[first], exponentials[first + 1]});
+          a[m][i] = reinterpret_cast<unsigned const&>(halves);
+        }
+      }
+      Second::template multiply<Values>(sums, a, values, k, lane);
+    }
+  }
+
+  CUTLASS_DEVICE
+  static void store(Params const& params, typename Second::FragmentC const& sums, int batch,
+                    int row, int column) {
+    auto const& layer = params.layers[1];
+    ElementD* const d = params.d + batch * params.batch_stride_d;
+    inner_epilogue<typename Output::Graph, (Output::kAlignmentD > 1), kM, kColumns / 8>(
+        sums, layer.operands, batch, row, params.rows, column, layer.n,
+        [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
+          int const r = row + 16 * m + 8 * half, c = column + 8 * n;
+          if (r < params.rows) {
+            store_pair(d + r * params.ldd + c, pair, layer.n - c);
+          }
+        });
+  }
+
+  /// Stores as many of two neighbouring results as there are columns.
+  CUTLASS_DEVICE
+  static void store_pair(ElementD* target, cutlass::Array<float, 2> const& pair, int columns) {
+    auto const results = cutlass::NumericArrayConverter<ElementD, float, 2>()(pair);
+    if constexpr (Output::kAlignmentD > 1) {
+      if (columns > 0) {
+        *reinterpret_cast<cutlass::AlignedArray<ElementD, 2>*>(target) =
+            reinterpret_cast<cutlass::AlignedArray<ElementD, 2> const&>(results);
+      }
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        if (e < columns) {
+          target[e] = results[e];
+        }
+      }
+    }
+  }
+};
+
+/// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.
+template <typename Layer>
+void check_attention_layer(ArgumentCheck& check, int index, boltgen_chain_layer const& layer,
+                           int k) {
+  constexpr bool kRowMajor =
+      std::is_same<typename Layer::LayoutB, cutlass::layout::RowMajor>::value;
+  int const along = kRowMajor ? layer.n : k;
+  char name[48];
+  auto const named = [&](char const* field) {
+    std::snprintf(name, sizeof(name), "layers[%d].%s", index, field);
+    return name;
+  };
+  check.at_least(named("n"), layer.n, 1);
+  check.multiple(named("n"), layer.n, Layer::kAlignmentD);
+  check.at_least(named("ldb"), layer.ldb, along);
+  check.multiple(named(kRowMajor ? "n (rows of B)" : "k (columns of B)"), along,
+                 Layer::kAlignmentB);
+  check.multiple(named("ldb"), layer.ldb, Layer::kAlignmentB);
+  check.multiple(named("batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
+  check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
+  check_operands(typename Layer::Graph::Operands(), check, layer.operands, layer.n,
+                 Layer::kAlignmentD);
+}
+
+template <typename Kernel>
+int run_attention(void (*kernel)(typename Kernel::Params), boltgen_gemm_chain_args const* args,
+                  boltgen_status* status) {
+  using Params = typename Kernel::Params;
+  ArgumentCheck check(status);
+  boltgen_chain_layer const& scores = args->layers[0];
+  boltgen_chain_layer const& output = args->layers[1];
+  check.at_least("m", args->m, 1);
+  check.at_least("k", args->k, 1);
+  // A threadblock has all of a row of Q, and all columns of V.
+  check.at_most("k", args->k, Kernel::kDepth);
+  check.at_least("batch", args->batch, 1);
+  // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
+  check.at_most("batch", args->batch, 65535);
+  check_attention_layer<typename Kernel::Scores>(check, 0, scores, args->k);
+  check.at_most("layers[1].n", output.n, Kernel::kMostColumns);
+  check_attention_layer<typename Kernel::Output>(check, 1, output, scores.n);
+  check.at_least("lda", args->lda, args->k);
+  check.multiple("k (rows of A)", args->k, Kernel::kAlignmentA);
+  check.multiple("lda", args->lda, Kernel::kAlignmentA);
+  check.multiple("batch_stride_a", args->batch_stride_a, Kernel::kAlignmentA);
+  check.pointer("a", args->a, Kernel::kAlignmentA, sizeof(typename Kernel::Element));
+  check.at_least("ldd", args->ldd, output.n);
+  check.multiple("ldd", args->ldd, Kernel::Output::kAlignmentD);
+  check.multiple("batch_stride_d", args->batch_stride_d, Kernel::Output::kAlignmentD);
+  check.pointer("d", args->d, Kernel::Output::kAlignmentD, sizeof(typename Kernel::ElementD));
+  if (check.failed()) {
+    return check.code();
+  }
+  Params const params{args->m,
+                      args->k,
+                      static_cast<typename Kernel::Element const*>(args->a),
+                      args->lda,
+                      args->batch_stride_a,
+                      {scores, output},
+                      static_cast<typename Kernel::ElementD*>(args->d),
+                      args->ldd,
+                      args->batch_stride_d};
+  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, 1, args->batch);
+  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, args->stream,
+                        status);
+}
+
+}  // namespace boltgen

@@ -1,0 +1,148 @@
+"""Attention kernels that tests execute, and the workloads that they are executed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.registry import kernel_spec
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import SOFTMAX, BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer, Workload
+from tests.chain_cases import ChainCase
+
+
+def attention(
+    m: int,
+    n: int,
+    k: int,
+    columns: int,
+    *,
+    batch: int = 1,
+    scores: ElementwiseGraph | None = None,
+    output: ElementwiseGraph | None = None,
+    layouts: tuple[Layout, Layout] = (Layout.COLUMN, Layout.ROW),
+    out_dtype: DType = DType.F16,
+    shared: str = "",
+) -> Workload:
+    """softmax(scores(Q K)) V; `shared` names those of Q ("a"), K ("k") and V ("v") that all of the
+    batch share.
+    """
+    first = Gemm(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        b_layout=layouts[0],
+        a_batched="a" not in shared,
+        b_batched="k" not in shared,
+        out_dtype=DType.F32,
+    )
+    second = Gemm(
+        m=m,
+        n=columns,
+        k=n,
+        batch=batch,
+        b_layout=layouts[1],
+        b_batched="v" not in shared,
+        out_dtype=out_dtype,
+    )
+    plain = ElementwiseGraph()
+    return Workload(
+        layers=(
+            Layer(problem=first, epilogue=scores or plain),
+            Layer(problem=second, epilogue=output or plain, prologue=SOFTMAX),
+        )
+    )
+
+
+def scaled(k: int, *masks: LoadKind, dtype: DType = DType.F16) -> ElementwiseGraph:
+    """Scores over the root of `k`, and masks added to them."""
+    graph = ElementwiseBuilder()
+    x = graph.binary(BinaryOp.MULTIPLY, 0, graph.scalar(k**-0.5))
+    for mask in masks:
+        x = graph.binary(BinaryOp.ADD, x, graph.load(mask, dtype))
+    return graph.build()
+
+
+def _relu_and_residual() -> ElementwiseGraph:
+    graph = ElementwiseBuilder()
+    relu = graph.unary(UnaryOp.RELU, 0)
+    graph.binary(BinaryOp.ADD, relu, graph.load(LoadKind.TENSOR))
+    return graph.build()
+
+
+def tile(
+    rows: int, keys: int, depth: int, columns: int, *, warps: int = 4, stages: int = 2
+) -> AttentionConfig:
+    """A configuration, shortly."""
+    return AttentionConfig(
+        rows=rows, keys=keys, depth=depth, columns=columns, warps=warps, stages=stages
+    )
+
+
+_TENSOR, _ROW, _COLUMN = LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN
+
+# By what they exercise: a kernel, and a workload that it is made for.
+KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
+    "plain": (
+        "sm_80",
+        tile(64, 64, 64, 64),
+        attention(200, 168, 64, 64, batch=3, scores=scaled(64)),
+    ),
+    "masked": (
+        "sm_80",
+        tile(64, 32, 64, 64, stages=3),
+        attention(150, 130, 64, 48, batch=2, scores=scaled(64, _TENSOR, _ROW, _COLUMN)),
+    ),
+    "wide": (
+        "sm_80",
+        tile(128, 32, 256, 128, warps=8),
+        attention(129, 70, 256, 128, scores=scaled(256, _ROW, dtype=DType.F32)),
+    ),
+    "two-fragments": (
+        "sm_80",
+        tile(128, 64, 80, 96),
+        attention(
+            130,
+            136,
+            80,
+            88,
+            batch=2,
+            layouts=(Layout.ROW, Layout.COLUMN),
+            output=_relu_and_residual(),
+            out_dtype=DType.F32,
+        ),
+    ),
+    "narrow-vectors": (
+        "sm_80",
+        tile(64, 64, 16, 32),
+        attention(70, 67, 9, 23, batch=2, scores=scaled(9, _TENSOR)),
+    ),
+    "shared": (
+        "sm_80",
+        tile(64, 128, 32, 32),
+        attention(65, 264, 32, 32, batch=3, scores=scaled(32), shared="ak"),
+    ),
+    "sm75": (
+        "sm_75",
+        tile(64, 64, 64, 64),
+        attention(100, 136, 64, 64, batch=2, scores=scaled(64, _TENSOR)),
+    ),
+}
+
+
+def attention_case(name: str, workload: Workload, *, batched_operands: bool = False) -> ChainCase:
+    """A launch of the named kernel, which must be the one that computes `workload`."""
+    arch, config, made_for = KERNELS[name]
+    spec = kernel_spec(workload, config, arch)
+    assert spec == kernel_spec(made_for, config, arch)
+    return ChainCase(name=name, spec=spec, chain=workload, batched_operands=batched_operands)
+
+
+def golden_attention_specs() -> dict[str, KernelSpec]:
+    """Attention kernels whose text is recorded in `tests/golden`, by file name."""
+    return {"attention_sm80": attention_case("masked", KERNELS["masked"][2]).spec}

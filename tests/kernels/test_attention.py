@@ -1,0 +1,144 @@
+"""Attention kernels on the virtual GPU, all its checks on, against the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from boltgen.arch import arch_named
+from boltgen.families.registry import boundaries, kernel_spec, violations
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.oracle import enclose
+from boltgen.ir.workload import Workload
+from tests.attention_cases import KERNELS, attention, attention_case, scaled
+from tests.kernels.conftest import build_libraries
+from tests.kernels.launch import Cuda, KernelError, KernelLibrary
+from tests.kernels.launch_chain import ChainInputs, ChainLaunch, judge_chain, random_chain_inputs
+from tests.kernels.refusals import INVALID, MISALIGNED
+
+_FEW = np.float16(-65504.0)  # what models mask with whose type has no infinity in mind
+
+
+@pytest.fixture(scope="module")
+def attention_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
+    specs = [kernel_spec(workload, config, arch) for arch, config, workload in KERNELS.values()]
+    return build_libraries(specs, tmp_path_factory.mktemp("attention"))
+
+
+def _made_for(name: str) -> Workload:
+    return KERNELS[name][2]
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["one", "each"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
+    name: str,
+    batched: bool,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    arch, config, workload = KERNELS[name]
+    assert not violations(workload, config, arch_named(arch))
+    edges = boundaries(workload, config, arch_named(arch))
+    assert len(edges) == 2
+    for sized in (workload, *edges):
+        case = attention_case(name, sized, batched_operands=batched)
+        inputs = random_chain_inputs(case, rng)
+        agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
+        assert agreement.within, f"{sized.short}: {agreement}"
+    assert not checking.vgpu.findings()
+
+
+def _masked(mask: np.ndarray, rng: np.random.Generator) -> tuple[ChainInputs, Workload]:
+    """Attention of one head, whose scores have `mask` added, in the kernel "masked"."""
+    m, n = mask.shape
+    workload = attention(
+        m, n, 64, 48, scores=scaled(64, LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN)
+    )
+    inputs = random_chain_inputs(attention_case("masked", workload), rng)
+    first = inputs.layers[0]
+    operands = (mask, np.zeros(n, np.float16), np.zeros(m, np.float16))
+    return replace(inputs, layers=(replace(first, operands=operands), inputs.layers[1])), workload
+
+
+@pytest.mark.parametrize("value", [-np.inf, _FEW, np.inf, np.nan], ids=str)
+def test_rows_that_are_masked_in_part_or_whole_are_as_the_oracle_says(
+    value: float,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    rows, keys = 70, 130
+    mask = np.zeros((rows, keys), np.float16)
+    mask[np.triu_indices(rows, 1, keys)] = value  # causal: the last keys of most rows
+    mask[69, :64] = value  # the first two steps have nothing
+    mask[5, :] = value  # nothing at all
+    mask[6, 129] = value
+    inputs, workload = _masked(mask, rng)
+    case = attention_case("masked", workload)
+    actual = ChainLaunch(checking, attention_kernels[case.spec], case).run(inputs)
+    expected = enclose(workload, inputs.a, inputs.layers)
+    agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
+    assert agreement.within, agreement
+    # The bound says something of all but rows without a value, which are NaN.
+    undefined = np.zeros(rows, bool)
+    if value == -np.inf:
+        undefined = np.isneginf(mask).all(axis=1)
+        assert undefined.sum() == 1
+    elif not np.isfinite(value):
+        undefined[:] = (mask != 0).any(axis=1)
+    assert np.array_equal(np.isnan(actual), np.repeat(undefined[:, None], 48, axis=1))
+    assert (expected.bound[~undefined] < 0.01).all()
+
+
+def test_great_scores_do_not_overflow(
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """Scores of hundreds, whose exponentials FP32 does not hold, in ascending order."""
+    mask = np.zeros((66, 100), np.float16)
+    mask[:] = np.linspace(0, 900, 100)
+    inputs, workload = _masked(mask, rng)
+    case = attention_case("masked", workload)
+    agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
+    assert agreement.within, agreement
+
+
+def test_the_bound_is_of_the_order_of_the_rounding_of_fp16(rng: np.random.Generator) -> None:
+    workload = _made_for("plain")
+    inputs = random_chain_inputs(attention_case("plain", workload), rng)
+    expected = enclose(workload, inputs.a, inputs.layers)
+    v = np.abs(inputs.layers[1].b.astype(np.float64)).max()
+    assert expected.bound.max() < 3 * 2.0**-11 * v
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        ({"k": 72}, INVALID, "k is 72; it must be at most 64"),
+        ({"columns": 72}, INVALID, "layers[1].n is 72; it must be at most 64"),
+        ({"k": 60}, MISALIGNED, "is 60; this kernel needs a multiple of 8"),
+        ({"columns": 60}, MISALIGNED, "is 60; this kernel needs a multiple of 8"),
+    ],
+    ids=["depth", "columns", "k", "v"],
+)
+def test_what_a_tile_does_not_hold_is_refused_by_the_kernel_too(
+    change: dict[str, int],
+    code: int,
+    message: str,
+    cuda: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    sizes = {"m": 20, "n": 40, "k": 64, "columns": 64} | change
+    workload = attention(**sizes, scores=scaled(64))
+    case = replace(attention_case("plain", _made_for("plain")), chain=workload)
+    inputs = random_chain_inputs(case, np.random.default_rng(0))
+    with pytest.raises(KernelError) as caught:
+        ChainLaunch(cuda, attention_kernels[case.spec], case).run(inputs)
+    assert message in str(caught.value)
+    assert caught.value.code == code

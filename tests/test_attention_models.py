@@ -1,0 +1,80 @@
+"""Whole models with attention, compiled and executed on the virtual GPU, all its checks on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import boltgen
+from boltgen.runtime.vgpu import Vgpu
+from models.onnx_graph import GraphBuilder, Tensor
+from models.parameters import RandomParameters
+from tests.test_end_to_end import fp16_tolerance
+
+BATCH, LENGTH, HEADS, HEAD = 2, 45, 3, 16
+WIDTH = HEADS * HEAD
+
+
+@pytest.fixture
+def checking() -> Iterator[Vgpu]:
+    device = boltgen.activate("vgpu").vgpu
+    assert device is not None
+    device.set_option("check", "all")
+    device.clear_findings()
+    device.clear_launches()
+    yield device
+    device.set_option("check", "none")
+    device.clear_findings()
+
+
+def _attention(graph: GraphBuilder, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Self-attention as PyTorch's exporter writes it, and the residual."""
+
+    def heads(name: str, order: tuple[int, ...]) -> Tensor:
+        y = graph.linear(x, name, features=WIDTH)
+        y = graph.reshape(y, f"{name}.heads", (BATCH, LENGTH, HEADS, HEAD))
+        return graph.transpose(y, f"{name}.transpose", order)
+
+    query, value = heads("query", (0, 2, 1, 3)), heads("value", (0, 2, 1, 3))
+    scores = graph.matmul(query, heads("key", (0, 2, 3, 1)), "scores")
+    scores = graph.divide(scores, math.sqrt(HEAD), "scale")
+    if mask is not None:
+        scores = graph.add(scores, mask, "masked")
+    weights = graph.softmax(scores, "weights")
+    context = graph.transpose(graph.matmul(weights, value, "context"), "back", (0, 2, 1, 3))
+    joined = graph.reshape(context, "joined", (BATCH, LENGTH, WIDTH))
+    return graph.add(graph.linear(joined, "dense", features=WIDTH), x, "residual")
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "causal"])
+def test_an_onnx_encoder_runs_in_one_kernel_for_its_attention(
+    masked: bool, checking: Vgpu, tmp_path: Path
+) -> None:
+    graph = GraphBuilder("encoder", parameters=RandomParameters(0))
+    x = graph.input("x", (BATCH, LENGTH, WIDTH))
+    mask = graph.input("mask", (1, 1, LENGTH, LENGTH)) if masked else None
+    graph.output(_attention(graph, x, mask), "y")
+    path = tmp_path / "encoder.onnx"
+    onnx.save(graph.build(), path)
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.normal(0, 1, (BATCH, LENGTH, WIDTH)).astype(np.float32)}
+    if masked:
+        ahead = np.triu(np.full((LENGTH, LENGTH), -1e9, np.float32), 1)
+        inputs["mask"] = ahead[None, None]
+    artifact = boltgen.compile(path, arch="sm_80")
+    output = artifact.run(inputs, device="vgpu")["y"]
+    kernels = [launch.kernel for launch in checking.launches()]
+    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
+    assert not any("softmax" in name for name in kernels)
+    assert [finding.message for finding in checking.findings()] == []
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    expected = session.run(None, inputs)[0]
+    error = float(np.sqrt(np.mean(np.square(output - expected))))
+    # The projections, scores, their product with V, and the last projection.
+    assert error <= fp16_tolerance(expected, layers=4)
