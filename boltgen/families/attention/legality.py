@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.cutlass2.legality import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX
@@ -14,7 +15,6 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
 _HEADER = "templates/include/boltgen/attention.h"
-_INT32_MAX = 2**31 - 1
 # The rows and columns of a fragment of A.
 _FRAGMENT = 16
 
@@ -90,7 +90,7 @@ def _extent_violations(workload: Workload, config: AttentionConfig) -> Iterator[
             )
     counted = {"rows": (scores.m, config.rows), "keys": (scores.n, config.keys)}
     for name, (extent, tile) in counted.items():
-        most = _INT32_MAX - tile
+        most = INT32_MAX - tile
         if extent > most:
             yield Violation(
                 name="index_overflow",
