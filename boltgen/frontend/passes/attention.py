@@ -38,10 +38,12 @@ def find_attentions(
     matrices = [product for product in products if product.anchor.problem.is_matrix]
     by_output = {product.tail.output: product for product in matrices}
     pairs: list[tuple[Product, Product]] = []
+    taken: set[int] = set()
     refused: dict[int, str] = {}
     for product in matrices:
         between = _softmaxed(graph, product, by_output.keys())
-        if between is None:
+        # Of products with a softmax after each, the first two are a pair.
+        if between is None or between.source in taken:
             continue
         scores = by_output[between.source]
         # Nothing rounds the scores: the kernel has them in FP32.
@@ -52,6 +54,7 @@ def find_attentions(
             reason = str(error)
         if reason is None:
             pairs.append(pair)
+            taken.add(product.tail.output)
         else:
             refused[scores.anchor.index] = (
                 f"not one kernel with the softmax and the product that follow: {reason}"

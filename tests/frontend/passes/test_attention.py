@@ -75,6 +75,19 @@ def test_scores_softmax_and_values_are_one_region() -> None:
     assert region.region.parameter_count == 3
 
 
+def test_of_a_row_of_softmaxes_the_first_is_taken() -> None:
+    def build(b: Builder) -> int:
+        weights = b.matmul(b.softmax(b.scores()), b.values(), "float16")
+        return b.matmul(b.softmax(weights), b.input(BATCH, HEADS, COLUMNS, 8), "float16")
+
+    graph = _graph(build)
+    found = find_regions(graph, rejects=_on_sm80)
+    assert sorted(len(each.products) for each in found) == [1, 2]
+    carved, regions = carve(graph, Symbols(()), rejects=_on_sm80)
+    assert [len(each.region.workload.layers) for each in regions] == [2, 1]
+    assert sum(expr.op == "nn.softmax" for expr in carved.exprs) == 1
+
+
 def test_heads_may_join_the_batch_between() -> None:
     def build(b: Builder) -> int:
         weights = b.reshape(b.softmax(b.scores()), (BATCH * HEADS, ROWS, KEYS))

@@ -13,6 +13,7 @@ from torch import nn
 
 from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, import_model
+from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
 from tests.frontend.modules import operators
@@ -50,19 +51,20 @@ def _attention(s: Net, x: torch.Tensor) -> torch.Tensor:
     return (weights @ heads(s.v(x))).permute(0, 2, 1, 3).reshape(x.shape)
 
 
-def _model(net: nn.Module, costs: Launches) -> Model:
+def _model(net: nn.Module, costs: Launches, precision: DType = DType.F16) -> Model:
     """`net` with its products joined by `costs`; its numbers are those of PyTorch in FP32."""
     torch.manual_seed(0)
     net, x = net.eval(), torch.randn(SHAPE)
     with torch.no_grad():
         wanted = net(x)
     module = import_model(torch.export.export(net, (x,))).module
-    model = Model.of_annotated(annotate(module, passes=Passes(siblings=costs)))
+    model = Model.of_annotated(annotate(module, passes=Passes(siblings=costs, precision=precision)))
     expected = wanted if isinstance(wanted, tuple) else (wanted,)
     for actual, right in zip(model.run(x.numpy()), expected, strict=True):
-        # At most four values in a row are rounded to FP16, none larger than twice the output.
+        # At most four values in a row are rounded, none larger than twice the output.
         scale = max(1.0, 2 * float(right.abs().max()))
-        np.testing.assert_allclose(actual, right.numpy(), rtol=0, atol=4 * 2.0**-11 * scale)
+        atol = 4 * precision.unit_roundoff * scale
+        np.testing.assert_allclose(actual, right.numpy(), rtol=0, atol=atol)
     return model
 
 
@@ -74,13 +76,19 @@ def _columns(model: Model) -> list[int]:
 def test_projections_of_attention_are_one_product(biased: tuple[str, ...]) -> None:
     layers = {name: nn.Linear(16, 16, bias=name in biased) for name in "qkv"}
     model = _model(Net(_attention, **layers), Launches())
-    projections, scores, context = model.regions
-    assert _columns(model) == [48, 6, 8]
+    projections, scores = model.regions
+    assert _columns(model) == [48, 6]
     assert len(projections.workload.first.epilogue.loads) == (1 if biased else 0)
-    assert scores.workload.batch == context.workload.batch == SHAPE[0] * HEADS
+    assert scores.workload.batch == SHAPE[0] * HEADS
     assert operators(model.annotated).count("strided_slice") == 3
     (note,) = model.annotated.notes
     assert "3 products" in note and "12x48x16" in note and "1.0 us" in note and "3.0" in note
+
+
+def test_bfloat16_is_joined_too() -> None:
+    layers = {name: nn.Linear(16, 16, bias=name != "k") for name in "qkv"}
+    model = _model(Net(_attention, **layers), Launches(), DType.BF16)
+    assert _columns(model)[0] == 48
 
 
 def test_results_of_different_widths_lie_side_by_side() -> None:
@@ -94,7 +102,7 @@ def test_results_of_different_widths_lie_side_by_side() -> None:
 def test_products_stay_apart_where_that_is_as_fast() -> None:
     layers = {name: nn.Linear(16, 16) for name in "qkv"}
     model = _model(Net(_attention, **layers), Launches(joined_us=3.0))
-    assert sorted(_columns(model)) == [6, 8, 16, 16, 16]
+    assert sorted(_columns(model)) == [6, 16, 16, 16]
     assert model.annotated.notes == ()
 
 
