@@ -12,7 +12,7 @@ from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.products import Rejects
-from boltgen.frontend.passes.siblings import Joined, join_siblings
+from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
@@ -120,9 +120,9 @@ def partition_graphs(
     )
 
 
-def _joined(graph: Graph, passes: Passes) -> Joined:
+def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
     if passes.siblings is None:
-        return Joined(graph, ())
+        return JoinedSiblings(graph, ())
     return join_siblings(graph, passes.siblings, passes.accumulate)
 
 

@@ -25,14 +25,14 @@ from boltgen.ir.workload import Layer, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedSiblings:
     """A graph with products joined, and a sentence for people about each of those."""
 
     graph: Graph
     notes: tuple[str, ...]
 
 
-def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> Joined:
+def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> JoinedSiblings:
     """`graph` with products of one tensor joined where `costs` say that it is faster.
 
     Products are summed in `summed`.
@@ -49,7 +49,7 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
         if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
             chosen[products[0].anchor.index] = products
             notes.append(note)
-    return Joined(_written(graph, chosen) if chosen else graph, tuple(notes))
+    return JoinedSiblings(_written(graph, chosen) if chosen else graph, tuple(notes))
 
 
 def _value(graph: Graph, index: int) -> Hashable:
