@@ -1,4 +1,4 @@
-"""The virtual GPU in this process, back in its first state after every test."""
+"""The virtual GPU in this process, in its first state before and after every test."""
 
 from __future__ import annotations
 
@@ -25,12 +25,17 @@ def loaded(library_folder: Path) -> Vgpu:
 
 @pytest.fixture
 def vgpu(loaded: Vgpu) -> Iterator[Vgpu]:
+    _reset(loaded)  # tests of other folders run in this process too
     loaded.clear_launches()
     yield loaded
-    loaded.clear_error()
+    _reset(loaded)
+
+
+def _reset(vgpu: Vgpu) -> None:
+    vgpu.clear_error()
     first = {"device": "sm_80", "isa": "auto", "copies": "late", "check": "none"}
     for name, value in {**first, "fresh": "nan", "seed": 0, "timeout": 0}.items():
-        loaded.set_option(name, value)
+        vgpu.set_option(name, value)
 
 
 @pytest.fixture
