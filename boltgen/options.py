@@ -189,8 +189,8 @@ class KernelOptions:
     fuse: bool = field(
         default=True,
         metadata=_option(
-            "Make one back-to-back kernel of products in sequence, and one product of those that "
-            "multiply the same tensor, where that is faster.",
+            "Make one kernel of products in sequence, and one product of products that share A, "
+            "where that is faster.",
             given.yes_or_no,
             bool,
         ),

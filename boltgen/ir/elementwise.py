@@ -115,8 +115,8 @@ class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
     TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output. COLUMN: (M,),
-    each that of a row. `dtype` is the problem's output type where it is None. The first store of a
-    kernel's epilogue is D; addresses of further ones are passed behind those of its loads.
+    each that of a row. Without a `dtype` it is in the problem's output type. An epilogue's first
+    store is D; a launch passes the addresses of the others behind those of the loads.
     """
 
     x: int
@@ -274,7 +274,7 @@ class ElementwiseGraph:
 
     @property
     def formula(self) -> str:
-        """What D is, or else each of the results, for people."""
+        """The results as formulas, for people: `D = relu(acc)` where there is one."""
         return self.describe() if self.stores else f"D = {self.describe()}"
 
     @property

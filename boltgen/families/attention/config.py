@@ -35,7 +35,7 @@ class AttentionConfig:
 
     @property
     def warp_rows(self) -> int:
-        """Rows of a warp, each of which it has all of."""
+        """Rows of a warp, which has all keys and columns of each."""
         return self.rows // self.warps
 
     def __str__(self) -> str:

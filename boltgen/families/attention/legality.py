@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.legality import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
@@ -57,7 +58,13 @@ def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
     return (
         *_extent_violations(workload, config),
         *_stage_violations(workload, config, arch),
-        *_capacity_violations(workload, config, arch),
+        *capacity_violations(
+            arch,
+            shared_bytes=shared_memory_bytes(workload, config),
+            registers=registers_per_thread(workload, config, is_async=is_async(workload, arch)),
+            threads=config.threads,
+            spilt="scores and sums",
+        ),
     )
 
 
@@ -110,28 +117,4 @@ def _stage_violations(
             message=f"{config.stages} stages on {arch.name}, which takes 2 to {most} here",
             reason="a stage is filled while another is read; without cp.async, of 4 bytes or more, "
             "copies pass through registers, for one step at a time",
-        )
-
-
-def _capacity_violations(
-    workload: Workload, config: AttentionConfig, arch: Arch
-) -> Iterator[Violation]:
-    shared = shared_memory_bytes(workload, config)
-    if shared > arch.shared_memory_per_cta_bytes:
-        yield Violation(
-            name="shared_memory",
-            message=f"{shared} bytes of shared memory; a threadblock on {arch.name} has "
-            f"{arch.shared_memory_per_cta_bytes}",
-            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
-            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
-        )
-    registers = registers_per_thread(workload, config, is_async=is_async(workload, arch))
-    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
-    if registers > most:
-        yield Violation(
-            name="registers",
-            message=f"about {registers} registers per thread; at most {most} with "
-            f"{config.threads} threads",
-            reason="scores and sums would spill to local memory",
-            slack=1.0 - registers / most,
         )

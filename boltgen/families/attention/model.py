@@ -17,6 +17,7 @@ from boltgen.families.attention.resources import registers_per_thread, shared_me
 from boltgen.families.b2b.model import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.model import (
+    SCHEDULERS,
     arithmetic_clocks,
     bytes_per_clock,
     fitting_threadblocks,
@@ -31,8 +32,6 @@ from boltgen.ir.workload import Workload
 _EXPONENTIALS_PER_CLOCK = 16
 # For each score: a maximum, a difference, a product, a sum, and half of a conversion.
 _SCORE_INSTRUCTIONS = 4.5
-# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
-_SCHEDULERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ def _clocks(
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
     first = 2 * arch.memory_latency_clocks
     both = {"tensor": tensor, "exponentials": arithmetic}
-    if resident * config.warps < 2 * _SCHEDULERS:
+    if resident * config.warps < 2 * SCHEDULERS:
         both = {"tensor and exponentials": tensor + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * F16_BYTES, arch, c)
     return {name: first + clocks for name, clocks in both.items()}

@@ -91,7 +91,13 @@ def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Viola
     return (
         *layers,
         *_residence_violations(config),
-        *_capacity_violations(workload, config, arch),
+        *capacity_violations(
+            arch,
+            shared_bytes=shared_memory_bytes(workload, config),
+            registers=registers_per_thread(workload, config),
+            threads=config.threads,
+            spilt="accumulators, and an intermediate in registers,",
+        ),
         *_extent_violations(workload),
     )
 
@@ -184,24 +190,28 @@ def _residence_violations(config: B2bConfig) -> Iterator[Violation]:
             )
 
 
-def _capacity_violations(workload: Workload, config: B2bConfig, arch: Arch) -> Iterator[Violation]:
-    shared = shared_memory_bytes(workload, config)
-    if shared > arch.shared_memory_per_cta_bytes:
+def capacity_violations(
+    arch: Arch, *, shared_bytes: int, registers: int, threads: int, spilt: str
+) -> Iterator[Violation]:
+    """Shared memory of a threadblock, and registers of a thread, that `arch` does not have.
+
+    `spilt` names what too few registers would spill.
+    """
+    if shared_bytes > arch.shared_memory_per_cta_bytes:
         yield Violation(
             name="shared_memory",
-            message=f"{shared} bytes of shared memory; a threadblock on {arch.name} has "
+            message=f"{shared_bytes} bytes of shared memory; a threadblock on {arch.name} has "
             f"{arch.shared_memory_per_cta_bytes}",
             reason="opt-in shared memory per block, CUDA C++ Programming Guide",
-            slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
+            slack=1.0 - shared_bytes / arch.shared_memory_per_cta_bytes,
         )
-    registers = registers_per_thread(workload, config)
-    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // threads)
     if registers > most:
         yield Violation(
             name="registers",
             message=f"about {registers} registers per thread; at most {most} with "
-            f"{config.threads} threads",
-            reason="accumulators, and an intermediate in registers, would spill to local memory",
+            f"{threads} threads",
+            reason=f"{spilt} would spill to local memory",
             slack=1.0 - registers / most,
         )
 

@@ -41,7 +41,7 @@ from boltgen.ir.problem import Conv2d, Problem
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
 SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
-_SCHEDULERS = 4
+SCHEDULERS = 4
 _WARP = 32
 _SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
@@ -194,7 +194,7 @@ def step_clocks(
     tile = config.threadblock
     peak_per_us = tensor_tflops(problem.acc_dtype, arch) * 1e6
     flops_per_clock = peak_per_us / arch.boost_mhz / arch.sm_count
-    schedulers_busy = resident * config.warps / _SCHEDULERS
+    schedulers_busy = resident * config.warps / SCHEDULERS
     # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
     issue = min(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue

@@ -110,8 +110,8 @@ def predict(
 def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
     """What results besides D cost of L2, beyond their own bytes, for each element.
 
-    They are stored from registers, of which a warp has eight neighbouring elements of eight rows:
-    of 2 bytes each they are half of a sector.
+    A warp stores them from registers: eight neighbouring elements of each of eight rows. Elements
+    of 2 bytes fill half of a sector.
     """
     return sum(_SECTOR_BYTES // 8 - dtype.size_bytes for _, dtype in epilogue.further)
 

@@ -34,7 +34,7 @@ class Attentions:
 def find_attentions(
     graph: Graph, products: Sequence[Product], rejects: Callable[[Workload], str | None]
 ) -> Attentions:
-    """Pairs of `products` that are attention, but for those that `rejects` has a reason against."""
+    """Find the pairs of `products` that are attention; `rejects` has a reason against some."""
     matrices = [product for product in products if product.anchor.problem.is_matrix]
     by_output = {product.tail.output: product for product in matrices}
     pairs: list[tuple[Product, Product]] = []
@@ -63,7 +63,7 @@ def find_attentions(
 
 
 def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Softmaxed | None:
-    """The softmax that a product's A is, of one of `sources`; None where it is none.
+    """Find the softmax of one of `sources` that a product multiplies; None where there is none.
 
     Nothing else reads what is between them.
     """
@@ -92,7 +92,7 @@ def _step(graph: Graph, index: int) -> bool | None:
     expr = graph[index]
     if expr.op not in {_SOFTMAX, _CAST, _VIEW} or not expr.is_static:
         return None
-    (source,) = (graph[arg] for arg in expr.args[:1])
+    source = graph[expr.args[0]]
     if not source.is_static or {expr.dtype, source.dtype} - _FLOATS:
         return None
     before, after = source.static_shape, expr.static_shape

@@ -37,7 +37,7 @@ class Softmaxed:
 class Product:
     """A matrix product or convolution with its elementwise tail, and what is at its borders.
 
-    Its result is `stored` in that type, as the graph has it where it is None.
+    `stored` is the type of its result; where it is None, the graph's.
     """
 
     anchor: Anchor
@@ -49,7 +49,7 @@ class Product:
 
     @property
     def computed(self) -> tuple[int, ...]:
-        """Those that its kernel computes."""
+        """The operators that its kernel computes."""
         return (*(self.prologue.members if self.prologue else ()), *self.tail.members)
 
     @property
@@ -115,7 +115,7 @@ def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:
 def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:
     """`product` with the largest of its tail's extensions that a kernel computes, if any.
 
-    What its call moves after D is read by nobody else, so that there is nothing to go on from.
+    Where its call transforms D, only that transform reads D, and the tail ends there.
     """
     if product.exit is not None:
         return product

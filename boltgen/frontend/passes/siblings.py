@@ -26,7 +26,7 @@ from boltgen.ir.workload import Layer, Workload
 
 @dataclass(frozen=True, slots=True)
 class JoinedSiblings:
-    """A graph with products joined, and a sentence for people about each of those."""
+    """A graph after its siblings were joined; `notes` has a sentence for each product made."""
 
     graph: Graph
     notes: tuple[str, ...]
