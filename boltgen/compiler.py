@@ -17,7 +17,7 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.check.ship import checked, checking_vgpu
-from boltgen.codegen.adapter import RegionLaunch
+from boltgen.codegen.adapter import Choice, RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
 from boltgen.families.registry import predict
 from boltgen.frontend.imported import TensorSpec
@@ -25,6 +25,7 @@ from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, symbolic, typical
 from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
@@ -35,6 +36,7 @@ from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
+    ChoiceInfo,
     GemmInfo,
     KernelInfo,
     Metadata,
@@ -201,8 +203,8 @@ def _build(
         inputs=_tensor_infos(imported.inputs),
         outputs=_tensor_infos(imported.outputs),
         regions=tuple(
-            _region_info(launch, decision, arch)
-            for launch, decision in zip(built.plan.launches, built.plan.decisions, strict=True)
+            _region_info(launch, decisions, arch)
+            for launch, decisions in zip(built.plan.launches, built.plan.decisions, strict=True)
         ),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),
@@ -294,15 +296,16 @@ def _write_sources(
     return tuple(infos)
 
 
-def _region_info(launch: RegionLaunch, decision: Decision, arch: Arch) -> RegionInfo:
-    bound = predict(decision.workload, decision.config, arch).bound
+def _region_info(launch: RegionLaunch, decisions: Sequence[Decision], arch: Arch) -> RegionInfo:
     region, layers = launch.region, launch.region.workload.layers
+    choice, decision = _usual(launch, decisions)
+    bound = predict(decision.workload, decision.config, arch).bound
     return RegionInfo(
         symbol=region.symbol,
         label=region.label,
         problem="; ".join(describe(layer.problem) for layer in layers),
         epilogue=region.workload.epilogues,
-        kernel=launch.kernel,
+        kernel=choice.kernel,
         config=str(decision.config),
         why=f"{decision.config}: {decision.time_us:.1f} us, {decision.origin}; {bound}",
         moves=tuple(launch.memory.describe()),
@@ -312,12 +315,44 @@ def _region_info(launch: RegionLaunch, decision: Decision, arch: Arch) -> Region
         tile=decision.config.tile,
         time_us=decision.time_us,
         origin=decision.origin,
+        choices=_choice_infos(launch, decisions),
+    )
+
+
+def _usual(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[Choice, Decision]:
+    """The choice for the sizes in the middle of the ranges, with its decision."""
+    middle = [typical(symbolic(symbol)) for symbol in launch.region.workload.symbols]
+    for choice, decision in zip(launch.choices, decisions, strict=True):
+        ends = (symbol.high for symbol in choice.cell.symbols)
+        if all(size <= end for size, end in zip(middle, ends, strict=True)):
+            return choice, decision
+    raise AssertionError("the last cell has the greatest sizes")
+
+
+def _choice_infos(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[ChoiceInfo, ...]:
+    """The table by which calls choose; none where there is one size."""
+    if not launch.region.workload.symbols:
+        return ()
+    return tuple(
+        ChoiceInfo(
+            sizes=", ".join(f"{s.name} {s.low} to {s.high}" for s in choice.cell.symbols),
+            kernel=choice.kernel,
+            config=str(decision.config),
+            time_us=decision.time_us,
+            origin=decision.origin,
+        )
+        for choice, decision in zip(launch.choices, decisions, strict=True)
     )
 
 
 def _gemm_info(problem: Problem) -> GemmInfo:
     gemm = problem.gemm
-    return GemmInfo(batch=problem.batch, m=gemm.m, n=gemm.n, k=gemm.k)
+    batch, *extents = (
+        str(each) if isinstance(each, Dim) else each
+        for each in (problem.batch, gemm.m, gemm.n, gemm.k)
+    )
+    m, n, k = extents
+    return GemmInfo(batch=batch, m=m, n=n, k=k)
 
 
 def _placement_info(placed: Placement) -> PlacementInfo:

@@ -68,6 +68,8 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
     measurements = _measurements(row, options)
 
     def cut(layers: tuple[Layer, ...]) -> Cut:
+        if Workload.of(layers[0].problem).symbols:
+            return separate(layers)
         with measurements() as known:
             found = cut_layers(layers, row, known)
         ends = itertools.accumulate(found.counts, initial=0)
@@ -87,24 +89,31 @@ def rejecter(arch: str, options: PipelineOptions) -> Rejects:
     row = arch_named(arch)
 
     def rejects(workload: Workload) -> str | None:
-        try:
-            spaces(workload, row)
-        except NoLegalConfigError as error:
-            return str(error)
-        return options.excluded.gives_up(workload)
+        for each in workload.corners:
+            try:
+                spaces(each, row)
+            except NoLegalConfigError as error:
+                return str(error)
+            if (given_up := options.excluded.gives_up(each)) is not None:
+                return given_up
+        return None
 
     return rejects
 
 
 class Survey:
-    """A cutter that cuts everything, and remembers the sequences that it was asked about."""
+    """A cutter that cuts everything, and remembers the sequences that it was asked about.
+
+    Layers of symbolic sizes are kernels of their own.
+    """
 
     def __init__(self) -> None:
         self.sequences: list[tuple[Layer, ...]] = []
 
     def __call__(self, layers: tuple[Layer, ...]) -> Cut:
         """A kernel for each layer."""
-        self.sequences.append(layers)
+        if not Workload.of(layers[0].problem).symbols:
+            self.sequences.append(layers)
         return separate(layers)
 
     def tasks(self, arch: str) -> tuple[Task, ...]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +24,14 @@ from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.build.usage import KernelUsage, kernel_usage
-from boltgen.codegen.adapter import RegionLaunch, render_adapter
+from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
 from boltgen.families.trial import Trial
+from boltgen.ir.cells import cells, representative
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceIdentity
@@ -101,11 +103,11 @@ class PipelineOptions(ModelOptions):
 class Plan:
     """What is to be compiled: one launch per region, one source per distinct kernel.
 
-    `decisions` are of the regions, in their order.
+    `decisions` are of the regions, in their order: one for each cell of its sizes.
     """
 
     arch: str
-    decisions: tuple[Decision, ...]
+    decisions: tuple[tuple[Decision, ...], ...]
     launches: tuple[RegionLaunch, ...]
     kernels: tuple[KernelSource, ...]
     adapter: str
@@ -127,7 +129,8 @@ class Plan:
         """Each kernel that was chosen for a measured time, and the content that had it."""
         return tuple(
             (kernel_spec(each.workload, each.config, self.arch), each.kernel)
-            for each in self.decisions
+            for of_region in self.decisions
+            for each in of_region
             if each.kernel is not None
         )
 
@@ -135,9 +138,10 @@ class Plan:
     def trials(self) -> dict[str, tuple[Trial, ...]]:
         """Everything that the model launches, regions' calls and layout transforms, by kernel."""
         found: dict[str, dict[Trial, None]] = {}
-        for decision, made in zip(self.decisions, self.launches, strict=True):
-            trial = Trial(workload=decision.workload, config=decision.config)
-            found.setdefault(made.kernel, {})[trial] = None
+        for decisions, made in zip(self.decisions, self.launches, strict=True):
+            for decision, choice in zip(decisions, made.choices, strict=True):
+                trial = Trial(workload=decision.workload, config=decision.config)
+                found.setdefault(choice.kernel, {})[trial] = None
             for move in made.memory.moves:
                 found.setdefault(move.kernel, {})[_move_trial(move.transform, self.arch)] = None
         return {symbol: tuple(trials) for symbol, trials in found.items()}
@@ -199,14 +203,23 @@ class BuiltRegions:
         archives = dict(zip(names, self.archives, strict=True))
         found = {}
         for made, adapter in zip(self.plan.launches, self.objects, strict=False):
-            kernels = (made.kernel, *(move.kernel for move in made.memory.moves))
+            kernels = (*made.kernels, *(move.kernel for move in made.memory.moves))
             found[made.region.symbol] = adapter, tuple(archives[name] for name in kernels)
         return found
 
 
 def tasks_of(regions: Sequence[Region]) -> tuple[Task, ...]:
-    """What the model runs: a task for each region."""
-    return tuple(Task(workload=region.workload) for region in regions)
+    """What the model runs: a task for each region, or for each cell of its sizes."""
+    return tuple(task for region in regions for task in _tasks(region))
+
+
+def _tasks(region: Region) -> tuple[Task, ...]:
+    if not region.workload.symbols:
+        return (Task(workload=region.workload),)
+    return tuple(
+        Task(workload=representative(cell), cell=cell, one_of=region.symbol)
+        for cell in cells(region.workload)
+    )
 
 
 def plan_regions(
@@ -225,7 +238,9 @@ def plan_regions(
         NoLegalConfigError: no configuration is legal for a region's workload.
         UnknownArchError: `arch` is not in the table.
     """
-    decisions = select(tasks_of(regions), arch_named(arch), costs)
+    asked = [_tasks(region) for region in regions]
+    found = iter(select(list(itertools.chain(*asked)), arch_named(arch), costs))
+    decisions = tuple(tuple(itertools.islice(found, len(tasks))) for tasks in asked)
     specs: dict[KernelSpec, None] = {}
 
     def symbol_of(workload: Workload, config: Config) -> str:
@@ -238,16 +253,18 @@ def plan_regions(
         return symbol_of(trial.workload, trial.config)
 
     launches = []
-    for region, decision in zip(regions, decisions, strict=True):
-        args = launch(decision.workload, decision.config)
-        launches.append(
-            RegionLaunch(
-                region=region,
+    for region, chosen in zip(regions, decisions, strict=True):
+        choices = tuple(
+            Choice(
+                cell=cell,
                 kernel=symbol_of(decision.workload, decision.config),
-                launch=args,
-                memory=call_memory(region, args.workspace_bytes, move_symbol),
+                launch=launch(cell, decision.config),
             )
+            for cell, decision in zip(cells(region.workload), chosen, strict=True)
         )
+        kernel_bytes = max(choice.launch.workspace_bytes for choice in choices)
+        memory = call_memory(region, kernel_bytes, move_symbol)
+        launches.append(RegionLaunch(region=region, choices=choices, memory=memory))
     return Plan(
         arch=arch,
         decisions=decisions,
@@ -260,7 +277,7 @@ def plan_regions(
 
 
 def _move_trial(transform: LayoutTransform, arch: str) -> Trial:
-    workload = Workload.of(transform)
+    workload = representative(Workload.of(transform))
     (config,) = candidates(workload, arch_named(arch))
     return Trial(workload=workload, config=config)
 

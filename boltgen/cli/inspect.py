@@ -16,7 +16,7 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.families.json_form import encode
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage
-from boltgen.runtime.metadata import Metadata, RegionInfo
+from boltgen.runtime.metadata import GemmInfo, Metadata, RegionInfo
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
@@ -100,13 +100,20 @@ def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
     time_us = region.time_us
     return (
         _one_line(region.label.replace(" + ", "+")),
-        _extents([f"{each.batch}x{each.m}" if each.batch > 1 else each.m for each in region.gemms]),
+        _extents(
+            [f"{each.batch}x{each.m}" if each.batch != 1 else each.m for each in region.gemms]
+        ),
         _extents([each.n for each in region.gemms]),
         _extents([each.k for each in region.gemms]),
         f"{region.family} {region.tile}".strip(),
         "" if time_us is None else f"{time_us:.1f}",
         f"{time_us / total_us:.1%}" if time_us and total_us else "",
     )
+
+
+def _rows(gemm: GemmInfo) -> str:
+    """M, with the batch before it."""
+    return str(gemm.m) if gemm.batch == 1 else f"{gemm.batch}x{gemm.m}"
 
 
 def _one_line(name: str) -> str:

@@ -7,7 +7,7 @@ C entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from boltgen.codegen.adapter_memory import CallMemory, a_call, d_call
@@ -21,40 +21,68 @@ from boltgen.codegen.adapter_tensors import (
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
+    AdapterChoice,
     AdapterRegion,
     AdapterView,
     ArgumentField,
     KernelDeclaration,
 )
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.extent import symbolic
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Convention, Region
+from boltgen.ir.workload import Workload
 
 _HEADERS = {Convention.RELAX: "relax_adapter.h", Convention.RELAY: "relay_adapter.h"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How the sizes in `cell` are executed: a kernel's C symbol, and the launch's arguments."""
+
+    cell: Workload
+    kernel: str
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegionLaunch:
-    """How a region is executed: its kernel's C symbol, and the arguments of the launch.
+    """How a region is executed: the choices for all of its sizes, in the order of its cells.
 
     `memory` has the layout transforms before and after the kernel, where TVM has A or D otherwise.
 
     Raises:
-        InvalidProblemError: the region's symbol is no C++ identifier.
+        InvalidProblemError: the region's symbol is no C++ identifier, or its kernels take different
+            structs.
     """
 
     region: Region
-    kernel: str
-    launch: Launch
+    choices: tuple[Choice, ...]
     memory: CallMemory
 
     def __post_init__(self) -> None:
         identifier(self.region.symbol)
+        structs = sorted({choice.launch.struct for choice in self.choices})
+        if len(structs) != 1:
+            raise InvalidProblemError(
+                f"{self.region.symbol}: its kernels take {' and '.join(structs)}; those of one "
+                "region take the same"
+            )
 
-    def fields(self) -> Iterator[Field]:
-        """The fields of the kernel's argument struct."""
-        region, launch = self.region, self.launch
+    @property
+    def struct(self) -> str:
+        """The argument struct of its kernels."""
+        return self.choices[0].launch.struct
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The C symbols of its kernels, each once."""
+        return tuple(dict.fromkeys(choice.kernel for choice in self.choices))
+
+    def fields(self, launch: Launch) -> Iterator[Field]:
+        """The fields of the kernels' argument struct for one of the launches."""
+        region = self.region
         first, last = region.workload.first.problem, region.workload.last.problem
         for name, size in launch.sizes.items():
             yield name, str(size)
@@ -90,7 +118,11 @@ def render_adapter(
     repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
     if repeated:
         raise InvalidProblemError(f"regions with one symbol: {', '.join(repeated)}")
-    declarations = dict.fromkeys(_declaration(launch) for launch in launches)
+    declarations = dict.fromkeys(
+        KernelDeclaration(symbol=kernel, args_type=launch.struct)
+        for launch in launches
+        for kernel in launch.kernels
+    )
     declarations |= dict.fromkeys(
         KernelDeclaration(symbol=planned_move.kernel, args_type="boltgen_move_args")
         for launch in launches
@@ -115,10 +147,6 @@ def _laid_out(value: str) -> str:
     return f" {value}" if len(value) < 70 else f"\n      {value}"
 
 
-def _declaration(launch: RegionLaunch) -> KernelDeclaration:
-    return KernelDeclaration(symbol=launch.kernel, args_type=launch.launch.struct)
-
-
 def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
     region, memory = launch.region, launch.memory
     comment = [*comment_field("Operators", region.label), *_comment(region)]
@@ -130,17 +158,90 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
     parameters += [f"TensorView const& {result_name(i)}" for i in range(len(further))]
     if planned and memory.workspace_bytes:
         parameters.append("TensorView const& workspace")
+    by_choice = [dict(launch.fields(choice.launch)) for choice in launch.choices]
+    shared = {
+        name: value
+        for name, value in by_choice[0].items()
+        if all(fields.get(name) == value for fields in by_choice)
+    }
     return AdapterRegion(
         symbol=region.symbol,
         label=string_literal(" ".join(region.label.split())),  # one line of a message
         comment=comment_lines(comment),
         parameters=",\n    ".join(parameters),
-        kernel=_declaration(launch),
-        fields=tuple(
-            ArgumentField(name=name, value=_laid_out(value)) for name, value in launch.fields()
-        ),
+        extents=tuple(_extents(region)),
+        args_type=launch.struct,
+        fields=_fields(shared.items()),
         workspace=tuple(memory.statements(planned=planned)),
+        choices=tuple(
+            AdapterChoice(condition=condition, kernel=kernel, fields=_fields(own))
+            for condition, kernel, own in _choices(launch.choices, by_choice, shared)
+        ),
     )
+
+
+def _fields(fields: Iterable[Field]) -> tuple[ArgumentField, ...]:
+    return tuple(ArgumentField(name=name, value=_laid_out(value)) for name, value in fields)
+
+
+def _choices(
+    choices: Sequence[Choice], by_choice: Sequence[Mapping[str, str]], shared: Mapping[str, str]
+) -> Iterator[tuple[str, str, tuple[Field, ...]]]:
+    """The condition, kernel and own fields of each choice; neighbours that are alike are one."""
+    own = [
+        (choice.kernel, tuple(each for each in fields.items() if each[0] not in shared))
+        for choice, fields in zip(choices, by_choice, strict=True)
+    ]
+    for index, (choice, (kernel, fields)) in enumerate(zip(choices, own, strict=True)):
+        is_last = index == len(choices) - 1
+        if not is_last and own[index] == own[index + 1] and _is_next(choice, choices[index + 1]):
+            continue
+        yield "" if is_last else _condition(choice.cell, choices[-1].cell), kernel, fields
+
+
+def _is_next(choice: Choice, following: Choice) -> bool:
+    """Whether two choices differ in the range of the last symbol only."""
+    return choice.cell.symbols[:-1] == following.cell.symbols[:-1]
+
+
+def _condition(cell: Workload, last: Workload) -> str:
+    """That no size is beyond `cell`; those of cells before it never come here."""
+    bounds = [
+        f"{symbol.name} <= {symbol.high}"
+        for symbol, most in zip(cell.symbols, last.symbols, strict=True)
+        if symbol.high < most.high
+    ]
+    return " && ".join(bounds)
+
+
+def _extents(region: Region) -> Iterator[str]:
+    """The statements that read each symbol of a region off the first tensor that has it."""
+    first = region.workload.first.problem
+    shapes = [(region.a, "A", region.a_stored.shape if region.a_stored else first.a_shape)]
+    shapes += [
+        (roles.b, "B", layer.problem.b_shape)
+        for roles, layer in zip(region.layers, region.workload.layers, strict=True)
+    ]
+    for symbol in region.workload.symbols:
+        extent = symbolic(symbol)
+        places = (
+            (parameter, role, place, len(shape) - 1 - place)
+            for parameter, role, shape in shapes
+            for place, each in enumerate(shape)
+            if each == extent
+        )
+        found = next(places, None)
+        if found is None:
+            raise InvalidProblemError(
+                f"{region.symbol}: no tensor has the extent {symbol.name} of "
+                f"{region.workload.describe()}"
+            )
+        parameter, role, place, behind = found
+        read = "extent" if place else "rows"
+        yield (
+            f'int64_t const {symbol.name} = call.{read}("{symbol.name}", p{parameter}, '
+            f'{parameter}, "{role}", {behind}, {symbol.low}, {symbol.high});'
+        )
 
 
 def _comment(region: Region) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, shape_check
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, greatest
 from boltgen.ir.move import LayoutTransform, Move, nhwc
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Region, Stored
@@ -28,7 +29,10 @@ class PlannedMove:
     @property
     def arguments(self) -> str:
         """The C++ arguments of `RegionCall::move_before` and `move_after`."""
-        extents = ", ".join(map(str, self.transform.sizes.values()))
+        extents = ", ".join(
+            f"static_cast<int32_t>({size})" if isinstance(size, Dim) else str(size)
+            for size in self.transform.sizes.values()
+        )
         return f"{self.kernel}, {{{extents}}}, {self.offset}"
 
 
@@ -74,11 +78,13 @@ def call_memory(
     if region.a_stored is not None:
         first = region.workload.first.problem
         before = _planned(_into(region.a_stored, first), symbol_of, end)
-        end = _aligned(end + math.prod(first.a_shape) * first.in_dtype.size_bytes)
+        elements = greatest(math.prod(first.a_shape))
+        end = _aligned(end + elements * first.in_dtype.size_bytes)
     if region.d_stored is not None:
         last = region.workload.last.problem
         after = _planned(_out_of(region.d_stored, last), symbol_of, end)
-        end = _aligned(end + math.prod(last.d_shape) * last.out_dtype.size_bytes)
+        elements = greatest(math.prod(last.d_shape))
+        end = _aligned(end + elements * last.out_dtype.size_bytes)
     moved = before is not None or after is not None
     return CallMemory(before=before, after=after, workspace_bytes=end if moved else kernel_bytes)
 

@@ -47,9 +47,22 @@ class ArgumentField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterChoice:
+    """The kernel of the sizes that fulfil `condition`, and those fields that it has to itself.
+
+    The last one of a region has no condition.
+    """
+
+    condition: str
+    kernel: str
+    fields: tuple[ArgumentField, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRegion:
     """One TVM function; `label` is a string literal, `comment` comment lines.
 
+    `extents` are the statements that read sizes off the tensors, `fields` what all choices share.
     `workspace` are the statements that say what of the call's workspace is for what.
     """
 
@@ -57,9 +70,11 @@ class AdapterRegion:
     label: str
     comment: tuple[str, ...]
     parameters: str
-    kernel: KernelDeclaration
+    extents: tuple[str, ...]
+    args_type: str
     fields: tuple[ArgumentField, ...]
     workspace: tuple[str, ...]
+    choices: tuple[AdapterChoice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

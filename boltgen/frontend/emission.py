@@ -33,7 +33,7 @@ def shared_writers(op: Any) -> Mapping[str, Writer]:
         return write
 
     return {
-        "reshape": lambda expr, args: op.reshape(*args, expr.static_shape),
+        "reshape": lambda expr, args: op.reshape(*args, expr.shape),
         "clip": lambda expr, args: op.clip(*args, expr.attrs["low"], expr.attrs["high"]),
         **dict.fromkeys(
             ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"), plainly("out_layout")

@@ -13,8 +13,9 @@ from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
+
+from boltgen.ir.extent import broadcast
 
 Array: TypeAlias = npt.NDArray[Any]
 Extents: TypeAlias = "tuple[int | str, ...]"
@@ -182,7 +183,7 @@ class GraphBuilder:
 
     def elementwise(self, name: str, *args: int, **attrs: object) -> int:
         """An elementwise operator whose result has its first operand's dtype."""
-        shape = np.broadcast_shapes(*(self.shape(arg) for arg in args))
+        shape = broadcast(*(self.shape(arg) for arg in args))
         return self.operator(name, args, shape, self.dtype(args[0]), **attrs)
 
     def astype(self, x: int, dtype: str) -> int:
@@ -203,7 +204,7 @@ class GraphBuilder:
     def matmul(self, a: int, b: int, dtype: str, **attrs: object) -> int:
         """The product of (..., M, K) and (..., K, N) in `dtype`."""
         left, right = self.shape(a), self.shape(b)
-        batch = np.broadcast_shapes(left[:-2], right[:-2])
+        batch = broadcast(left[:-2], right[:-2])
         return self.operator("matmul", (a, b), (*batch, left[-2], right[-1]), dtype, **attrs)
 
     def pad(self, x: int, widths: Sequence[tuple[int, int]], value: float, mode: str) -> int:

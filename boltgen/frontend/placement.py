@@ -18,6 +18,7 @@ from boltgen.frontend.graph import (
     Graph,
 )
 from boltgen.frontend.passes.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+from boltgen.ir.extent import Dim, typical
 from boltgen.ir.region import Placement, Region, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
@@ -39,7 +40,7 @@ def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placemen
     for index, expr in enumerate(graph.exprs):
         if expr.op in {INPUT, CONSTANT, PART}:
             continue
-        shape = tuple(extent for extent in expr.shape or () if isinstance(extent, int))
+        shape = tuple(str(each) if isinstance(each, Dim) else each for each in expr.shape or ())
         if expr.op == REGION:
             region = regions[str(expr.attrs["symbol"])]
             yield Placement(
@@ -47,7 +48,7 @@ def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placemen
                 shape=shape,
                 region=region.symbol,
                 reason=region.note,
-                flops=region.workload.flops,
+                flops=region.workload.typical.flops,
             )
         else:
             yield _stays(graph, index, shape)
@@ -64,7 +65,7 @@ def _inside(expr: Expr) -> Iterator[Placement]:
                 yield replace(placed, reason=reason)
 
 
-def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
+def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
     expr = graph[index]
     name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
     if expr.op in ANCHORS:
@@ -83,7 +84,7 @@ def _stays(graph: Graph, index: int, shape: tuple[int, ...]) -> Placement:
 
 
 def _flops(graph: Graph, expr: Expr) -> int:
-    """Floating-point operations of a product; a symbolic extent counts as one element."""
+    """Floating-point operations of a product, in the middle of the ranges of symbolic extents."""
     if expr.op not in ANCHORS and expr.op not in _OTHER_PRODUCTS:
         return 0
     if len(expr.args) < 2 or expr.shape is None:
@@ -104,7 +105,7 @@ def _flops(graph: Graph, expr: Expr) -> int:
 
 
 def _extent(extent: int | str) -> int:
-    return extent if isinstance(extent, int) else 1
+    return typical(extent) if isinstance(extent, int) else 1
 
 
 def _elements(shape: Extents) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from boltgen.ir.extent import divides
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
@@ -196,6 +198,6 @@ VECTOR_BYTES = 16
 def alignment_elements(dtype: DType, *extents: int) -> int:
     """Largest vector width, in elements, that divides every extent and fits one 128-bit access."""
     width = VECTOR_BYTES // dtype.size_bytes
-    while any(extent % width for extent in extents):
+    while not all(divides(width, extent) for extent in extents):
         width //= 2
     return width

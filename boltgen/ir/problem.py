@@ -6,6 +6,7 @@ its sizes at run time and its work, so that whoever handles one need not ask whi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -14,9 +15,10 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
+from boltgen.ir.extent import Dim
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
 
-__all__ = ["PROBLEM_KINDS", "Array", "Conv2d", "Gemm", "Problem", "describe"]
+__all__ = ["PROBLEM_KINDS", "Array", "Conv2d", "Gemm", "Problem", "describe", "with_extents"]
 
 
 @lru_cache(maxsize=4096)
@@ -208,6 +210,15 @@ class Conv2d:
                 columns = slice(x, x + (self.q - 1) * self.stride[1] + 1, self.stride[1])
                 result += padded[:, rows, columns, :] @ b[:, r, s, :].T
         return result
+
+
+def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
+    """`problem` with each of its symbolic extents changed."""
+    kind: Any = problem
+    given = {each.name: getattr(problem, each.name) for each in fields(kind)}
+    changed = {name: change(value) for name, value in given.items() if isinstance(value, Dim)}
+    made: Problem = replace(kind, **changed) if changed else problem
+    return made
 
 
 # The kinds of problems that there are, as records and metadata name them.

@@ -124,11 +124,12 @@ class Placement:
     """Where an operator of the model runs.
 
     `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
-    says why. Of a region it is the region's note. `flops` are those of its products.
+    says why. Of a region it is the region's note. `flops` are those of its products, in the middle
+    of the ranges of symbolic extents, which are texts in `shape`.
     """
 
     operator: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     region: str | None
     reason: str
     flops: int = 0

@@ -7,14 +7,16 @@ section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm, Problem, describe
+from boltgen.ir.extent import Dim, Symbol, greatest, typical
+from boltgen.ir.problem import Gemm, Problem, describe, with_extents
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
@@ -114,6 +116,44 @@ class Workload:
         """Bytes of all that lies between layers: what unfused kernels write, and read again."""
         gemms = (layer.problem.gemm for layer in self.layers[:-1])
         return self.batch * sum(gemm.m * gemm.n * gemm.out_dtype.size_bytes for gemm in gemms)
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Those of its symbolic extents, in order; none where all sizes are known."""
+        found: set[Symbol] = set()
+
+        def look(extent: Dim) -> int:
+            found.update(extent.symbols)
+            return extent
+
+        self.resized(look)
+        return tuple(sorted(found))
+
+    def resized(self, change: Callable[[Dim], int]) -> Workload:
+        """It with each of its symbolic extents changed."""
+        layers = (replace(each, problem=with_extents(each.problem, change)) for each in self.layers)
+        return Workload(layers=tuple(layers))
+
+    def at(self, values: Mapping[Symbol, int]) -> Workload:
+        """It where its symbols have these values, which may be extents of other symbols."""
+        return self.resized(lambda extent: extent.of(values)) if values else self
+
+    @property
+    def greatest(self) -> Workload:
+        """It where each symbol has its greatest value."""
+        return self.resized(greatest)
+
+    @property
+    def corners(self) -> tuple[Workload, ...]:
+        """It where each symbol has its least value or its greatest, in all combinations."""
+        symbols = self.symbols
+        ends = (sorted({symbol.low, symbol.high}) for symbol in symbols)
+        return tuple(self.at(dict(zip(symbols, each, strict=True))) for each in product(*ends))
+
+    @property
+    def typical(self) -> Workload:
+        """It in the middle of its symbols' ranges."""
+        return self.resized(typical)
 
     @property
     def plain(self) -> Workload:

@@ -39,12 +39,23 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmInfo:
-    """The matrix product that a layer is for its kernel: `batch` of M x N x K."""
+    """The matrix product that a layer is for its kernel: `batch` of M x N x K; symbols by name."""
 
-    batch: int
-    m: int
-    n: int
-    k: int
+    batch: int | str
+    m: int | str
+    n: int | str
+    k: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceInfo:
+    """What a region of symbolic sizes runs for some of them: those in `sizes`, in words."""
+
+    sizes: str
+    kernel: str
+    config: str
+    time_us: float
+    origin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +63,9 @@ class RegionInfo:
     """A region of the model and the kernel that computes it.
 
     `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
-    product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from.
+    product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from. Where
+    sizes are symbolic, `choices` has the table by which calls choose, and the rest is of the sizes
+    in the middle of their ranges.
     """
 
     symbol: str
@@ -69,6 +82,7 @@ class RegionInfo:
     tile: str = ""
     time_us: float | None = None
     origin: str = ""
+    choices: tuple[ChoiceInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +103,7 @@ class PlacementInfo:
     """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
 
     operator: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     region: str | None
     reason: str
     flops: int = 0

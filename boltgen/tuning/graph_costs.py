@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.constants import model_constants
+from boltgen.ir.extent import typical
 from boltgen.ir.graph_costs import GraphCosts, KernelTimes
 from boltgen.ir.workload import Workload
 from boltgen.tuning.fusion import measured_us, predicted_us
@@ -30,7 +31,7 @@ class GraphTimes:
 
     Kernels' are those of the first of the measurements that has timed all that are compared, else
     predictions. Moves are not measured: they do nothing but read and write, and what a copy reaches
-    is among the analytical model's constants.
+    is among the analytical model's constants. Symbolic sizes count as the middle of their ranges.
     """
 
     arch: Arch
@@ -43,6 +44,7 @@ class GraphTimes:
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The best configurations' times; infinite where none is legal, or none works."""
+        workloads = [workload.typical for workload in workloads]
         with self.measurements() as measurements:
             for known in measurements:
                 measured = [_measured_us(known, workload) for workload in workloads]
@@ -55,7 +57,7 @@ class GraphTimes:
     def move_us(self, bytes_moved: int, launches: int) -> float:
         """A move's launches, and its bytes at the bandwidth that a copy reaches."""
         constants = model_constants()
-        return launches * constants.launch_us + constants.copy_us(bytes_moved, self.arch)
+        return launches * constants.launch_us + constants.copy_us(typical(bytes_moved), self.arch)
 
 
 def _measured_us(known: Measurements, workload: Workload) -> float | None:
@@ -87,7 +89,8 @@ class CostSurvey:
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         """The times of `costs`."""
         found = self.costs.kernels_us(workloads)
-        self.asked.update(zip(workloads, found.times_us, strict=True))
+        asked = (workload.typical for workload in workloads)
+        self.asked.update(zip(asked, found.times_us, strict=True))
         return found
 
     def move_us(self, bytes_moved: int, launches: int) -> float:

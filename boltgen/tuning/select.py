@@ -18,7 +18,7 @@ from boltgen.arch import Arch
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.family import Config
-from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, order
+from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, order, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
@@ -33,12 +33,16 @@ class Task:
     """A workload, and how often the model runs it.
 
     An alternative is what the model could run instead of other tasks, were its tensors padded
-    otherwise or several layers one kernel: it is timed, and no part of the model's time.
+    otherwise or several layers one kernel: it is timed, and no part of the model's time. A `cell`
+    is all the sizes that the task's kernel will run, where they are several: it has to be legal for
+    each, and of cells that are `one_of` a region's, each counts alike, whatever its time.
     """
 
     workload: Workload
     occurrences: int = 1
     is_alternative: bool = False
+    cell: Workload | None = None
+    one_of: str = ""
 
 
 def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -211,17 +215,20 @@ def select(
     """
     source = source or ModelCosts(arch)
     costs: dict[Workload, Costs] = {}
-    menus: dict[Workload, Menu] = {}
+    menus: dict[tuple[Workload, Workload | None], Menu] = {}
     for task in tasks:
-        if task.workload not in menus:
+        if task.workload not in costs:
             costs[task.workload] = source.costs(task.workload)
-            menus[task.workload] = _menu(task.workload, arch, costs[task.workload])
+        if (task.workload, task.cell) not in menus:
+            menus[task.workload, task.cell] = _menu(task, arch, costs[task.workload])
+    offers = [menus[task.workload, task.cell] for task in tasks]
+    weights = _weights(tasks, offers)
     if kernel_price_us is None:
-        best = (min(us for us, _ in menus[t.workload].values()) * t.occurrences for t in tasks)
-        kernel_price_us = DEFAULT_PRICE_FRACTION * sum(best)
+        total = sum(w * _best(menu) for w, menu in zip(weights, offers, strict=True))
+        kernel_price_us = DEFAULT_PRICE_FRACTION * total
     chosen: dict[int, Offer] = {}
     for members in _sharing(tasks, arch):
-        chosen.update(_assign(members, tasks, menus, kernel_price_us))
+        chosen.update(_assign(members, weights, offers, kernel_price_us))
     return tuple(
         Decision(
             workload=task.workload,
@@ -234,13 +241,42 @@ def select(
     )
 
 
-def _menu(workload: Workload, arch: Arch, costs: Costs) -> Menu:
+def _best(menu: Menu) -> float:
+    return min(us for us, _ in menu.values())
+
+
+def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
+    """How much each task counts: as often as it runs.
+
+    The cells of a region count as if each took the mean time of all, in logarithms, and as if the
+    model ran all of them once together: nobody knows which sizes will come.
+    """
+    weights = [float(task.occurrences) for task in tasks]
+    regions: dict[str, list[int]] = defaultdict(list)
+    for index, task in enumerate(tasks):
+        if task.one_of:
+            regions[task.one_of].append(index)
+    for members in regions.values():
+        times = np.array([_best(menus[index]) for index in members])
+        mean = float(np.exp(np.log(times).mean()))
+        for index, time in zip(members, times, strict=True):
+            weights[index] *= mean / time / len(members)
+    return weights
+
+
+def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
     """Per kernel, by what of its configuration is compiled: the best cost and launch."""
+    workload = task.workload
+    sizes = task.cell.corners if task.cell is not None else ()
     menu: Menu = {}
     failures: list[str] = []
     for config, cost in costs.by_config.items():
         if isinstance(cost, Failure):
             failures.append(cost.reason)
+            continue
+        broken = [rule for each in sizes for rule in violations(each, config, arch)]
+        if broken:
+            failures.append(broken[0].message)
             continue
         kernel = compiled(config)
         offer = menu.get(kernel)
@@ -271,17 +307,14 @@ def _compiled_of(workload: Workload, arch: Arch) -> tuple[tuple[str, Any], ...]:
 
 
 def _assign(
-    members: list[int],
-    tasks: Sequence[Task],
-    menus: Mapping[Workload, Menu],
-    price_us: float,
+    members: list[int], weights: Sequence[float], menus: Sequence[Menu], price_us: float
 ) -> dict[int, Offer]:
     """Greedy facility location among tasks that can share kernels."""
-    offers = [menus[tasks[index].workload] for index in members]
+    offers = [menus[index] for index in members]
     kernels = sorted({kernel for menu in offers for kernel in menu}, key=order)
-    weights = np.array([tasks[index].occurrences for index in members], dtype=np.float64)
+    counts = np.array([weights[index] for index in members])
     cost_us = np.array([[menu[k][0] if k in menu else np.inf for k in kernels] for menu in offers])
-    opened = _open(cost_us * weights[:, None], price_us)
+    opened = _open(cost_us * counts[:, None], price_us)
     result = {}
     for row, index in enumerate(members):
         kernel = kernels[min(opened, key=lambda column: (cost_us[row, column], column))]

@@ -24,7 +24,9 @@ from boltgen.families.cutlass2.resources import (
 from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits, kernel_traits
 from boltgen.families.family import Footprint, Level
 from boltgen.families.space import Space, Violation
+from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.problem import with_extents
 from boltgen.ir.workload import Workload
 
 
@@ -88,7 +90,7 @@ class Cutlass2:
         return Launch(
             struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
             sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
-            workspace_bytes=split_workspace_bytes(problem, config),
+            workspace_bytes=split_workspace_bytes(with_extents(problem, greatest), config),
         )
 
     def boundaries(

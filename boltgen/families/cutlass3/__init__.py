@@ -30,8 +30,9 @@ from boltgen.families.cutlass3.model import PersistentPrediction, predict
 from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.problem import Conv2d, Problem, with_extents
 from boltgen.ir.workload import Workload
 
 # A multiple of what TMA is aligned to, and of no tile.
@@ -99,7 +100,7 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
         return Launch(
             struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
             sizes=problem.sizes | {"split_k": config.split_k} | order,
-            workspace_bytes=workspace_bytes(problem, config),
+            workspace_bytes=workspace_bytes(with_extents(problem, greatest), config),
         )
 
     def boundaries(

@@ -14,6 +14,7 @@ from boltgen.frontend.graph import Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Rejected
+from boltgen.ir.workload import Workload
 
 MATMUL = "matmul"
 CONV2D = "nn.conv2d"
@@ -43,11 +44,13 @@ def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anc
     try:
         _check_static(graph, index)
         _check_dtypes(graph, index)
-        if graph[index].op == CONV2D:
-            return _match_conv2d(graph, index, accumulate)
-        return _match_matmul(graph, index, accumulate)
+        is_image = graph[index].op == CONV2D
+        found = (_match_conv2d if is_image else _match_matmul)(graph, index, accumulate)
+        # Raises where a symbolic extent does not decide which workload it is.
+        Workload.of(found.problem)
     except (_NotOffloadableError, InvalidProblemError) as error:
         return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
+    return found
 
 
 def _check_static(graph: Graph, index: int) -> None:
@@ -60,8 +63,8 @@ def _check_static(graph: Graph, index: int) -> None:
             if isinstance(extent, str):
                 shown = ", ".join(map(str, shape))
                 raise _NotOffloadableError(
-                    f"dimension {axis} of {where}, ({shown}), is the symbolic '{extent}'; kernels "
-                    "are chosen for known sizes: give the model's inputs fixed shapes"
+                    f"dimension {axis} of {where}, ({shown}), is the symbolic '{extent}', which "
+                    "kernels cannot be chosen for: give the model's inputs fixed shapes"
                 )
 
 

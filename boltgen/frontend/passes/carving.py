@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from boltgen.frontend.graph import (
     FURTHER,
@@ -23,10 +24,13 @@ from boltgen.frontend.graph import (
     renamed,
 )
 from boltgen.frontend.passes.attention import find_attentions
+from boltgen.frontend.passes.borders import Border
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
+from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType
-from boltgen.ir.region import LayerRoles, Operand, Region
+from boltgen.ir.extent import Dim
+from boltgen.ir.region import LayerRoles, Operand, Region, Stored
 from boltgen.ir.workload import Cutter, Workload, separate
 
 
@@ -227,17 +231,29 @@ def label(graph: Graph, members: Sequence[int]) -> str:
 def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> Region:
     products = alike(found.products)
     first, last = products[0], products[-1]
+    workload, own = localised(found.workload(graph))
     return Region(
         symbol=symbol,
         label=" + ".join(label(graph, product.computed) for product in products),
-        workload=found.workload(graph),
+        workload=workload,
         parameter_count=len(places),
         a=places[first.input],
         layers=tuple(_roles(product, places) for product in products),
         note=found.reason,
-        a_stored=first.entry.stored if first.entry else None,
-        d_stored=last.exit.stored if last.exit else None,
+        a_stored=_stored(first.entry, own),
+        d_stored=_stored(last.exit, own),
     )
+
+
+def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
+    """How TVM has a tensor, in the region's `own` symbols; a matrix has its rows as one extent."""
+    if border is None:
+        return None
+    shape = border.stored.shape
+    if any(isinstance(each, Dim) and each not in own for each in shape):
+        shape = (prod(shape[:-1]), shape[-1])
+    extents = tuple(own[each] if isinstance(each, Dim) else each for each in shape)
+    return replace(border.stored, shape=extents)
 
 
 def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:

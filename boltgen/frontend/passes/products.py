@@ -162,9 +162,12 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     Those before A only where all that read A are products, which then each make it for themselves;
     a cast without more is not worth being done twice.
     """
+    problem = product.anchor.problem
+    if problem.batch > 1 and Workload.of(problem).symbols:
+        return product  # the rows that TVM has are no extent of the problem
     a = product.anchor.a
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
-    is_image = not product.anchor.problem.is_matrix
+    is_image = not problem.is_matrix
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:

@@ -7,6 +7,7 @@ written by its neutral name and attributes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from tvm import ir, relax
@@ -23,6 +24,7 @@ from boltgen.frontend.graph import (
     Graph,
 )
 from boltgen.frontend.relax.branches import Substitution
+from boltgen.frontend.relax.symbols import Symbols
 from boltgen.frontend.relax.translate import free_variables
 
 _Attributes = Mapping[str, Any]
@@ -40,7 +42,7 @@ def emit(
     time.
     """
     builder = relax.BlockBuilder()
-    emission = _Emission(builder, workspaces)
+    emission = _Emission(builder, Symbols(function), workspaces)
     with builder.function(name, list(function.params)):
         for expr in graph.exprs:
             emission.values.append(emission.write(expr))
@@ -52,8 +54,11 @@ def emit(
 class _Emission:
     """A function under way; `values[i]` is the Relax expression of the graph's expression `i`."""
 
-    def __init__(self, builder: relax.BlockBuilder, workspaces: Mapping[str, int]) -> None:
+    def __init__(
+        self, builder: relax.BlockBuilder, symbols: Symbols, workspaces: Mapping[str, int]
+    ) -> None:
         self._builder = builder
+        self._symbols = symbols
         self._workspaces = workspaces
         self.values: list[ir.Expr] = []
 
@@ -69,7 +74,8 @@ class _Emission:
         if expr.op == REGION:
             return self._region(expr, args)
         if expr.origin is None:
-            return self._emit(_WRITERS.get(expr.op, _elementwise)(expr, args))
+            written = replace(expr, shape=tuple(self._symbols.shape(expr.static_shape)))
+            return self._emit(_WRITERS.get(expr.op, _elementwise)(written, args))
         return self._again(expr, args)
 
     def _emit(self, expr: ir.Expr) -> relax.Var:
@@ -77,11 +83,11 @@ class _Emission:
 
     def _region(self, expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
         symbol = str(expr.attrs["symbol"])
-        result = relax.TensorType(list(expr.static_shape), expr.dtype)
+        result = relax.TensorType(self._symbols.shape(expr.static_shape), expr.dtype)
         callee = relax.ExternFunc(symbol)
         outputs = [result]
         for shape, dtype in cast("FurtherTypes", expr.attrs.get(FURTHER, ())):
-            outputs.append(relax.TensorType(list(shape), dtype))
+            outputs.append(relax.TensorType(self._symbols.shape(shape), dtype))
         is_tuple = len(outputs) > 1
         if symbol in self._workspaces:
             outputs.append(relax.TensorType((self._workspaces[symbol],), "uint8"))
@@ -157,7 +163,7 @@ _WRITERS: Mapping[str, Writer] = {
     **shared_writers(relax.op),
     "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
     "permute_dims": lambda expr, args: relax.op.permute_dims(*args, expr.attrs["axes"]),
-    "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.static_shape),
+    "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.shape),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),

@@ -16,7 +16,9 @@ from tvm import ir, relax, tirx
 from boltgen.frontend.attributes import Attributes, integers, shared_attributes
 from boltgen.frontend.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.frontend.imported import TensorType
+from boltgen.frontend.relax.symbols import Symbols
 from boltgen.frontend.translation import Translation
+from boltgen.ir.extent import Dim
 
 
 def dtype_of(type_: object) -> str:
@@ -83,15 +85,15 @@ _MOST_FILLED = 1 << 20
 
 def translate(function: relax.Function) -> Graph:
     """The graph of a function whose body is in normal form; branches within are opaque."""
-    return _Translation(is_pure=bool(function.is_pure)).run(function)
+    return _Translation(function).run(function)
 
 
 class _Translation(Translation):
     """One function under translation; `_items` has what became of each variable and constant."""
 
-    def __init__(self, *, is_pure: bool) -> None:
-        super().__init__(tensor_type, relax.TupleType)
-        self._is_pure = is_pure
+    def __init__(self, function: relax.Function) -> None:
+        super().__init__(Symbols(function).tensor_type, relax.TupleType)
+        self._is_pure = bool(function.is_pure)
         self._items: dict[ir.Expr, Structure] = {}
 
     def run(self, function: relax.Function) -> Graph:
@@ -155,8 +157,8 @@ class _Translation(Translation):
 
         TVM 0.27 cannot lower `full` and its kin.
         """
-        shape, dtype = tensor_type(call.ty)
-        if shape is None or any(isinstance(extent, str) for extent in shape):
+        shape, dtype = self._tensor_type(call.ty)
+        if shape is None:
             return None
         if name == "arange" and all(isinstance(arg, tirx.IntImm) for arg in call.args):
             return self._builder.constant(np.arange(*map(int, call.args), dtype=dtype))
@@ -164,11 +166,11 @@ class _Translation(Translation):
         number = {"zeros": 0.0, "zeros_like": 0.0, "ones": 1.0, "ones_like": 1.0}.get(name, number)
         if number is None or np.dtype(dtype).kind not in "fiub":
             return None
-        extents = tuple(extent for extent in shape if isinstance(extent, int))
-        if prod(extents) <= _MOST_FILLED:
-            return self._builder.constant(np.full(extents, number, dtype))
+        known = tuple(each for each in shape if isinstance(each, int) and not isinstance(each, Dim))
+        if len(known) == len(shape) and prod(known) <= _MOST_FILLED:
+            return self._builder.constant(np.full(known, number, dtype))
         one = self._builder.constant(np.full((), number, dtype))
-        return self._builder.operator("broadcast_to", [one], extents, dtype)
+        return self._builder.operator("broadcast_to", [one], shape, dtype)
 
     def _opaque(
         self,

@@ -81,6 +81,24 @@ class RegionCall {
     return tensor.data;
   }
 
+  /// The product of all but the last `behind` dimensions of parameter `index`, the extent `name` of
+  /// the region, which is `low` to `high`.
+  int64_t rows(char const* name, Tensor const& tensor, int index, char const* role, int behind,
+               int64_t low, int64_t high) const {
+    int64_t product = 1;
+    for (int i = 0; i < tensor.rank - behind; ++i) {
+      product *= tensor.shape[i];
+    }
+    return within(name, tensor.rank > behind ? product : 0, index, role, low, high);
+  }
+
+  /// The dimension of parameter `index` with `behind` others after it, in the same way.
+  int64_t extent(char const* name, Tensor const& tensor, int index, char const* role, int behind,
+                 int64_t low, int64_t high) const {
+    int const axis = tensor.rank - 1 - behind;
+    return within(name, axis >= 0 ? tensor.shape[axis] : 0, index, role, low, high);
+  }
+
   /// What the kernel writes besides D.
   void* result(void* data) { return data; }
 
@@ -240,6 +258,16 @@ class RegionCall {
 
   [[noreturn]] static void fail(char const* kind, std::string const& message) {
     throw RegionError(kind, message);
+  }
+
+  int64_t within(char const* name, int64_t value, int index, char const* role, int64_t low,
+                 int64_t high) const {
+    if (value < low || value > high) {
+      fail("ValueError", where(index, role) + name + " is " + std::to_string(value) +
+                             ", its kernels were chosen for " + std::to_string(low) + " to " +
+                             std::to_string(high) + ": compile the model for other ranges");
+    }
+    return value;
   }
 
   static bool is_contiguous(Tensor const& tensor) {

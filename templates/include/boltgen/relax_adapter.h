@@ -27,6 +27,20 @@ class TvmCall : public RegionCall {
     return raising([&] { return RegionCall::data(tensor, index, role, type, shape, rank); });
   }
 
+  int64_t rows(char const* name, TensorView const& view, int index, char const* role, int behind,
+               int64_t low, int64_t high) const {
+    Tensor const tensor = described(view);
+    return raising(
+        [&] { return RegionCall::rows(name, tensor, index, role, behind, low, high); });
+  }
+
+  int64_t extent(char const* name, TensorView const& view, int index, char const* role, int behind,
+                 int64_t low, int64_t high) const {
+    Tensor const tensor = described(view);
+    return raising(
+        [&] { return RegionCall::extent(name, tensor, index, role, behind, low, high); });
+  }
+
   void workspace(TensorView const& view, size_t bytes) {
     Tensor const tensor = described(view);
     raising([&] { RegionCall::workspace(tensor, bytes); });

@@ -15,6 +15,7 @@ import numpy as np
 from boltgen.frontend.graph import Array
 from boltgen.frontend.passes.normalise.call import OperatorCall
 from boltgen.frontend.passes.normalise.values import Value
+from boltgen.ir.extent import Dim
 
 # What is larger than this, and larger than what it is made of, is computed at run time.
 _MOST_ELEMENTS = 1 << 22
@@ -69,7 +70,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 def evaluate(call: OperatorCall) -> Array | None:
     """The value of an operator all of whose tensors are constants; None where only TVM can tell."""
     arrays = [arg.constant for arg in call.args if isinstance(arg, Value)]
-    if call.name not in _FUNCTIONS or len(arrays) != len(call.args):
+    is_symbolic = any(isinstance(extent, Dim) for extent in call.shape)
+    if call.name not in _FUNCTIONS or len(arrays) != len(call.args) or is_symbolic:
         return None
     known = [array for array in arrays if array is not None]
     if len(known) != len(arrays) or _grows(call, known):

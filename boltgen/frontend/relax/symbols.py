@@ -1,0 +1,96 @@
+"""The symbolic dimensions of a Relax function: as extents of the neutral graph, and back in TIR.
+
+A sum of products of variables is one in the graph too. Any other expression of variables ("n // 2")
+is a symbol of its own there, which stands for TVM's expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax, tirx
+
+from boltgen.frontend.imported import TensorType
+from boltgen.ir.extent import MOST_UNKNOWN, Dim, Symbol, symbolic
+
+# Where TVM keeps the ranges of variables, by their names: its planner of memory reads them.
+LOW, HIGH = "tir_var_lower_bound", "tir_var_upper_bound"
+
+
+class Symbols:
+    """The symbols of `function`, whose ranges its attributes have."""
+
+    def __init__(self, function: relax.Function) -> None:
+        attributes = dict((function.attrs or {}).items())
+        self._low: Mapping[str, Any] = attributes.get(LOW, {})
+        self._high: Mapping[str, Any] = attributes.get(HIGH, {})
+        self._exprs: dict[str, tirx.PrimExpr] = {}
+        self._names: dict[Any, str] = {}
+        for param in function.params:
+            self._meet(param.ty)
+        body = function.body
+        for block in body.blocks if isinstance(body, relax.SeqExpr) else ():
+            for binding in block.bindings:
+                self._meet(binding.var.ty)
+
+    def extent(self, expr: object) -> int:
+        """An extent of TVM's as one of the graph."""
+        match expr:
+            case tirx.IntImm():
+                return int(expr.value)
+            case tirx.Add():
+                return self.extent(expr.a) + self.extent(expr.b)
+            case tirx.Sub():
+                return self.extent(expr.a) - self.extent(expr.b)
+            case tirx.Mul():
+                return self.extent(expr.a) * self.extent(expr.b)
+            case tirx.Var():
+                return self._symbol(expr, expr, str(expr.name))
+        return self._symbol(str(expr), expr, str(expr))
+
+    def tensor_type(self, type_: object) -> TensorType:
+        """Shape and dtype of a type, whose symbolic extents are the graph's."""
+        if not isinstance(type_, relax.TensorType):
+            return None, ""
+        if not isinstance(type_.shape, relax.ShapeExpr):
+            return None, str(type_.dtype)
+        return tuple(map(self.extent, type_.shape.values)), str(type_.dtype)
+
+    def shape(self, extents: Sequence[int | str]) -> list[Any]:
+        """A shape of the graph as TVM's."""
+        return [self._expr(extent) for extent in extents]
+
+    def _expr(self, extent: int | str) -> Any:
+        if not isinstance(extent, Dim):
+            return extent
+        total = None
+        for monomial, number in extent.terms:
+            term = None
+            for symbol in monomial:
+                factor = self._exprs[symbol.name]
+                term = factor if term is None else term * factor
+            if term is None:
+                term = tirx.IntImm("int64", number)
+            elif number != 1:
+                term = term * tirx.IntImm("int64", number)
+            total = term if total is None else total + term
+        return total
+
+    def _symbol(self, key: object, expr: tirx.PrimExpr, text: str) -> int:
+        if key not in self._names:
+            name, number = text, 1
+            while name in self._exprs:
+                name, number = f"{text}_{number}", number + 1
+            self._names[key] = name
+            self._exprs[name] = expr
+        low = max(int(self._low.get(text, 1)), 1)
+        high = int(self._high.get(text, max(MOST_UNKNOWN, low)))
+        return symbolic(Symbol(self._names[key], low, high))
+
+    def _meet(self, type_: object) -> None:
+        """Name the symbols of a type, in the order in which they are met."""
+        if isinstance(type_, relax.TupleType):
+            for field in type_.fields:
+                self._meet(field)
+        self.tensor_type(type_)

@@ -1,0 +1,100 @@
+"""The sizes of a symbolic workload in cells, for each of which one kernel and launch are chosen.
+
+A cell is the workload itself with a part of its symbols' ranges; its kernel is chosen for its
+greatest sizes. Extents double from cell to cell, and with several symbols grow faster, so
+that a table stays short.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import VECTOR_BYTES
+from boltgen.ir.extent import Dim, Symbol
+from boltgen.ir.workload import Workload
+
+# A region has no more cells, nor more than so many values of one symbol.
+_MOST_CELLS = 25
+_MOST_VALUES = 12
+# Fewer rows than the smallest tile has all take the same time.
+_SMALLEST = 16
+
+
+def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
+    """`workload` with a symbol of its own for each symbolic extent, and what became of each.
+
+    A kernel does not know that its M is a batch times a sequence. The symbol has the name of the
+    problem's field, and the range of the extent.
+    """
+    made: dict[Dim, Dim] = {}
+    names: set[str] = set()
+    for layer in workload.layers:
+        problem: Any = layer.problem
+        for each in fields(problem):
+            extent = getattr(problem, each.name)
+            if not isinstance(extent, Dim) or extent in made:
+                continue
+            name = each.name if each.name not in names else f"{each.name}_{len(names)}"
+            names.add(name)
+            low, high = extent.bounds
+            made[extent] = Dim({(Symbol(name, low, high),): 1})
+    return workload.resized(lambda extent: made[extent]), made
+
+
+def cells(workload: Workload) -> tuple[Workload, ...]:
+    """The cells of `workload`, smaller sizes first; itself where all its sizes are known."""
+    symbols = workload.symbols
+    if not symbols:
+        return (workload,)
+    most = min(int(_MOST_CELLS ** (1 / len(symbols))), _MOST_VALUES)
+    return tuple(
+        _narrowed(workload, dict(zip(symbols, parts, strict=True)))
+        for parts in itertools.product(*(tuple(_parts(symbol, most)) for symbol in symbols))
+    )
+
+
+def representative(cell: Workload) -> Workload:
+    """The sizes that a cell's kernel is chosen for: its greatest that are aligned as all of it is.
+
+    Raises:
+        InvalidProblemError: sizes near the greatest are all aligned otherwise.
+    """
+    symbols = cell.symbols
+    wanted = _alignments(cell)
+    for less in range(VECTOR_BYTES):
+        found = cell.at({symbol: max(symbol.high - less, symbol.low) for symbol in symbols})
+        if _alignments(found) == wanted:
+            return found
+    raise InvalidProblemError(f"no sizes of {cell.describe()} are aligned as all of them are")
+
+
+def _alignments(workload: Workload) -> list[tuple[int, int, int]]:
+    problems = (layer.problem for layer in workload.layers)
+    return [(each.alignment_a, each.alignment_b, each.alignment_d) for each in problems]
+
+
+def _parts(symbol: Symbol, most: int) -> Iterator[Symbol]:
+    """The range of a symbol in at most so many parts."""
+    factor = 2
+    while len(_ends(symbol, factor)) > most:
+        factor *= 2
+    low = symbol.low
+    for high in _ends(symbol, factor):
+        yield replace(symbol, low=low, high=high)
+        low = high + 1
+
+
+def _ends(symbol: Symbol, factor: int) -> list[int]:
+    """The greatest value of each part: powers, and the greatest of all."""
+    ends = [_SMALLEST]
+    while ends[-1] < symbol.high:
+        ends.append(ends[-1] * factor)
+    return [end for end in ends if symbol.low <= end < symbol.high] + [symbol.high]
+
+
+def _narrowed(workload: Workload, parts: dict[Symbol, Symbol]) -> Workload:
+    return workload.at({symbol: Dim({(part,): 1}) for symbol, part in parts.items()})
