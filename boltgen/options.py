@@ -238,10 +238,11 @@ class KernelOptions:
 class ModelOptions(KernelOptions):
     """How a model is read, and which kernels it may have."""
 
-    shapes: Mapping[str, Sequence[int]] = field(
+    shapes: Mapping[str, Sequence[int | str]] = field(
         default_factory=dict,
         metadata=_option(
-            "The shape of an input whose dimensions the model leaves open: name=1,3,224,224.",
+            "The shape of an input whose dimensions the model leaves open: name=1,3,224,224. One "
+            "that stays open has a range or its name: name=1..64,seq.",
             given.shapes,
             list[str] | None,
             names=("--shape",),

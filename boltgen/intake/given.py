@@ -7,6 +7,7 @@ is wrong.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,13 @@ def device(_name: str, given: Any) -> str:
     return str(given)
 
 
-def shapes(_name: str, given: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, or texts like "name=1,3,224,224"; none for None."""
+# An extent that stays open: a range of values, or the name that the model has for it.
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_OPEN = re.compile(r"\?|[^\W\d][\w.]*")
+
+
+def shapes(_name: str, given: Any) -> dict[str, tuple[int | str, ...]]:
+    """Shapes by name, or texts like "name=1..64,3,seq"; none for None."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -92,19 +98,35 @@ def shapes(_name: str, given: Any) -> dict[str, tuple[int, ...]]:
     return {name: _extents(name, extents) for name, extents in given.items()}
 
 
-def _extents(name: str, extents: Any) -> tuple[int, ...]:
+def _extents(name: str, extents: Any) -> tuple[int | str, ...]:
     wrong = f"the shape {shown(str(extents))} of input {name!r}"
+    if isinstance(extents, str):
+        raise BoltgenError(f"{wrong} is no sequence of extents")
     try:
-        found = tuple(map(operator.index, extents))
+        return tuple(
+            _extent(each) if isinstance(each, str) else _extent(str(operator.index(each)))
+            for each in extents
+        )
     except TypeError:
-        raise BoltgenError(f"{wrong} is no sequence of whole numbers") from None
-    if any(not 0 <= extent <= MOST_EXTENT for extent in found):
-        raise BoltgenError(f"{wrong} has an extent that is not in 0 to {MOST_EXTENT}")
-    return found
+        raise BoltgenError(f"{wrong} is no sequence of whole numbers, ranges and names") from None
+    except ValueError as error:
+        raise BoltgenError(f"{wrong}: {error}") from None
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`name=1,3,224,224` as a name, which may hold an equals sign, and a shape.
+def _extent(text: str) -> int | str:
+    """A number; a range "1..64", or a name, of an extent that stays open, as it is."""
+    if (ends := _RANGE.fullmatch(text)) is not None:
+        low, high = (whole_number(end, 1, MOST_EXTENT) for end in ends.groups())
+        if low > high:
+            raise ValueError(f"the range {text} is empty")
+        return low if low == high else f"{low}..{high}"
+    return text if _OPEN.fullmatch(text) else whole_number(text, 0, MOST_EXTENT)
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """`name=1,3,224,seq` as a name, which may hold an equals sign, and a shape.
+
+    An extent is a number, a range like 1..64, or the name of one that stays open.
 
     Raises:
         BoltgenError: it is not of that form.
@@ -114,6 +136,6 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not name:
         raise BoltgenError(wrong)
     try:
-        return name, tuple(whole_number(part, 0, MOST_EXTENT) for part in extents.split(","))
+        return name, tuple(map(_extent, extents.split(",")))
     except ValueError as error:
         raise BoltgenError(f"{wrong}: {error}") from None

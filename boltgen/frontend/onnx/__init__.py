@@ -3,11 +3,19 @@
 from boltgen.frontend.onnx.importers import Importer, relax_importer, relay_importer
 from boltgen.frontend.onnx.prepare import Prepared, import_failure, prepare
 from boltgen.frontend.onnx.read import naming, read_onnx
-from boltgen.frontend.onnx.shapes import Shapes, bind_extents, fix_shape, graph_inputs
+from boltgen.frontend.onnx.shapes import (
+    Ranges,
+    Shapes,
+    bind_extents,
+    fix_shape,
+    graph_inputs,
+    ranges_of,
+)
 
 __all__ = [
     "Importer",
     "Prepared",
+    "Ranges",
     "Shapes",
     "bind_extents",
     "fix_shape",
@@ -15,6 +23,7 @@ __all__ = [
     "import_failure",
     "naming",
     "prepare",
+    "ranges_of",
     "read_onnx",
     "relax_importer",
     "relay_importer",

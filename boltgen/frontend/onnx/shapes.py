@@ -8,9 +8,11 @@ from typing import Any
 
 from boltgen.errors import ModelImportError
 
-Shapes = Mapping[str, tuple[int, ...]]
 # One extent: a number, or the name of one that is not known.
 Extent = int | str
+# Shapes by input, as users give them: extents that stay open are names, or ranges like "1..64".
+Shapes = Mapping[str, tuple[Extent, ...]]
+Ranges = Mapping[str, tuple[int, int]]
 
 
 def graph_inputs(model: Any) -> list[Any]:
@@ -34,7 +36,7 @@ def bind_extents(declared: Mapping[str, Sequence[Extent] | None], shapes: Shapes
                 f"{', '.join(map(repr, declared)) or 'none'}"
             )
         for extent, value in zip(declared[name] or (), given, strict=False):
-            if not isinstance(extent, str) or extent == "?":
+            if not isinstance(extent, str) or extent == "?" or isinstance(value, str):
                 continue
             where = first.setdefault(extent, name)
             if bound.setdefault(extent, value) != value:
@@ -64,12 +66,31 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
         known = None if extents is None else [_bound(each, bound) for each in extents]
         still_open = known is None or any(isinstance(each, str) for each in known)
         if name in shapes or known is None or (still_open and not symbolic):
-            found[name] = fix_shape(name, extents, shapes.get(name))
-        else:
-            found[name] = tuple(
-                names.of(name, axis, each) if isinstance(each, str) else each
-                for axis, each in enumerate(known)
-            )
+            known = list(fix_shape(name, known, shapes.get(name)))
+        found[name] = tuple(
+            names.of(name, axis, each) if isinstance(each, str) else each
+            for axis, each in enumerate(known)
+        )
+    return found
+
+
+def ranges_of(shapes: Mapping[str, Sequence[Extent]], given: Shapes) -> dict[str, tuple[int, int]]:
+    """The ranges that are `given` for extents, by the names that these have in `shapes`.
+
+    Raises:
+        ModelImportError: one extent is given two ranges.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for name, extents in given.items():
+        for extent, text in zip(shapes[name], extents, strict=True):
+            if not isinstance(extent, str) or not isinstance(text, str) or ".." not in text:
+                continue
+            low, high = map(int, text.split(".."))
+            if found.setdefault(extent, (low, high)) != (low, high):
+                raise ModelImportError(
+                    f"the given shapes make the dimension {extent!r} both {found[extent][0]}.."
+                    f"{found[extent][1]} and {text} (input {name!r}); give it one range"
+                )
     return found
 
 
@@ -111,12 +132,15 @@ class _Names:
 
 
 def fix_shape(
-    name: str, declared: Sequence[Extent] | None, given: tuple[int, ...] | None
-) -> tuple[int, ...]:
+    name: str, declared: Sequence[Extent] | None, given: tuple[Extent, ...] | None
+) -> tuple[Extent, ...]:
     """An input's shape from what the model declares and what the user gives.
 
+    What the user leaves open has the model's name for it, or "?" where the model has none.
+
     Raises:
-        ModelImportError: a dimension stays open, or the two contradict each other.
+        ModelImportError: a dimension stays open of which nothing is given, or the two contradict
+            each other.
     """
     if given is None:
         open_axes = [axis for axis, e in enumerate(declared or []) if isinstance(e, str)]
@@ -134,13 +158,21 @@ def fix_shape(
             f"input {name!r} has {what}; kernels are chosen for known sizes. Give it a shape, for "
             f"instance shapes={{{name!r}: {example}}}, or on the command line --shape {name}={text}"
         )
-    fits = declared is None or (
-        len(given) == len(declared)
-        and all(isinstance(d, str) or d == g for d, g in zip(declared, given, strict=True))
-    )
-    if not fits or min(given, default=1) < 1:
-        shown = "any rank" if declared is None else f"({', '.join(map(str, declared))})"
+    known = ("?",) * len(given) if declared is None else tuple(declared)
+    is_positive = all(isinstance(each, str) or each > 0 for each in given)
+    if len(known) != len(given) or not is_positive or not all(map(_fits, known, given)):
+        shown = "any rank" if declared is None else f"({', '.join(map(str, known))})"
         raise ModelImportError(
-            f"the shape {given} given for input {name!r} does not fit the model's {shown}"
+            f"the shape ({', '.join(map(str, given))}) given for input {name!r} does not fit the "
+            f"model's {shown}"
         )
-    return given
+    return tuple(
+        each if isinstance(each, int) else extent for extent, each in zip(known, given, strict=True)
+    )
+
+
+def _fits(declared: Extent, given: Extent) -> bool:
+    """Whether a given extent is one that the model's may be."""
+    if isinstance(declared, int):
+        return declared == given
+    return isinstance(given, int) or ".." in given or given in {declared, "?"} or declared == "?"

@@ -11,8 +11,17 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel, describe, require_main
-from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, graph_inputs, naming, read_onnx
+from boltgen.frontend.onnx import (
+    Shapes,
+    bind_extents,
+    fix_shape,
+    graph_inputs,
+    naming,
+    ranges_of,
+    read_onnx,
+)
 from boltgen.frontend.relax.onnx_reader import import_onnx
+from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
 
@@ -50,6 +59,7 @@ def import_model(
 def _import_onnx(model: Any, shapes: Shapes, *, allow_nonfinite: bool) -> ImportedModel:
     module, prepared = import_onnx(model, shapes, allow_nonfinite=allow_nonfinite)
     inputs = [value.name for value in graph_inputs(model)]
+    module = with_ranges(module, ranges_of(prepared.shapes, shapes))
     imported = _describe(module, inputs, [value.name for value in model.graph.output])
     return replace(imported, notes=prepared.notes)
 
@@ -75,7 +85,10 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
     values = bind_extents(declared, shapes)
     for name, shape in shapes.items():
         fix_shape(name, declared[name], shape)
-    return relax.transform.BindSymbolicVars(values, "main")(module) if values else module
+    if values:
+        module = relax.transform.BindSymbolicVars(values, "main")(module)
+    known = {name: shape for name, shape in declared.items() if shape is not None}
+    return with_ranges(module, ranges_of(known, shapes))
 
 
 def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:

@@ -9,13 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tvm
 from tvm import relax, tirx
 
 from boltgen.frontend.imported import TensorType
+from boltgen.frontend.onnx import Ranges
 from boltgen.ir.extent import MOST_UNKNOWN, Dim, Symbol, symbolic
 
 # Where TVM keeps the ranges of variables, by their names: its planner of memory reads them.
 LOW, HIGH = "tir_var_lower_bound", "tir_var_upper_bound"
+
+
+def with_ranges(module: tvm.IRModule, ranges: Ranges) -> tvm.IRModule:
+    """`module`, whose `main` says that its variables have these ranges, by their names."""
+    if not ranges:
+        return module
+    main = module["main"]
+    attributes = dict((main.attrs or {}).items())
+    for key, end in ((LOW, 0), (HIGH, 1)):
+        known = {str(name): int(value) for name, value in attributes.get(key, {}).items()}
+        main = main.with_attr(key, known | {name: ends[end] for name, ends in ranges.items()})
+    functions = dict(module.functions.items())
+    functions[module.get_global_var("main")] = main
+    return tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)
 
 
 class Symbols:

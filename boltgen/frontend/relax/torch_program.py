@@ -10,7 +10,6 @@ FP32, in which each of its numbers is exact; how products are computed is the pr
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,8 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
-from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape
+from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
+from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
@@ -311,17 +311,20 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
             range that it was exported for.
     """
     declared = _declared(program.module, program.inputs)
-    values = bind_extents(declared, shapes)
+    values, ranges = bind_extents(declared, shapes), ranges_of(declared, shapes)
+    ends = {**{name: (value,) for name, value in values.items()}, **ranges}
     for name, shape in shapes.items():
         fix_shape(name, declared[name], tuple(shape))
-        for symbol in values.keys() & set(declared[name]):
-            _check_range(name, str(symbol), values[str(symbol)], program.ranges)
+        for symbol in ends.keys() & set(declared[name]):
+            for end in ends[str(symbol)]:
+                _check_range(name, str(symbol), end, program.ranges)
     module = program.module
     if values:
         module = relax.transform.BindSymbolicVars(values, "main")(module)
+    module = with_ranges(module, ranges)
     for name, bound in _declared(module, program.inputs).items():
         wanted = shapes.get(name, bound)
-        if any(map(operator.ne, bound, wanted)):
+        if any(h != w for h, w in zip(bound, wanted, strict=True) if isinstance(w, int)):
             raise ModelImportError(
                 f"the shape {tuple(wanted)} given for input {name!r} does not fit the program's "
                 f"({', '.join(map(str, bound))})"

@@ -44,6 +44,13 @@ def import_model(
             do.
     """
     fixed = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    for name, shape in fixed.items():
+        if any(isinstance(extent, str) for extent in shape):
+            raise ModelImportError(
+                f"the shape ({', '.join(map(str, shape))}) given for input {name!r} leaves a "
+                "dimension open, which the Relay frontend has no kernels for: give a number, or "
+                "take the frontend relax"
+            )
     path = Path(source) if isinstance(source, (str, Path)) else None
     if path is not None:
         source = read_onnx(path)
