@@ -37,6 +37,7 @@ from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
     ChoiceInfo,
+    DimensionInfo,
     GemmInfo,
     KernelInfo,
     Metadata,
@@ -163,7 +164,7 @@ def _compile(
         inputs = _tensor_infos(imported.inputs)
         with phases.phase("calibrate"):
             for sample in samples:
-                check_inputs(inputs, sample)
+                check_inputs(inputs, sample, _dimension_infos(imported.dimensions))
             imported.calibrate([[sample[info.name] for info in inputs] for sample in samples])
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
@@ -215,9 +216,16 @@ def _build(
         padding=partitioned.padding,
         notes=imported.notes,
         ranges=tuple(_range_info(each, options.precision.dtype) for each in imported.ranges),
+        dimensions=_dimension_infos(imported.dimensions),
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
+
+
+def _dimension_infos(ranges: Mapping[str, tuple[int, int]]) -> tuple[DimensionInfo, ...]:
+    return tuple(
+        DimensionInfo(name=name, low=low, high=high) for name, (low, high) in ranges.items()
+    )
 
 
 def _tensor_infos(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:

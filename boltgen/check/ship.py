@@ -107,7 +107,7 @@ class _Failure:
 
 def _failure(kernel: KernelCheck, metadata: Metadata) -> _Failure:
     (trials,) = (each.trials for each in metadata.kernels if each.symbol == kernel.symbol)
-    if all(region.kernel != kernel.symbol for region in metadata.regions):
+    if not any(region.runs(kernel.symbol) for region in metadata.regions):
         raise CheckError(
             f"{kernel.symbol}, which no other kernel can replace, failed its check: "
             f"{kernel.faults[0]}"

@@ -16,7 +16,7 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.families.json_form import encode
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage
-from boltgen.runtime.metadata import GemmInfo, Metadata, RegionInfo
+from boltgen.runtime.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
@@ -116,6 +116,10 @@ def _rows(gemm: GemmInfo) -> str:
     return str(gemm.m) if gemm.batch == 1 else f"{gemm.batch}x{gemm.m}"
 
 
+def _choice(choice: ChoiceInfo) -> str:
+    return f"{choice.sizes}: {choice.config}, {choice.time_us:.1f} us, {choice.origin}"
+
+
 def _one_line(name: str) -> str:
     """A name, which may hold anything, without line breaks."""
     return " ".join(name.split())
@@ -193,6 +197,7 @@ def _details(metadata: Metadata) -> Iterator[str]:
             ("kernel", region.kernel),
             ("why", region.why),
             *(("call", move) for move in region.moves),
+            *(("choice", _choice(each)) for each in region.choices),
             ("workspace", f"{region.workspace_bytes} bytes" if region.workspace_bytes else ""),
             ("note", placed.reason if placed else ""),
         ]
@@ -200,7 +205,7 @@ def _details(metadata: Metadata) -> Iterator[str]:
     yield ""
     yield "kernels:"
     for kernel in metadata.kernels:
-        users = sum(region.kernel == kernel.symbol for region in metadata.regions)
+        users = sum(region.runs(kernel.symbol) for region in metadata.regions)
         yield f"  {kernel.symbol}: {kernel.config}, of {users} regions, {kernel.source}"
     rest = Counter(
         (placed.operator, placed.reason) for placed in metadata.placements if not placed.region

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from boltgen.errors import ModelImportError
@@ -30,13 +30,15 @@ class TensorSpec:
 class ImportedModel:
     """A model as a module with the entry `main`; inputs and outputs in calling order.
 
-    `notes` are sentences on what was rewritten before the import, and why.
+    `notes` are sentences on what was rewritten before the import, and why. `dimensions` has the
+    least and the greatest value of those names in shapes of which the model or its user says so.
     """
 
     module: Any
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     notes: tuple[str, ...] = ()
+    dimensions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def describe(

@@ -20,8 +20,8 @@ from boltgen.ir.workload import Workload
 # A region has no more cells, nor more than so many values of one symbol.
 _MOST_CELLS = 25
 _MOST_VALUES = 12
-# Fewer rows than the smallest tile has all take the same time.
-_SMALLEST = 16
+# The first cell ends here: fewer rows than the smallest tile has all take the same time.
+_FIRST_END = {"m": 16}
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
@@ -90,7 +90,7 @@ def _parts(symbol: Symbol, most: int) -> Iterator[Symbol]:
 
 def _ends(symbol: Symbol, factor: int) -> list[int]:
     """The greatest value of each part: powers, and the greatest of all."""
-    ends = [_SMALLEST]
+    ends = [_FIRST_END.get(symbol.name, 1)]
     while ends[-1] < symbol.high:
         ends.append(ends[-1] * factor)
     return [end for end in ends if symbol.low <= end < symbol.high] + [symbol.high]

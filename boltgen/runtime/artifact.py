@@ -11,14 +11,20 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from boltgen.errors import ArtifactError, InputError
-from boltgen.runtime.metadata import FILE_NAME, Metadata, TensorInfo, read_metadata
+from boltgen.runtime.metadata import (
+    FILE_NAME,
+    DimensionInfo,
+    Metadata,
+    TensorInfo,
+    read_metadata,
+)
 from boltgen.runtime.session import RelaxSession, RelaySession, Session
 
 LIBRARY = "model.so"
@@ -108,7 +114,7 @@ class Artifact:
             InputError: a name, shape or dtype is not what the model takes.
             DeviceError: the device is not there, cannot run the model, or reports a fault.
         """
-        check_inputs(self.metadata.inputs, inputs)
+        check_inputs(self.metadata.inputs, inputs, self.metadata.dimensions)
         session = self._sessions.get(device)
         if session is None:
             kind = RelaySession if self.metadata.frontend == "relay" else RelaxSession
@@ -118,13 +124,17 @@ class Artifact:
 
 
 def check_inputs(
-    expected: tuple[TensorInfo, ...], inputs: Mapping[str, np.ndarray[Any, Any]]
+    expected: tuple[TensorInfo, ...],
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    dimensions: Sequence[DimensionInfo] = (),
 ) -> None:
     """Compare arrays with what the model takes.
 
     Raises:
-        InputError: a name, shape or dtype differs; the message has both.
+        InputError: a name, shape or dtype differs; the message has both. Or one of the `dimensions`
+            is out of its range; the message has the input, the dimension and the range.
     """
+    ranges = {each.name: each for each in dimensions}
     names = [info.name for info in expected]
     takes = "the model takes " + "; ".join(map(str, expected))
     if missing := [name for name in names if name not in inputs]:
@@ -144,10 +154,32 @@ def check_inputs(
                 f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}"
                 f"{named}; {takes}"
             )
+        for name, value in zip(info.shape or (), array.shape, strict=False):
+            limits = ranges.get(str(name))
+            if limits and not limits.low <= value <= limits.high:
+                raise InputError(
+                    f"input {info.name!r} has {name} = {value}, the model was compiled for "
+                    f"{limits.low} to {limits.high}: compile it with another range, for instance "
+                    f"--shape {info.name}={_suggested(info.shape or (), array.shape, ranges)}"
+                )
         if array.dtype != np.dtype(info.dtype):
             raise InputError(
                 f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
             )
+
+
+def _suggested(
+    shape: Sequence[int | str], found: Sequence[int], ranges: Mapping[str, DimensionInfo]
+) -> str:
+    """The shape that takes what was found too, as an option of the command line."""
+    extents = []
+    for extent, value in zip(shape, found, strict=True):
+        limits = ranges.get(str(extent))
+        if limits is None:
+            extents.append(str(extent))
+        else:
+            extents.append(f"{min(limits.low, value)}..{max(limits.high, value)}")
+    return ",".join(extents)
 
 
 def _fits(

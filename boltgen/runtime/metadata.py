@@ -38,6 +38,15 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionInfo:
+    """A name in the inputs' shapes, and the least and the greatest value that it may have."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GemmInfo:
     """The matrix product that a layer is for its kernel: `batch` of M x N x K; symbols by name."""
 
@@ -83,6 +92,10 @@ class RegionInfo:
     time_us: float | None = None
     origin: str = ""
     choices: tuple[ChoiceInfo, ...] = ()
+
+    def runs(self, kernel: str) -> bool:
+        """Whether it runs the kernel of that symbol, if only for some of its sizes."""
+        return kernel in {self.kernel, *(choice.kernel for choice in self.choices)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +151,8 @@ class Metadata:
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
     compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
-    say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs.
+    say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
+    `dimensions` those names in shapes whose values the model or its user limits.
     `check` is what became of executing the library, None where an older version wrote it.
     """
 
@@ -157,6 +171,7 @@ class Metadata:
     padding: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ranges: tuple[RangeInfo, ...] = ()
+    dimensions: tuple[DimensionInfo, ...] = ()
     check: LibraryCheck | None = None
     schema: int = field(default=SCHEMA)
 

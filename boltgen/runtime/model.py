@@ -57,6 +57,7 @@ class Model(ABC):
         imported = self.frontend.import_model(source, shapes=shapes)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
+        self.dimensions: Mapping[str, tuple[int, int]] = imported.dimensions
         self._import_notes = imported.notes
         self._imported = imported.module
         self._partitioned: Partitioned | None = None

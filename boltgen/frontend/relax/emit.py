@@ -148,7 +148,7 @@ def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     """A sum and a division: TVM fuses casts into sums, and none into means."""
-    _, h, w, _ = (int(extent) for extent in args[0].ty.shape.values)
+    h, w = (int(extent) for extent in args[0].ty.shape.values[1:3])
     total = relax.op.sum(*args, [1, 2], keepdims=expr.attrs["keepdims"])
     return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
 

@@ -21,7 +21,7 @@ from boltgen.frontend.onnx import (
     read_onnx,
 )
 from boltgen.frontend.relax.onnx_reader import import_onnx
-from boltgen.frontend.relax.symbols import with_ranges
+from boltgen.frontend.relax.symbols import ranges_in, with_ranges
 from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of, tensor_type
 
@@ -94,4 +94,5 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
 def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
     main = module["main"]
     params = [tensor_type(param.ty) for param in main.params]
-    return describe(module, params, main.ret_ty, tensor_type, (inputs, outputs))
+    imported = describe(module, params, main.ret_ty, tensor_type, (inputs, outputs))
+    return replace(imported, dimensions=ranges_in(main))

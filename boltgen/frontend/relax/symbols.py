@@ -6,7 +6,7 @@ is a symbol of its own there, which stands for TVM's expression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -34,13 +34,19 @@ def with_ranges(module: tvm.IRModule, ranges: Ranges) -> tvm.IRModule:
     return tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)
 
 
+def ranges_in(function: relax.Function) -> dict[str, tuple[int, int]]:
+    """The ranges that a function says its variables have, by their names."""
+    attributes = dict((function.attrs or {}).items())
+    low = {str(name): int(value) for name, value in attributes.get(LOW, {}).items()}
+    high = {str(name): int(value) for name, value in attributes.get(HIGH, {}).items()}
+    return {name: (max(low.get(name, 1), 1), value) for name, value in high.items()}
+
+
 class Symbols:
     """The symbols of `function`, whose ranges its attributes have."""
 
     def __init__(self, function: relax.Function) -> None:
-        attributes = dict((function.attrs or {}).items())
-        self._low: Mapping[str, Any] = attributes.get(LOW, {})
-        self._high: Mapping[str, Any] = attributes.get(HIGH, {})
+        self._ranges = ranges_in(function)
         self._exprs: dict[str, tirx.PrimExpr] = {}
         self._names: dict[Any, str] = {}
         for param in function.params:
@@ -100,8 +106,7 @@ class Symbols:
                 name, number = f"{text}_{number}", number + 1
             self._names[key] = name
             self._exprs[name] = expr
-        low = max(int(self._low.get(text, 1)), 1)
-        high = int(self._high.get(text, max(MOST_UNKNOWN, low)))
+        low, high = self._ranges.get(text, (1, MOST_UNKNOWN))
         return symbolic(Symbol(self._names[key], low, high))
 
     def _meet(self, type_: object) -> None:

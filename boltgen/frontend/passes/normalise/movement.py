@@ -24,6 +24,7 @@ from boltgen.frontend.passes.normalise.values import (
     permuted,
 )
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, greatest
 
 # A sum of so few elements is no more than the additions that models are full of.
 _FEW = 16
@@ -141,8 +142,9 @@ def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -
     A cast that nobody has asked for so far is read by nothing else; emitters may fuse it.
     """
     is_cast = x.stored == call.narrow and (order, "float32") not in x.forms
+    has_size = not any(isinstance(x.shape[axis], Dim) for axis in order[1:3])
     wide = call.store.get(x, order, "float32")
-    name = "image_mean" if is_cast else "mean"
+    name = "image_mean" if is_cast and has_size else "mean"
     return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
 
 
@@ -214,8 +216,9 @@ def _reduction(call: OperatorCall) -> Item | None:
         reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
     count = prod(x.shape[axis] for axis in axes)
     # Few elements are left of many: what reads them reads them in FP32.
-    result = call.result(reduced, order, reach=_reduction_reach(call.name, x, count))
-    result.mean = Mean(count, x.reach) if call.name == "sum" else None
+    result = call.result(reduced, order, reach=_reduction_reach(call.name, x, greatest(count)))
+    is_mean = call.name == "sum" and not isinstance(count, Dim)
+    result.mean = Mean(count, x.reach) if is_mean else None
     return result
 
 

@@ -35,6 +35,7 @@ from boltgen.frontend.passes.normalise.reach import BEYOND
 from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.passes.normalise.values import Store, Value
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import UndecidedExtentError
 
 RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
@@ -129,7 +130,10 @@ class _Walk:
             is_score=index in self._scores,
             is_large=index in self._large,
         )
-        made = self._rewritten(index, call)
+        try:
+            made = self._rewritten(index, call)
+        except UndecidedExtentError:  # a rule that asks a symbolic extent for its value
+            made = None
         if isinstance(made, Declined):
             kept = {**expr.attrs, REASON: made.reason}
             return self._unchanged(replace(expr, attrs=kept))
