@@ -137,7 +137,7 @@ def _checked(
     """The shape and dtype by which TVM's tensor is checked."""
     if stored is None:
         return shape_check(problem, shape), dtype
-    return (stored.shape, "kExact"), stored.form.dtype
+    return shape_check(problem, stored.shape), stored.form.dtype
 
 
 def _aligned(size: int) -> int:

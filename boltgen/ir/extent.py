@@ -167,6 +167,10 @@ class Dim(int):
     def _no_number(self, *_: object) -> Any:
         self._undecided("as a number")
 
+    def __ceil__(self) -> int:
+        return self
+
+    __floor__ = __trunc__ = __ceil__
     __int__ = __index__ = __float__ = __truediv__ = __rtruediv__ = __divmod__ = _no_number
     __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _no_number
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __round__ = _no_number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from boltgen.codegen.adapter import RegionLaunch
+from boltgen.codegen.adapter import Choice, RegionLaunch
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.families.family import Config
 from boltgen.families.registry import kernel_spec, launch
@@ -21,8 +21,13 @@ def region_launch(region: Region, config: Config) -> RegionLaunch:
     asked = launch(region.workload, config)
     return RegionLaunch(
         region=region,
-        kernel=kernel_symbol(kernel_spec(region.workload, config, ARCH)),
-        launch=asked,
+        choices=(
+            Choice(
+                cell=region.workload,
+                kernel=kernel_symbol(kernel_spec(region.workload, config, ARCH)),
+                launch=asked,
+            ),
+        ),
         memory=call_memory(
             region, asked.workspace_bytes, lambda each: kernel_symbol(move_spec(each.move, ARCH))
         ),

@@ -95,7 +95,7 @@ def test_further_results_are_tensors_between_d_and_the_workspace(convention: Con
 def test_two_regions_share_one_declaration() -> None:
     first, second = launch(POINTWISE), launch(POINTWISE, symbol="region_1")
     text = render_adapter([first, second])
-    assert text.count(f"int {first.kernel}(\n") == 1
+    assert text.count(f"int {first.kernels[0]}(\n") == 1
     assert len(re.findall("BOLTGEN_EXPORT", text)) == 2
 
 

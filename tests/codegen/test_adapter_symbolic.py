@@ -1,0 +1,130 @@
+"""Adapters of regions whose sizes are known when they are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
+from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
+from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
+from boltgen.codegen.adapter_memory import CallMemory
+from boltgen.errors import InvalidProblemError
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.registry import launch
+from boltgen.ir.cells import cells, localised
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import SOFTMAX
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.region import Convention, LayerRoles, Region
+from boltgen.ir.workload import Layer, Workload
+from boltgen.settings import settings_from
+from tests.cases import CONFIGS
+
+CONFIG = CONFIGS["sm80_small"][1]
+IMAGES = symbolic(Symbol("images", 1, 8))
+ROWS = symbolic(Symbol("rows", 1, 100))
+
+
+def _region(*problems: Problem) -> Region:
+    layers = [Layer(problem=problem) for problem in problems]
+    layers[1:] = [replace(layer, prologue=SOFTMAX) for layer in layers[1:]]
+    workload, _ = localised(Workload(layers=tuple(layers)))
+    return Region(
+        symbol="region_0",
+        label="matmul",
+        workload=workload,
+        parameter_count=1 + len(layers),
+        a=0,
+        layers=tuple(LayerRoles(b=1 + index) for index in range(len(layers))),
+    )
+
+
+def _launch(region: Region, kernels: dict[int, Cutlass2Config]) -> RegionLaunch:
+    """A launch whose cells up to a size have the kernel of that size."""
+    choices = []
+    for cell in cells(region.workload):
+        high = cell.symbols[-1].high
+        most = min(size for size in kernels if size >= high)
+        args = launch(cell, kernels[most])
+        choices.append(Choice(cell=cell, kernel=f"kernel_{most}", launch=args))
+    return RegionLaunch(region=region, choices=tuple(choices), memory=CallMemory())
+
+
+def test_sizes_come_from_a_and_choose_the_kernel() -> None:
+    region = _region(Gemm(m=ROWS, n=64, k=32))
+    kernels = {64: CONFIG, 128: replace(CONFIG, split_k=4)}
+    text = render_adapter([_launch(region, kernels)])
+    assert 'int64_t const m = call.rows("m", p0, 0, "A", 1, 1, 100);' in text
+    assert "args.m = m;" in text
+    assert "{m, 32}, Rank::kMatrix" in text
+    assert "{m, 64}, Rank::kMatrix" in text
+    (condition,) = re.findall(r"if \((.*)\) \{", text)
+    assert condition == "m <= 64"
+    small, large = text.split("if (m <= 64)")[1].split("}", maxsplit=1)
+    assert "args.split_k = 1;" in small
+    assert "call.run(args, kernel_64);" in small
+    assert "args.split_k = 4;" in large
+    assert "call.run(args, kernel_128);" in large
+
+
+def test_one_kernel_for_all_sizes_needs_no_choice() -> None:
+    text = render_adapter([_launch(_region(Gemm(m=ROWS, n=64, k=32)), {100: CONFIG})])
+    assert "if (" not in text
+
+
+def test_images_are_the_first_dimension() -> None:
+    region = _region(Conv2d(n=IMAGES, h=8, w=8, c=8, k=16, r=3, s=3))
+    text = render_adapter([_launch(region, {8: CONFIG})])
+    assert 'int64_t const n = call.rows("n", p0, 0, "A", 3, 1, 8);' in text
+    assert "{n, 8, 8, 8}, Rank::kExact" in text
+
+
+def test_each_symbol_comes_from_the_first_tensor_that_has_it() -> None:
+    batch, rows = symbolic(Symbol("batch", 2, 8)), symbolic(Symbol("rows", 1, 16))
+    columns = symbolic(Symbol("columns", 1, 32))
+    scores = Gemm(batch=batch, m=rows, n=columns, k=16, b_layout=Layout.COLUMN, out_dtype=DType.F32)
+    context = Gemm(batch=batch, m=rows, n=16, k=columns)
+    region = _region(scores, context)
+    config = AttentionConfig(rows=64, keys=32, depth=16, columns=16, warps=4, stages=2)
+    args = launch(region.workload, config)
+    choices = (Choice(cell=region.workload, kernel="kernel", launch=args),)
+    text = render_adapter([RegionLaunch(region=region, choices=choices, memory=CallMemory())])
+    assert 'batch = call.rows("batch", p0, 0, "A", 2, 2, 8);' in text
+    assert 'm = call.extent("m", p0, 0, "A", 1, 1, 16);' in text
+    assert 'n = call.extent("n", p1, 1, "B", 1, 1, 32);' in text
+    assert "args.layers[0].n = n;" in text
+    assert "args.batch_stride_a = 16*m;" in text
+
+
+def test_two_symbols_choose_in_the_order_of_the_cells() -> None:
+    batch, rows = symbolic(Symbol("batch", 2, 4)), symbolic(Symbol("rows", 1, 40))
+    region = _region(Gemm(batch=batch, m=rows, n=64, k=32))
+    text = render_adapter([_launch(region, {32: CONFIG, 64: replace(CONFIG, swizzle=2)})])
+    found = re.findall(r"if \((.*)\) \{", text)
+    assert found == ["batch <= 2 && m <= 32", "batch <= 2", "m <= 32"]
+
+
+def test_kernels_of_one_region_take_one_struct() -> None:
+    region = _region(Gemm(m=ROWS, n=64, k=32))
+    one, *_, last = _launch(region, {100: CONFIG}).choices
+    other = replace(last, launch=replace(last.launch, struct="boltgen_conv2d_args"))
+    with pytest.raises(InvalidProblemError, match="boltgen_conv2d_args and boltgen_gemm_args"):
+        RegionLaunch(region=region, choices=(one, other), memory=CallMemory())
+
+
+@pytest.mark.parametrize("convention", Convention)
+def test_the_text_compiles(convention: Convention) -> None:
+    settings = settings_from()
+    tools = find_toolchain(settings)
+    region = _region(Conv2d(n=IMAGES, h=8, w=8, c=8, k=16, r=3, s=3))
+    kernels = {4: CONFIG, 8: replace(CONFIG, swizzle=2)}
+    text = render_adapter([_launch(region, kernels)], convention)
+    unit = adapter_unit("symbolic", text, tools)
+    assert isinstance(compile_unit(unit, Cache(settings.cache_dir)), CompiledObject)
