@@ -102,14 +102,14 @@ def test_a_text_is_made_the_value_that_it_means() -> None:
     made = CompileOptions(
         accumulate="float16",  # type: ignore[arg-type]
         precision="bf16",  # type: ignore[arg-type]
-        shapes=["x=1,3,8,8", "a=b=1"],  # type: ignore[arg-type]
+        shapes=["x=1..4,3,h,?", "a=b=1"],  # type: ignore[arg-type]
         tune="2min",  # type: ignore[arg-type]
         calibrate="x.npz",  # type: ignore[arg-type]
     )
     assert made == CompileOptions(
         accumulate=DType.F16,
         precision=Precision.BF16,
-        shapes={"x": (1, 3, 8, 8), "a=b": [1]},
+        shapes={"x": ("1..4", 3, "h", "?"), "a=b": [1]},
         tune=Budget(seconds=120),
         calibrate=["x.npz"],  # type: ignore[list-item]
         reporter=made.reporter,
@@ -131,7 +131,10 @@ def test_a_text_is_made_the_value_that_it_means() -> None:
         ({"shapes": {"x": 1}}, BoltgenError, "input 'x'"),
         *(
             ({"shapes": [text]}, BoltgenError, r"name=1,3,224,224")
-            for text in ("x", "x=", "=1", "x=1,,2", "x=1,-2", "x=one", "x=\u00b2", f"x={2**31}")
+            for text in (
+                *("x", "x=", "=1", "x=1,,2", "x=1,-2", "x=1..", "x=4..2", "x=0..4", "x=a-b"),
+                *("x=\u00b2", f"x={2**31}"),
+            )
         ),
         *(
             ({"accumulate": name}, InvalidProblemError, f"'{name}'.*'float16' or 'float32'")

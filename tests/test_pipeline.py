@@ -74,9 +74,9 @@ def test_a_plan_has_a_launch_per_region_and_a_source_per_distinct_kernel() -> No
     assert len(plan.decisions) == 3
     symbols = [kernel.symbol for kernel in plan.kernels]
     assert len(set(symbols)) == len(symbols) == 2
-    assert [launch.kernel for launch in plan.launches] == [symbols[0], *symbols]
+    assert [launch.kernels for launch in plan.launches] == [(s,) for s in (symbols[0], *symbols)]
     for launch in plan.launches:
-        assert launch.kernel in plan.adapter
+        assert launch.kernels[0] in plan.adapter
         assert launch.region.symbol in plan.adapter
 
 
@@ -90,11 +90,11 @@ def test_the_kernels_of_moves_are_planned_with_those_of_products() -> None:
     )
     plan = plan_regions([image, region(1, conv)], "sm_80")
     first, second = plan.launches
-    assert first.kernel == second.kernel
+    assert first.kernels == second.kernels
     moves = [move.kernel for move in first.memory.moves]
     assert len(set(moves)) == 2
     assert second.memory.moves == ()
-    assert {kernel.symbol for kernel in plan.kernels} == {first.kernel, *moves}
+    assert {kernel.symbol for kernel in plan.kernels} == {*first.kernels, *moves}
 
 
 def test_layers_back_to_back_are_planned_as_any_other_workload() -> None:
@@ -108,9 +108,9 @@ def test_layers_back_to_back_are_planned_as_any_other_workload() -> None:
         layers=(LayerRoles(b=1), LayerRoles(b=2)),
     )
     plan = plan_regions([fused, region(1, GEMM)], "sm_80")
-    assert [decision.config.family for decision in plan.decisions] == ["b2b", "cutlass2"]
-    assert [launch.kernel for launch in plan.launches] == [k.symbol for k in plan.kernels]
-    assert plan.launches[0].launch.has_layers
+    assert [decision.config.family for (decision,) in plan.decisions] == ["b2b", "cutlass2"]
+    assert [launch.kernels for launch in plan.launches] == [(k.symbol,) for k in plan.kernels]
+    assert plan.launches[0].choices[0].launch.has_layers
 
 
 class LikesSwizzles:
@@ -130,8 +130,8 @@ class LikesSwizzles:
 def test_a_swizzle_is_an_argument_of_the_call_and_no_kernel_of_its_own() -> None:
     regions = [region(n, Gemm(m=2048, n=n, k=256)) for n in (1024, 512)]
     plan = plan_regions(regions, "sm_80", costs=LikesSwizzles())
-    assert [decision.config.swizzle for decision in plan.decisions] == [4, 1]
-    assert [launch.launch.sizes["swizzle"] for launch in plan.launches] == [4, 1]
+    assert [decision.config.swizzle for (decision,) in plan.decisions] == [4, 1]
+    assert [launch.choices[0].launch.sizes["swizzle"] for launch in plan.launches] == [4, 1]
     assert len(plan.kernels) == 1
     assert re.findall(r"args\.swizzle = (\d);", plan.adapter) == ["4", "1"]
 
@@ -186,7 +186,7 @@ def test_a_measured_kernel_that_has_changed_is_chosen_again_without_its_records(
     steady = replace(steady, kernel=f"{kernel_symbol(steady.trial.spec('sm_80'))} now")
     with Database(path) as database:
         database.add([old, steady])
-    (decision,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    ((decision,),) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
     assert (decision.config, decision.kernel) == (first, steady.kernel)
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     assert kernel_symbol(spec) in caplog.text
@@ -195,7 +195,7 @@ def test_a_measured_kernel_that_has_changed_is_chosen_again_without_its_records(
         assert database.contents() == {key: f"{kernel_symbol(spec)} now"}
         assert list(database.records(Query(void=True))) == [old]
     caplog.clear()
-    (again,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    ((again,),) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
     assert (again, caplog.text) == (decision, "")
 
 
@@ -221,7 +221,7 @@ def test_where_many_kernels_have_changed_not_all_are_compiled(
     decisions = build_regions(regions, "sm_80", options).plan.decisions
     assert len(configs) > 3
     assert len(built) == 3
-    assert [decision.kernel for decision in decisions] == [None, good.kernel]
+    assert [decision.kernel for (decision,) in decisions] == [None, good.kernel]
 
 
 def test_a_database_that_cannot_be_written_ends_no_compilation(
@@ -235,7 +235,7 @@ def test_a_database_that_cannot_be_written_ends_no_compilation(
     last = candidates(Workload.of(GEMM), arch_named("sm_80"))[-1]
     with Database(database_path(options.settings)) as database:
         database.add([measured(last, 20.0, options)])
-    (decision,) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
+    ((decision,),) = build_regions([region(0, GEMM)], "sm_80", options).plan.decisions
     assert decision.kernel is None, "the model chooses"
     assert "the disk is full" in caplog.text
 

@@ -28,7 +28,7 @@ from boltgen.codegen.views import (
     KernelDeclaration,
 )
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.extent import symbolic
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import describe
 from boltgen.ir.region import Convention, Region
@@ -214,8 +214,27 @@ def _condition(cell: Workload, last: Workload) -> str:
     return " && ".join(bounds)
 
 
-def _extents(region: Region) -> Iterator[str]:
-    """The statements that read each symbol of a region off the first tensor that has it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolSource:
+    """Where a call finds the value of a symbol: in the tensor that is a parameter, and its role.
+
+    It is the dimension with `behind` others after it, or, where it `is_product`, the product of
+    that one and all before it.
+    """
+
+    symbol: Symbol
+    parameter: int
+    role: str
+    behind: int
+    is_product: bool
+
+
+def symbol_sources(region: Region) -> Iterator[SymbolSource]:
+    """The first tensor that has each symbol of a region, A before B.
+
+    Raises:
+        InvalidProblemError: none has.
+    """
     first = region.workload.first.problem
     shapes = [(region.a, "A", region.a_stored.shape if region.a_stored else first.a_shape)]
     shapes += [
@@ -224,23 +243,35 @@ def _extents(region: Region) -> Iterator[str]:
     ]
     for symbol in region.workload.symbols:
         extent = symbolic(symbol)
-        places = (
-            (parameter, role, place, len(shape) - 1 - place)
+        found = (
+            SymbolSource(
+                symbol=symbol,
+                parameter=parameter,
+                role=role,
+                behind=len(shape) - 1 - place,
+                is_product=place == 0,
+            )
             for parameter, role, shape in shapes
             for place, each in enumerate(shape)
             if each == extent
         )
-        found = next(places, None)
-        if found is None:
+        source = next(found, None)
+        if source is None:
             raise InvalidProblemError(
                 f"{region.symbol}: no tensor has the extent {symbol.name} of "
                 f"{region.workload.describe()}"
             )
-        parameter, role, place, behind = found
-        read = "extent" if place else "rows"
+        yield source
+
+
+def _extents(region: Region) -> Iterator[str]:
+    """The statements that read each symbol of a region off a tensor."""
+    for source in symbol_sources(region):
+        symbol, parameter = source.symbol, source.parameter
+        read = "rows" if source.is_product else "extent"
         yield (
             f'int64_t const {symbol.name} = call.{read}("{symbol.name}", p{parameter}, '
-            f'{parameter}, "{role}", {behind}, {symbol.low}, {symbol.high});'
+            f'{parameter}, "{source.role}", {source.behind}, {symbol.low}, {symbol.high});'
         )
 
 

@@ -84,7 +84,7 @@ def device(_name: str, given: Any) -> str:
 
 # An extent that stays open: a range of values, or the name that the model has for it.
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_OPEN = re.compile(r"\?|[^\W\d][\w.]*")
+_OPEN = re.compile(r"\?|[A-Za-z_][A-Za-z0-9_.]*")
 
 
 def shapes(_name: str, given: Any) -> dict[str, tuple[int | str, ...]]:

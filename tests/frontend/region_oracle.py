@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from boltgen.codegen.adapter import symbol_sources
 from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
@@ -20,8 +24,31 @@ def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarr
     return array.reshape(problem.d_shape[1:] if is_shared else problem.d_shape)
 
 
+def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
+    """The region where its symbols have the values that a call with `arrays` gives them."""
+    values = {}
+    for source in symbol_sources(region):
+        shape = arrays[source.parameter].shape
+        end = len(shape) - source.behind
+        values[source.symbol] = math.prod(shape[:end]) if source.is_product else shape[end - 1]
+
+    def known(stored: Stored | None) -> Stored | None:
+        if stored is None:
+            return None
+        shape = (each.of(values) if isinstance(each, Dim) else each for each in stored.shape)
+        return replace(stored, shape=tuple(shape))
+
+    return replace(
+        region,
+        workload=region.workload.at(values),
+        a_stored=known(region.a_stored),
+        d_stored=known(region.d_stored),
+    )
+
+
 def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What the region's kernel computes, each result rounded to its type."""
+    region = _of_sizes(region, arrays)
     layers = []
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         operands = tuple(

@@ -66,7 +66,8 @@ def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tup
         known = None if extents is None else [_bound(each, bound) for each in extents]
         still_open = known is None or any(isinstance(each, str) for each in known)
         if name in shapes or known is None or (still_open and not symbolic):
-            known = list(fix_shape(name, known, shapes.get(name)))
+            fixed = fix_shape(name, extents, shapes.get(name))
+            known = [_bound(each, bound) for each in fixed]
         found[name] = tuple(
             names.of(name, axis, each) if isinstance(each, str) else each
             for axis, each in enumerate(known)
@@ -82,7 +83,7 @@ def ranges_of(shapes: Mapping[str, Sequence[Extent]], given: Shapes) -> dict[str
     """
     found: dict[str, tuple[int, int]] = {}
     for name, extents in given.items():
-        for extent, text in zip(shapes[name], extents, strict=True):
+        for extent, text in zip(shapes[name], extents, strict=False):
             if not isinstance(extent, str) or not isinstance(text, str) or ".." not in text:
                 continue
             low, high = map(int, text.split(".."))

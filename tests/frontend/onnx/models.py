@@ -40,7 +40,7 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def prepared(made: onnx.ModelProto, **shapes: tuple[int, ...]) -> Prepared:
+def prepared(made: onnx.ModelProto, **shapes: tuple[int | str, ...]) -> Prepared:
     """A model as the converter to Relax gets it."""
     return prepare(made, shapes, converter())
 
