@@ -1,0 +1,114 @@
+"""What one library for all sizes costs against a library for each: predicted, for BERT-base.
+
+The five regions of a layer are given kernels for a batch of 1 to 64 and a sequence of 16 to 512,
+as `boltgen compile` does it, and again for each of some sizes in that range, which lie between the
+corners of the tables' cells as well as on them. Times are the analytical model's: nothing was
+measured on a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from benchmarks.record import write
+from boltgen.arch import Arch, arch_named
+from boltgen.families.registry import kernel_spec, predict
+from boltgen.ir.cells import cells, localised, representative
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import SOFTMAX
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.select import Decision, Task, select
+
+BATCH, LENGTH = Symbol("batch", 1, 64), Symbol("length", 16, 512)
+BATCHES = (1, 2, 3, 5, 8, 13, 16, 27, 32, 48, 64)
+LENGTHS = (16, 24, 31, 32, 64, 77, 128, 200, 256, 384, 500, 512)
+HIDDEN, HEADS = 768, 12
+ARCHES = ("sm_75", "sm_80", "sm_90a")
+
+
+def layer() -> Iterator[Workload]:
+    """The products of a layer, query, key and value as one, and its attention."""
+    batch, length = symbolic(BATCH), symbolic(LENGTH)
+    for n, k in (
+        (3 * HIDDEN, HIDDEN),
+        (HIDDEN, HIDDEN),
+        (4 * HIDDEN, HIDDEN),
+        (HIDDEN, 4 * HIDDEN),
+    ):
+        yield Workload.of(Gemm(m=batch * length, n=n, k=k))
+    size = HIDDEN // HEADS
+    scores = Gemm(
+        batch=HEADS * batch,
+        m=length,
+        n=length,
+        k=size,
+        b_layout=Layout.COLUMN,
+        out_dtype=DType.F32,
+    )
+    context = Gemm(batch=HEADS * batch, m=length, n=size, k=length)
+    yield Workload(layers=(Layer(problem=scores), Layer(problem=context, prologue=SOFTMAX)))
+
+
+class Table:
+    """The choices of one region; `made` are what its own symbols stand for."""
+
+    def __init__(self, workload: Workload, name: str) -> None:
+        self.workload, self._made = localised(workload)
+        self.cells = cells(self.workload)
+        self.tasks = [
+            Task(workload=representative(cell), cell=cell, one_of=name) for cell in self.cells
+        ]
+        self.decisions: Sequence[Decision] = ()
+
+    def time_us(self, values: Mapping[Symbol, int], arch: Arch) -> float:
+        """The predicted time of the launch that a call of these sizes makes."""
+        own = {mine.symbols[0]: extent.of(values) for extent, mine in self._made.items()}
+        for cell, decision in zip(self.cells, self.decisions, strict=True):
+            if all(
+                own[whole] <= part.high
+                for whole, part in zip(self.workload.symbols, cell.symbols, strict=True)
+            ):
+                return predict(self.workload.at(own), decision.config, arch).time_us
+        raise AssertionError(f"no cell has {values}")
+
+
+def figures(name: str) -> dict[str, Any]:
+    """Ratios of the sums of a layer's times, and how many kernels there are."""
+    arch = arch_named(name)
+    tables = [Table(workload, str(index)) for index, workload in enumerate(layer())]
+    decisions = iter(select([task for table in tables for task in table.tasks], arch))
+    for table in tables:
+        table.decisions = [next(decisions) for _ in table.tasks]
+    kernels = {
+        kernel_spec(each.workload, each.config, name)
+        for table in tables
+        for each in table.decisions
+    }
+    ratios: dict[tuple[int, int], float] = {}
+    for batch, length in product(BATCHES, LENGTHS):
+        values = {BATCH: batch, LENGTH: length}
+        tasks = [Task(workload=workload.at(values)) for workload in layer()]
+        alone = sum(decision.time_us for decision in select(tasks, arch))
+        ratios[batch, length] = sum(table.time_us(values, arch) for table in tables) / alone
+    worst = max(ratios, key=lambda size: ratios[size])
+    return {
+        "kernels": len(kernels),
+        "choices": [len(table.cells) for table in tables],
+        "sizes": len(ratios),
+        "geometric_mean": round(statistics.geometric_mean(ratios.values()), 4),
+        "worst": {"batch": worst[0], "length": worst[1], "ratio": round(ratios[worst], 3)},
+    }
+
+
+def main() -> None:
+    """Compare, and record."""
+    write("dynamic_shapes", {arch: figures(arch) for arch in ARCHES}, target="1.03x, predicted")
+
+
+if __name__ == "__main__":
+    main()
