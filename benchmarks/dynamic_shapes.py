@@ -9,20 +9,21 @@ measured on a GPU.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.families.registry import kernel_spec, predict
-from boltgen.ir.cells import cells, localised, representative
+from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.select import Decision, Task, select
+from boltgen.tuning.ranges import Row, table, tasks_over
+from boltgen.tuning.select import Task, select
 
 BATCH, LENGTH = Symbol("batch", 1, 64), Symbol("length", 16, 512)
 BATCHES = (1, 2, 3, 5, 8, 13, 16, 27, 32, 48, 64)
@@ -54,51 +55,50 @@ def layer() -> Iterator[Workload]:
     yield Workload(layers=(Layer(problem=scores), Layer(problem=context, prologue=SOFTMAX)))
 
 
-class Table:
-    """The choices of one region; `made` are what its own symbols stand for."""
+class Region:
+    """A workload, its table, and what the table's symbols stand for."""
 
     def __init__(self, workload: Workload, name: str) -> None:
         self.workload, self._made = localised(workload)
-        self.cells = cells(self.workload)
-        self.tasks = [
-            Task(workload=representative(cell), cell=cell, one_of=name) for cell in self.cells
-        ]
-        self.decisions: Sequence[Decision] = ()
+        self.tasks = tasks_over(self.workload, name)
+        self.rows: tuple[Row, ...] = ()
 
     def time_us(self, values: Mapping[Symbol, int], arch: Arch) -> float:
         """The predicted time of the launch that a call of these sizes makes."""
-        own = {mine.symbols[0]: extent.of(values) for extent, mine in self._made.items()}
-        for cell, decision in zip(self.cells, self.decisions, strict=True):
+        sizes = {own.symbols[0]: extent.of(values) for extent, own in self._made.items()}
+        row = next(
+            row
+            for row in self.rows
             if all(
-                own[whole] <= part.high
-                for whole, part in zip(self.workload.symbols, cell.symbols, strict=True)
-            ):
-                return predict(self.workload.at(own), decision.config, arch).time_us
-        raise AssertionError(f"no cell has {values}")
+                sizes[whole] <= part.high
+                for whole, part in zip(self.workload.symbols, row.cell.symbols, strict=True)
+            )
+        )
+        return predict(self.workload.at(sizes), row.decision.config, arch).time_us
 
 
 def figures(name: str) -> dict[str, Any]:
     """Ratios of the sums of a layer's times, and how many kernels there are."""
     arch = arch_named(name)
-    tables = [Table(workload, str(index)) for index, workload in enumerate(layer())]
-    decisions = iter(select([task for table in tables for task in table.tasks], arch))
-    for table in tables:
-        table.decisions = [next(decisions) for _ in table.tasks]
+    regions = [Region(workload, str(index)) for index, workload in enumerate(layer())]
+    decided = iter(select([task for region in regions for task in region.tasks], arch))
+    for region in regions:
+        region.rows = table(region.workload, [next(decided) for _ in region.tasks], arch)
     kernels = {
-        kernel_spec(each.workload, each.config, name)
-        for table in tables
-        for each in table.decisions
+        kernel_spec(row.decision.workload, row.decision.config, name)
+        for region in regions
+        for row in region.rows
     }
     ratios: dict[tuple[int, int], float] = {}
     for batch, length in product(BATCHES, LENGTHS):
         values = {BATCH: batch, LENGTH: length}
         tasks = [Task(workload=workload.at(values)) for workload in layer()]
         alone = sum(decision.time_us for decision in select(tasks, arch))
-        ratios[batch, length] = sum(table.time_us(values, arch) for table in tables) / alone
+        ratios[batch, length] = sum(each.time_us(values, arch) for each in regions) / alone
     worst = max(ratios, key=lambda size: ratios[size])
     return {
         "kernels": len(kernels),
-        "choices": [len(table.cells) for table in tables],
+        "rows": [len(region.rows) for region in regions],
         "sizes": len(ratios),
         "geometric_mean": round(statistics.geometric_mean(ratios.values()), 4),
         "worst": {"batch": worst[0], "length": worst[1], "ratio": round(ratios[worst], 3)},

@@ -31,7 +31,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
 from boltgen.families.trial import Trial
-from boltgen.ir.cells import cells, representative
+from boltgen.ir.cells import representative
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceIdentity
@@ -41,6 +41,7 @@ from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, stored_costs
 from boltgen.tuning.excluded import Excluded
+from boltgen.tuning.ranges import table, tasks_over
 from boltgen.tuning.select import (
     CostSource,
     Decision,
@@ -103,7 +104,7 @@ class PipelineOptions(ModelOptions):
 class Plan:
     """What is to be compiled: one launch per region, one source per distinct kernel.
 
-    `decisions` are of the regions, in their order: one for each cell of its sizes.
+    `decisions` are of the regions, in their order: one for each row of its table.
     """
 
     arch: str
@@ -139,7 +140,9 @@ class Plan:
         """Everything that the model launches, regions' calls and layout transforms, by kernel."""
         found: dict[str, dict[Trial, None]] = {}
         for decisions, made in zip(self.decisions, self.launches, strict=True):
-            for decision, choice in zip(decisions, made.choices, strict=True):
+            # Of sizes that have one launch, the greatest stand for all.
+            by_config = {d.config: (d, c) for d, c in zip(decisions, made.choices, strict=True)}
+            for decision, choice in by_config.values():
                 trial = Trial(workload=decision.workload, config=decision.config)
                 found.setdefault(choice.kernel, {})[trial] = None
             for move in made.memory.moves:
@@ -210,16 +213,8 @@ class BuiltRegions:
 
 def tasks_of(regions: Sequence[Region]) -> tuple[Task, ...]:
     """What the model runs: a task for each region, or for each cell of its sizes."""
-    return tuple(task for region in regions for task in _tasks(region))
-
-
-def _tasks(region: Region) -> tuple[Task, ...]:
-    if not region.workload.symbols:
-        return (Task(workload=region.workload),)
-    return tuple(
-        Task(workload=representative(cell), cell=cell, one_of=region.symbol)
-        for cell in cells(region.workload)
-    )
+    asked = (tasks_over(region.workload, region.symbol) for region in regions)
+    return tuple(itertools.chain.from_iterable(asked))
 
 
 def plan_regions(
@@ -238,9 +233,16 @@ def plan_regions(
         NoLegalConfigError: no configuration is legal for a region's workload.
         UnknownArchError: `arch` is not in the table.
     """
-    asked = [_tasks(region) for region in regions]
-    found = iter(select(list(itertools.chain(*asked)), arch_named(arch), costs))
-    decisions = tuple(tuple(itertools.islice(found, len(tasks))) for tasks in asked)
+    row = arch_named(arch)
+    decided = iter(select(tasks_of(regions), row, costs))
+    tables = [
+        table(
+            region.workload,
+            [next(decided) for _ in tasks_over(region.workload, region.symbol)],
+            row,
+        )
+        for region in regions
+    ]
     specs: dict[KernelSpec, None] = {}
 
     def symbol_of(workload: Workload, config: Config) -> str:
@@ -253,21 +255,21 @@ def plan_regions(
         return symbol_of(trial.workload, trial.config)
 
     launches = []
-    for region, chosen in zip(regions, decisions, strict=True):
+    for region, rows in zip(regions, tables, strict=True):
         choices = tuple(
             Choice(
-                cell=cell,
-                kernel=symbol_of(decision.workload, decision.config),
-                launch=launch(cell, decision.config),
+                cell=each.cell,
+                kernel=symbol_of(each.decision.workload, each.decision.config),
+                launch=launch(each.cell, each.decision.config),
             )
-            for cell, decision in zip(cells(region.workload), chosen, strict=True)
+            for each in rows
         )
         kernel_bytes = max(choice.launch.workspace_bytes for choice in choices)
         memory = call_memory(region, kernel_bytes, move_symbol)
         launches.append(RegionLaunch(region=region, choices=choices, memory=memory))
     return Plan(
         arch=arch,
-        decisions=decisions,
+        decisions=tuple(tuple(each.decision for each in rows) for rows in tables),
         launches=tuple(launches),
         kernels=tuple(render_kernel(spec) for spec in specs),
         adapter=render_adapter(launches, convention, planned=planned_workspaces),

@@ -19,7 +19,7 @@ from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.checked import ModelCheck
 from boltgen.runtime.device import activate
-from boltgen.runtime.metadata import TensorInfo
+from boltgen.runtime.metadata import Metadata, TensorInfo
 from boltgen.runtime.model import Array
 
 # The outputs of the model as its author has it, for inputs in its order.
@@ -29,6 +29,8 @@ Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 # a deep model; where a kernel is wrong, or reads another's tensor, nothing of them is left.
 MOST_ERROR = 0.05
 _SEED = 0
+# Few enough that a model runs in seconds, more than one so that a batch is one.
+_LEAST_SIZE = 3
 _INPUTS, _OUTPUTS, _FINDINGS = "inputs.npz", "outputs.npz", "findings.json"
 _LOG_CHARACTERS = 1000
 
@@ -36,14 +38,16 @@ _LOG_CHARACTERS = 1000
 def check_model(artifact: Artifact, reference: Reference | None = None) -> ModelCheck:
     """Run `artifact` with memcheck on; compare its outputs with the `reference`'s, if there is one.
 
-    Inputs are uniform in [-1, 1), integers 0 or 1. Floating-point outputs are compared.
+    Inputs are uniform in [-1, 1), integers 0 or 1. Floating-point outputs are compared. A dimension
+    that is open has one small size, another for each.
     """
     started = time.monotonic()
     infos = artifact.metadata.inputs
-    if any(info.shape is None or not all(isinstance(e, int) for e in info.shape) for info in infos):
-        return ModelCheck(why_not="an input has open dimensions", seconds=0.0)
+    sizes = _sizes(artifact.metadata)
+    if sizes is None:
+        return ModelCheck(why_not="an input has an unknown rank or computed extents", seconds=0.0)
     rng = np.random.default_rng(_SEED)
-    inputs = {info.name: _random(info, rng) for info in infos}
+    inputs = {info.name: _random(info, sizes, rng) for info in infos}
     outputs, faults = _run(artifact.folder, inputs)
     error = None
     if outputs is not None:
@@ -65,8 +69,27 @@ def check_model(artifact: Artifact, reference: Reference | None = None) -> Model
     return ModelCheck(error=error, faults=tuple(faults), seconds=seconds)
 
 
-def _random(info: TensorInfo, rng: np.random.Generator) -> Array:
-    shape = tuple(int(extent) for extent in info.shape or ())
+def _sizes(metadata: Metadata) -> dict[str, int] | None:
+    """A size for each open dimension of the inputs; None where names alone do not tell."""
+    limits = {each.name: each for each in metadata.dimensions}
+    found: dict[str, int] = {}
+    for info in metadata.inputs:
+        if info.shape is None:
+            return None
+        for extent in info.shape:
+            if isinstance(extent, int) or extent in found:
+                continue
+            if not extent.isidentifier():
+                return None
+            size = _LEAST_SIZE + len(found)
+            known = limits.get(extent)
+            found[extent] = size if known is None else min(max(size, known.low), known.high)
+    return found
+
+
+def _random(info: TensorInfo, sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
+    assert info.shape is not None
+    shape = tuple(sizes[each] if isinstance(each, str) else each for each in info.shape)
     dtype = np.dtype(info.dtype)
     if np.issubdtype(dtype, np.floating):
         return rng.uniform(-1.0, 1.0, shape).astype(dtype)

@@ -21,8 +21,8 @@ from boltgen.codegen.adapter_tensors import (
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
-    AdapterChoice,
     AdapterRegion,
+    AdapterTable,
     AdapterView,
     ArgumentField,
     KernelDeclaration,
@@ -164,6 +164,8 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
         for name, value in by_choice[0].items()
         if all(fields.get(name) == value for fields in by_choice)
     }
+    own = sorted({name for fields in by_choice for name in fields if name not in shared})
+    has_rows = len(launch.choices) > 1
     return AdapterRegion(
         symbol=region.symbol,
         label=string_literal(" ".join(region.label.split())),  # one line of a message
@@ -173,10 +175,8 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
         args_type=launch.struct,
         fields=_fields(shared.items()),
         workspace=tuple(memory.statements(planned=planned)),
-        choices=tuple(
-            AdapterChoice(condition=condition, kernel=kernel, fields=_fields(own))
-            for condition, kernel, own in _choices(launch.choices, by_choice, shared)
-        ),
+        kernel=launch.choices[0].kernel,
+        table=_table(launch.choices, by_choice, own) if has_rows else None,
     )
 
 
@@ -184,34 +184,24 @@ def _fields(fields: Iterable[Field]) -> tuple[ArgumentField, ...]:
     return tuple(ArgumentField(name=name, value=_laid_out(value)) for name, value in fields)
 
 
-def _choices(
-    choices: Sequence[Choice], by_choice: Sequence[Mapping[str, str]], shared: Mapping[str, str]
-) -> Iterator[tuple[str, str, tuple[Field, ...]]]:
-    """The condition, kernel and own fields of each choice; neighbours that are alike are one."""
-    own = [
-        (choice.kernel, tuple(each for each in fields.items() if each[0] not in shared))
-        for choice, fields in zip(choices, by_choice, strict=True)
-    ]
-    for index, (choice, (kernel, fields)) in enumerate(zip(choices, own, strict=True)):
-        is_last = index == len(choices) - 1
-        if not is_last and own[index] == own[index + 1] and _is_next(choice, choices[index + 1]):
-            continue
-        yield "" if is_last else _condition(choice.cell, choices[-1].cell), kernel, fields
-
-
-def _is_next(choice: Choice, following: Choice) -> bool:
-    """Whether two choices differ in the range of the last symbol only."""
-    return choice.cell.symbols[:-1] == following.cell.symbols[:-1]
-
-
-def _condition(cell: Workload, last: Workload) -> str:
-    """That no size is beyond `cell`; those of cells before it never come here."""
-    bounds = [
-        f"{symbol.name} <= {symbol.high}"
-        for symbol, most in zip(cell.symbols, last.symbols, strict=True)
-        if symbol.high < most.high
-    ]
-    return " && ".join(bounds)
+def _table(
+    choices: Sequence[Choice], by_choice: Sequence[Mapping[str, str]], own: Sequence[str]
+) -> AdapterTable:
+    """The rows by which a call chooses: the greatest sizes of each, its kernel and `own` fields."""
+    rows = []
+    for choice, fields in zip(choices, by_choice, strict=True):
+        values = [fields.get(name, "0") for name in own]
+        if not all(value.isdecimal() for value in values):
+            raise InvalidProblemError(f"{choice.kernel}: the fields {values} are no numbers")
+        ends = [str(symbol.high) for symbol in choice.cell.symbols]
+        rows.append(", ".join([*ends, choice.kernel, *values]))
+    symbols = [symbol.name for symbol in choices[0].cell.symbols]
+    return AdapterTable(
+        symbols=tuple(symbols),
+        fields=tuple(own),
+        rows=tuple(rows),
+        is_beyond=" || ".join(f"{name} > row->{name}" for name in symbols),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,22 +47,25 @@ class ArgumentField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterChoice:
-    """The kernel of the sizes that fulfil `condition`, and those fields that it has to itself.
+class AdapterTable:
+    """Kernels by the sizes of a call, smaller ones first.
 
-    The last one of a region has no condition.
+    A row has the greatest value of each of `symbols`, the kernel, and the kernel's own `fields`.
+    `is_beyond` is the condition that a size is greater than in `row`.
     """
 
-    condition: str
-    kernel: str
-    fields: tuple[ArgumentField, ...]
+    symbols: tuple[str, ...]
+    fields: tuple[str, ...]
+    rows: tuple[str, ...]
+    is_beyond: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRegion:
     """One TVM function; `label` is a string literal, `comment` comment lines.
 
-    `extents` are the statements that read sizes off the tensors, `fields` what all choices share.
+    `extents` are the statements that read sizes off the tensors. Where there is a `table`, it has
+    the kernel, and `fields` are those that all kernels share.
     `workspace` are the statements that say what of the call's workspace is for what.
     """
 
@@ -74,7 +77,8 @@ class AdapterRegion:
     args_type: str
     fields: tuple[ArgumentField, ...]
     workspace: tuple[str, ...]
-    choices: tuple[AdapterChoice, ...]
+    kernel: str
+    table: AdapterTable | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The sizes of a symbolic workload in cells, for each of which one kernel and launch are chosen.
 
 A cell is the workload itself with a part of its symbols' ranges; its kernel is chosen for its
-greatest sizes. Extents double from cell to cell, and with several symbols grow faster, so
-that a table stays short.
+greatest sizes. Extents grow by a factor from cell to cell, and faster with several symbols, so that
+there are never many to choose for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.workload import Workload
 
-# A region has no more cells, nor more than so many values of one symbol.
+# A region has no more cells; those of one symbol grow by this factor at least, and steps by this
+# one. Choices, by `benchmarks.dynamic_shapes`.
 _MOST_CELLS = 25
-_MOST_VALUES = 12
+_FINEST = 2**0.5
+_STEP = 1 + 1 / 32
 # The first cell ends here: fewer rows than the smallest tile has all take the same time.
 _FIRST_END = {"m": 16}
 
@@ -50,11 +52,27 @@ def cells(workload: Workload) -> tuple[Workload, ...]:
     symbols = workload.symbols
     if not symbols:
         return (workload,)
-    most = min(int(_MOST_CELLS ** (1 / len(symbols))), _MOST_VALUES)
+    most = int(_MOST_CELLS ** (1 / len(symbols)))
     return tuple(
         _narrowed(workload, dict(zip(symbols, parts, strict=True)))
         for parts in itertools.product(*(tuple(_parts(symbol, most)) for symbol in symbols))
     )
+
+
+def steps(workload: Workload) -> Iterator[Workload]:
+    """Small cells of a workload with one symbol, smaller sizes first."""
+    (symbol,) = workload.symbols
+    for part in _between(symbol, _ends(symbol, _STEP)):
+        yield _narrowed(workload, {symbol: part})
+
+
+def joined(left: Workload, right: Workload) -> Workload | None:
+    """Two neighbouring cells as one; None where they differ in more than the last symbol."""
+    low, high = left.symbols, right.symbols
+    if low[:-1] != high[:-1] or low[-1].high + 1 != high[-1].low:
+        return None
+    parts = [*low[:-1], replace(high[-1], low=low[-1].low)]
+    return _narrowed(right, dict(zip(high, parts, strict=True)))
 
 
 def representative(cell: Workload) -> Workload:
@@ -79,20 +97,24 @@ def _alignments(workload: Workload) -> list[tuple[int, int, int]]:
 
 def _parts(symbol: Symbol, most: int) -> Iterator[Symbol]:
     """The range of a symbol in at most so many parts."""
-    factor = 2
+    factor = _FINEST
     while len(_ends(symbol, factor)) > most:
-        factor *= 2
+        factor *= _FINEST
+    return _between(symbol, _ends(symbol, factor))
+
+
+def _between(symbol: Symbol, ends: list[int]) -> Iterator[Symbol]:
     low = symbol.low
-    for high in _ends(symbol, factor):
+    for high in ends:
         yield replace(symbol, low=low, high=high)
         low = high + 1
 
 
-def _ends(symbol: Symbol, factor: int) -> list[int]:
-    """The greatest value of each part: powers, and the greatest of all."""
+def _ends(symbol: Symbol, factor: float) -> list[int]:
+    """The greatest value of each part, each greater by `factor`, and the greatest of all."""
     ends = [_FIRST_END.get(symbol.name, 1)]
     while ends[-1] < symbol.high:
-        ends.append(ends[-1] * factor)
+        ends.append(max(round(ends[-1] * factor), ends[-1] + 1))
     return [end for end in ends if symbol.low <= end < symbol.high] + [symbol.high]
 
 

@@ -26,6 +26,9 @@ from boltgen.ir.workload import Workload
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.
 DEFAULT_PRICE_FRACTION = 0.01
+# One for a range of sizes is worth it sooner: few of them have the same best kernel. A choice, by
+# `benchmarks.dynamic_shapes`.
+RANGE_PRICE_FRACTION = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +211,8 @@ def select(
         arch: for which to choose.
         source: of costs; the analytical model by default.
         kernel_price_us: time per inference that one more kernel must save. By default a fraction
-            of the sum of the best times; 0 chooses the best configuration for every task.
+            of the sum of the best times, a smaller one of what serves a range of sizes; 0 chooses
+            the best configuration for every task.
 
     Raises:
         NoLegalConfigError: a task has no legal configuration, or none that has a cost.
@@ -223,12 +227,14 @@ def select(
             menus[task.workload, task.cell] = _menu(task, arch, costs[task.workload])
     offers = [menus[task.workload, task.cell] for task in tasks]
     weights = _weights(tasks, offers)
-    if kernel_price_us is None:
-        total = sum(w * _best(menu) for w, menu in zip(weights, offers, strict=True))
-        kernel_price_us = DEFAULT_PRICE_FRACTION * total
+    total = sum(w * _best(menu) for w, menu in zip(weights, offers, strict=True))
     chosen: dict[int, Offer] = {}
     for members in _sharing(tasks, arch):
-        chosen.update(_assign(members, weights, offers, kernel_price_us))
+        price_us = kernel_price_us
+        if price_us is None:
+            is_range = any(tasks[index].one_of for index in members)
+            price_us = total * (RANGE_PRICE_FRACTION if is_range else DEFAULT_PRICE_FRACTION)
+        chosen.update(_assign(members, weights, offers, price_us))
     return tuple(
         Decision(
             workload=task.workload,

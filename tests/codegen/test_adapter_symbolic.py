@@ -65,18 +65,22 @@ def test_sizes_come_from_a_and_choose_the_kernel() -> None:
     assert "args.m = m;" in text
     assert "{m, 32}, Rank::kMatrix" in text
     assert "{m, 64}, Rank::kMatrix" in text
-    (condition,) = re.findall(r"if \((.*)\) \{", text)
-    assert condition == "m <= 64"
-    small, large = text.split("if (m <= 64)")[1].split("}", maxsplit=1)
-    assert "args.split_k = 1;" in small
-    assert "call.run(args, kernel_64);" in small
-    assert "args.split_k = 4;" in large
-    assert "call.run(args, kernel_128);" in large
+    found = re.findall(r"      \{(\d+), (kernel_\d+), (\d+)\},", text)
+    assert [int(rows) for rows, _, _ in found] == [16, 23, 33, 47, 66, 93, 100]
+    for rows, kernel, split_k in found:
+        is_small = int(rows) <= 64
+        assert (kernel, split_k) == (("kernel_64", "1") if is_small else ("kernel_128", "4"))
+    assert "while (m > row->m) {" in text
+    assert "args.split_k = row->split_k;" in text
+    assert text.count("args.swizzle") == 1
 
 
-def test_one_kernel_for_all_sizes_needs_no_choice() -> None:
-    text = render_adapter([_launch(_region(Gemm(m=ROWS, n=64, k=32)), {100: CONFIG})])
-    assert "if (" not in text
+def test_one_kernel_for_all_sizes_needs_no_table() -> None:
+    region = _region(Gemm(m=ROWS, n=64, k=32))
+    choice = Choice(cell=region.workload, kernel="kernel", launch=launch(region.workload, CONFIG))
+    text = render_adapter([RegionLaunch(region=region, choices=(choice,), memory=CallMemory())])
+    assert "rows[]" not in text
+    assert "call.run(args, kernel);" in text
 
 
 def test_images_are_the_first_dimension() -> None:
@@ -107,8 +111,12 @@ def test_two_symbols_choose_in_the_order_of_the_cells() -> None:
     batch, rows = symbolic(Symbol("batch", 2, 4)), symbolic(Symbol("rows", 1, 40))
     region = _region(Gemm(batch=batch, m=rows, n=64, k=32))
     text = render_adapter([_launch(region, {32: CONFIG, 64: replace(CONFIG, swizzle=2)})])
-    found = re.findall(r"if \((.*)\) \{", text)
-    assert found == ["batch <= 2 && m <= 32", "batch <= 2", "m <= 32"]
+    assert "int64_t batch, m;" in text
+    assert "while (batch > row->batch || m > row->m) {" in text
+    found = re.findall(r"      \{(\d+), (\d+), kernel_(\d+), (\d)\},", text)
+    sizes = [(int(b), int(m)) for b, m, _, _ in found]
+    assert sizes == sorted(sizes) and sizes[-1] == (4, 40)
+    assert all(swizzle == ("1" if kernel == "32" else "2") for _, _, kernel, swizzle in found)
 
 
 def test_kernels_of_one_region_take_one_struct() -> None:

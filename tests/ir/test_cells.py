@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.cells import cells, localised, representative
+from boltgen.ir.cells import cells, joined, localised, representative, steps
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
@@ -46,7 +46,7 @@ def test_cells_of_one_symbol_cover_its_range_once(high: int) -> None:
     parts = [cell.symbols[0] for cell in found]
     assert (parts[0].low, parts[-1].high) == (1, high)
     assert all(left.high + 1 == right.low for left, right in itertools.pairwise(parts))
-    assert len(parts) <= 12
+    assert len(parts) <= 25
 
 
 def test_cells_of_two_symbols_are_all_pairs_of_parts() -> None:
@@ -57,10 +57,30 @@ def test_cells_of_two_symbols_are_all_pairs_of_parts() -> None:
     assert sizes == (768 - 12 + 1) * (512 - 16 + 1)
 
 
+@pytest.mark.parametrize("high", [2, 17, 5000])
+def test_steps_cover_the_range_more_finely(high: int) -> None:
+    workload = _local(Gemm(m=symbolic(Symbol("rows", 1, high)), n=64, k=64))
+    parts = [cell.symbols[0] for cell in steps(workload)]
+    assert (parts[0].low, parts[-1].high) == (1, high)
+    assert all(left.high + 1 == right.low for left, right in itertools.pairwise(parts))
+    assert all(part.high <= max(16, part.low * 1.05 + 1) for part in parts)
+
+
+def test_neighbours_are_joined_along_their_last_symbol() -> None:
+    found = cells(_local(Gemm(batch=12 * B, m=S, n=64, k=64)))
+    whole = joined(found[0], found[1])
+    assert whole is not None
+    (batch, rows), (_, following) = found[0].symbols, found[1].symbols
+    assert whole.symbols == (batch, Symbol("m", rows.low, following.high))
+    of_other_batches = next(cell for cell in found if cell.symbols[0] != batch)
+    assert joined(found[0], of_other_batches) is None
+    assert joined(found[0], found[2]) is None
+
+
 def test_few_images_have_cells_of_their_own() -> None:
     images = symbolic(Symbol("images", 1, 8))
     found = cells(_local(Conv2d(n=images, h=8, w=8, c=8, k=8, r=3, s=3)))
-    assert [cell.symbols[0].high for cell in found] == [1, 2, 4, 8]
+    assert [cell.symbols[0].high for cell in found] == [1, 2, 3, 4, 6, 8]
 
 
 def test_a_kernel_is_chosen_for_the_greatest_sizes_of_its_cell() -> None:

@@ -65,7 +65,7 @@ def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:
     settings = settings_from()
     with stored_costs(arch_named("sm_80"), find_toolchain(settings), settings) as costs:
         plan = plan_regions(regions, "sm_80", costs=costs)
-    for decision in plan.decisions:
+    for (decision,) in plan.decisions:
         assert decision.origin == f"replayed from records of {A100.name}, of the same sm_80"
         # A kernel may be shared for 1 % of the model's time; no decision is worse than that.
         least = best[decision.workload]
@@ -89,7 +89,7 @@ def test_compile_tunes_first_and_names_where_its_times_are_from(
     ((plan, options),) = built
     assert options.device is not None
     assert options.device.kind is DeviceKind.RECORDED
-    for decision, info in zip(plan.decisions, artifact.metadata.regions, strict=True):
+    for (decision,), info in zip(plan.decisions, artifact.metadata.regions, strict=True):
         assert info.why.startswith(
             f"{decision.config}: {decision.time_us:.1f} us, replayed from records of {A100.name}, "
             "this device"
