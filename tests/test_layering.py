@@ -109,6 +109,12 @@ def test_layers_import_each_other_in_one_order():
     assert set(order) == {layer(name) for name in MODULES}
 
 
+def test_modules_import_each_other_in_one_order():
+    """Those that are imported for type checking only too."""
+    within = {name: (IMPORTS[name] & MODULES.keys()) - {name} for name in MODULES}
+    assert len(list(TopologicalSorter(within).static_order())) == len(MODULES)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_outside_packages_stay_where_they_belong(name):
     for package, homes in EXTERNAL.items():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.compile import Outcome, compile_unit
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 from boltgen.errors import CompileError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from boltgen.build.cache import Cache
 
 
 def compile_all(

@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from boltgen.arch import ARCHES
 from boltgen.build.headers import included_digest
-from boltgen.build.toolchain import require_nvcc_for
+from boltgen.build.toolchain import Toolchain, require_nvcc_for
 from boltgen.codegen.nvcc import DeviceCode, device_flags, kernel_flags
 from boltgen.families.source import KernelSource
 from boltgen.ir.key import digest
-
-if TYPE_CHECKING:
-    from boltgen.build.toolchain import Toolchain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
