@@ -21,6 +21,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.problem import Gemm
+from boltgen.ir.region import LayerRoles, Region
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.ranges import Row, table, tasks_over
 from boltgen.tuning.select import Task, select
@@ -55,35 +56,44 @@ def layer() -> Iterator[Workload]:
     yield Workload(layers=(Layer(problem=scores), Layer(problem=context, prologue=SOFTMAX)))
 
 
-class Region:
-    """A workload, its table, and what the table's symbols stand for."""
+class Open:
+    """A region of open sizes and its table."""
 
     def __init__(self, workload: Workload, name: str) -> None:
-        self.workload, self._made = localised(workload)
-        self.tasks = tasks_over(self.workload, name)
+        own, made = localised(workload)
+        self.region = Region(
+            symbol=name,
+            label="",
+            workload=own,
+            parameter_count=1 + len(own.layers),
+            a=0,
+            layers=tuple(LayerRoles(b=1 + index) for index in range(len(own.layers))),
+            origins=tuple((symbol.symbols[0], extent) for extent, symbol in made.items()),
+        )
+        self.tasks = tasks_over(self.region)
         self.rows: tuple[Row, ...] = ()
 
     def time_us(self, values: Mapping[Symbol, int], arch: Arch) -> float:
         """The predicted time of the launch that a call of these sizes makes."""
-        sizes = {own.symbols[0]: extent.of(values) for extent, own in self._made.items()}
+        sizes = {own: extent.of(values) for own, extent in self.region.origins}
         row = next(
             row
             for row in self.rows
             if all(
                 sizes[whole] <= part.high
-                for whole, part in zip(self.workload.symbols, row.cell.symbols, strict=True)
+                for whole, part in zip(self.region.workload.symbols, row.cell.symbols, strict=True)
             )
         )
-        return predict(self.workload.at(sizes), row.decision.config, arch).time_us
+        return predict(self.region.workload.at(sizes), row.decision.config, arch).time_us
 
 
 def figures(name: str) -> dict[str, Any]:
     """Ratios of the sums of a layer's times, and how many kernels there are."""
     arch = arch_named(name)
-    regions = [Region(workload, str(index)) for index, workload in enumerate(layer())]
+    regions = [Open(workload, str(index)) for index, workload in enumerate(layer())]
     decided = iter(select([task for region in regions for task in region.tasks], arch))
     for region in regions:
-        region.rows = table(region.workload, [next(decided) for _ in region.tasks], arch)
+        region.rows = table(region.region.workload, [next(decided) for _ in region.tasks], arch)
     kernels = {
         kernel_spec(row.decision.workload, row.decision.config, name)
         for region in regions

@@ -204,8 +204,10 @@ def _build(
         inputs=_tensor_infos(imported.inputs),
         outputs=_tensor_infos(imported.outputs),
         regions=tuple(
-            _region_info(launch, decisions, arch)
-            for launch, decisions in zip(built.plan.launches, built.plan.decisions, strict=True)
+            _region_info(launch, decisions, regret, arch)
+            for launch, decisions, regret in zip(
+                built.plan.launches, built.plan.decisions, built.plan.regrets, strict=True
+            )
         ),
         kernels=kernels,
         placements=tuple(_placement_info(placed) for placed in partitioned.placements),
@@ -304,7 +306,9 @@ def _write_sources(
     return tuple(infos)
 
 
-def _region_info(launch: RegionLaunch, decisions: Sequence[Decision], arch: Arch) -> RegionInfo:
+def _region_info(
+    launch: RegionLaunch, decisions: Sequence[Decision], regret: float, arch: Arch
+) -> RegionInfo:
     region, layers = launch.region, launch.region.workload.layers
     choice, decision = _usual(launch, decisions)
     bound = predict(decision.workload, decision.config, arch).bound
@@ -324,6 +328,7 @@ def _region_info(launch: RegionLaunch, decisions: Sequence[Decision], arch: Arch
         time_us=decision.time_us,
         origin=decision.origin,
         choices=_choice_infos(launch, decisions),
+        regret=round(regret, 4) if region.workload.symbols else None,
     )
 
 

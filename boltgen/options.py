@@ -28,6 +28,7 @@ from boltgen.tuning.progress import Observer
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.strategy import StrategyFactory
+from boltgen.tuning.traffic import Sizes, traffic_of
 
 FRONTENDS = ("relax", "relay")
 # An A100: what most of those who serve FP16 models have.
@@ -42,7 +43,6 @@ _NAMES: dict[Any, str] = {
 }
 
 Kind = TypeVar("Kind", bound="KernelOptions")
-Named = TypeVar("Named", bound=Enum)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -122,19 +122,11 @@ def _frontend(_name: str, asked: Any) -> str:
 
 
 def _level(_name: str, asked: Any) -> Level:
-    return _member(Level, "level", asked)
+    return given.member(Level, "level", asked)
 
 
 def _checks(_name: str, asked: Any) -> CheckLevel:
-    return _member(CheckLevel, "check", asked)
-
-
-def _member(kind: type[Named], what: str, asked: Any) -> Named:
-    try:
-        return kind(asked)
-    except ValueError:
-        names = ", ".join(str(each.value) for each in kind)
-        raise BoltgenError(f"unknown {what} {asked!r}; the {what}s are {names}") from None
+    return given.member(CheckLevel, "check", asked)
 
 
 def _budget(name: str, asked: Any) -> Budget:
@@ -171,7 +163,7 @@ class KernelOptions:
         metadata=_option(
             "What products multiply: fp16, or bf16, with FP32's range and 8 bits of significand: "
             "from sm_80 on, summed in FP32, with the frontend relax.",
-            lambda _name, asked: _member(Precision, "precision", asked),
+            lambda _name, asked: given.member(Precision, "precision", asked),
             str,
             metavar="TYPE",
         ),
@@ -179,8 +171,7 @@ class KernelOptions:
     accumulate: DType = field(
         default=DType.F32,
         metadata=_option(
-            "What products are summed in: float32, or float16, which is faster on GeForce GPUs and "
-            "rounds at every step.",
+            "What sums products: float32, or float16, faster on GeForce and rounded at each step.",
             _accumulator,
             str,
             metavar="DTYPE",
@@ -247,6 +238,16 @@ class ModelOptions(KernelOptions):
             list[str] | None,
             names=("--shape",),
             metavar="NAME=N,...",
+        ),
+    )
+    traffic: Sequence[Sizes] = field(
+        default_factory=tuple,
+        metadata=_option(
+            "How often which sizes of open dimensions come: a JSON file with a list of entries like "
+            '{"batch": 8, "seq": 128, "count": 90}. By default all sizes count alike.',
+            traffic_of,
+            Path | None,
+            metavar="FILE",
         ),
     )
     frontend: str | None = field(

@@ -41,7 +41,7 @@ from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, stored_costs
 from boltgen.tuning.excluded import Excluded
-from boltgen.tuning.ranges import table, tasks_over
+from boltgen.tuning.ranges import regret, table, tasks_over
 from boltgen.tuning.select import (
     CostSource,
     Decision,
@@ -49,6 +49,7 @@ from boltgen.tuning.select import (
     WithoutSpilling,
     select,
 )
+from boltgen.tuning.traffic import Sizes
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ class PipelineOptions(ModelOptions):
 class Plan:
     """What is to be compiled: one launch per region, one source per distinct kernel.
 
-    `decisions` are of the regions, in their order: one for each row of its table.
+    `decisions` are of the regions, in their order: one for each row of its table. `regrets` have
+    what the kernels of each cost beyond the best for each size, as a ratio.
     """
 
     arch: str
@@ -114,6 +116,7 @@ class Plan:
     adapter: str
     convention: Convention = Convention.RELAX
     planned_workspaces: bool = True
+    regrets: tuple[float, ...] = ()
 
     @property
     def adapters(self) -> tuple[tuple[str, str], ...]:
@@ -211,10 +214,13 @@ class BuiltRegions:
         return found
 
 
-def tasks_of(regions: Sequence[Region]) -> tuple[Task, ...]:
-    """What the model runs: a task for each region, or for each cell of its sizes."""
-    asked = (tasks_over(region.workload, region.symbol) for region in regions)
-    return tuple(itertools.chain.from_iterable(asked))
+def tasks_of(regions: Sequence[Region], traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
+    """What the model runs: a task for each region, or for each cell of its sizes.
+
+    Raises:
+        BoltgenError: the traffic does not fit the model.
+    """
+    return tuple(task for region in regions for task in tasks_over(region, traffic))
 
 
 def plan_regions(
@@ -224,24 +230,25 @@ def plan_regions(
     costs: CostSource | None = None,
     *,
     planned_workspaces: bool = True,
+    traffic: Sequence[Sizes] = (),
 ) -> Plan:
     """Choose a kernel for each region and generate all sources; no compiler is run.
 
-    `costs` are the analytical model's by default.
+    `costs` are the analytical model's by default. Tables of symbolic sizes are chosen for the
+    `traffic`.
 
     Raises:
+        BoltgenError: the traffic does not fit the model.
         NoLegalConfigError: no configuration is legal for a region's workload.
         UnknownArchError: `arch` is not in the table.
     """
     row = arch_named(arch)
-    decided = iter(select(tasks_of(regions), row, costs))
+    asked = [tasks_over(region, traffic) for region in regions]
+    found = iter(select(list(itertools.chain(*asked)), row, costs))
+    decided = [tuple(itertools.islice(found, len(tasks))) for tasks in asked]
     tables = [
-        table(
-            region.workload,
-            [next(decided) for _ in tasks_over(region.workload, region.symbol)],
-            row,
-        )
-        for region in regions
+        table(region.workload, decisions, row)
+        for region, decisions in zip(regions, decided, strict=True)
     ]
     specs: dict[KernelSpec, None] = {}
 
@@ -275,6 +282,7 @@ def plan_regions(
         adapter=render_adapter(launches, convention, planned=planned_workspaces),
         convention=convention,
         planned_workspaces=planned_workspaces,
+        regrets=tuple(map(regret, decided, asked)),
     )
 
 
@@ -318,6 +326,7 @@ def build_regions(
                 convention,
                 WithoutSpilling(chosen.excluded.out_of(costs, row), arch, spilling),
                 planned_workspaces=chosen.planned_workspaces,
+                traffic=chosen.traffic,
             )
         with chosen.phases.phase("compile kernels"):
             built = build_plan(plan, replace(chosen, toolchain=tools))

@@ -120,6 +120,12 @@ def _choice(choice: ChoiceInfo) -> str:
     return f"{choice.sizes}: {choice.config}, {choice.time_us:.1f} us, {choice.origin}"
 
 
+def _regret(regret: float | None) -> str:
+    if regret is None:
+        return ""
+    return f"{regret - 1:.1%} slower on average than a kernel of its own for each size"
+
+
 def _one_line(name: str) -> str:
     """A name, which may hold anything, without line breaks."""
     return " ".join(name.split())
@@ -198,6 +204,7 @@ def _details(metadata: Metadata) -> Iterator[str]:
             ("why", region.why),
             *(("call", move) for move in region.moves),
             *(("choice", _choice(each)) for each in region.choices),
+            ("range", _regret(region.regret)),
             ("workspace", f"{region.workspace_bytes} bytes" if region.workspace_bytes else ""),
             ("note", placed.reason if placed else ""),
         ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from boltgen.errors import BoltgenError, DeviceError
 from boltgen.intake.numerals import MOST_EXTENT, shown, whole_number
@@ -19,6 +20,7 @@ DEVICES = "cuda, cuda:1, vgpu, or recorded:FILE"
 _MOST_ORDINAL = 1023
 
 Check = Callable[[str, Any], Any]
+Named = TypeVar("Named", bound=Enum)
 
 
 def as_it_is(_name: str, given: Any) -> Any:
@@ -50,6 +52,15 @@ def number(least: int, most: int) -> Check:
             ) from None
 
     return check
+
+
+def member(kind: type[Named], what: str, asked: Any) -> Named:
+    """The member of an enumeration that has the value `asked`; `what` is what users call it."""
+    try:
+        return kind(asked)
+    except ValueError:
+        names = ", ".join(str(each.value) for each in kind)
+        raise BoltgenError(f"unknown {what} {asked!r}; the {what}s are {names}") from None
 
 
 def path(_name: str, given: Any) -> Path:

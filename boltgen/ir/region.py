@@ -7,6 +7,7 @@ from enum import Enum
 from math import prod
 
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.workload import Workload
 
@@ -75,6 +76,7 @@ class Region:
     people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
     why not with a neighbour, where there is something to say. `a_stored` and `d_stored` say how TVM
     has A and D where that is not how the kernel takes them: the region's call then transforms them.
+    `origins` has the extent of the model that each of the workload's symbols is.
 
     Raises:
         InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
@@ -90,6 +92,7 @@ class Region:
     note: str = ""
     a_stored: Stored | None = None
     d_stored: Stored | None = None
+    origins: tuple[tuple[Symbol, Dim], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.workload.layers):

@@ -74,7 +74,8 @@ class RegionInfo:
     `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
     product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from. Where
     sizes are symbolic, `choices` has the table by which calls choose, and the rest is of the sizes
-    in the middle of their ranges.
+    in the middle of their ranges; `regret` is what the table's kernels cost beyond each size's own
+    best, as a ratio.
     """
 
     symbol: str
@@ -92,6 +93,7 @@ class RegionInfo:
     time_us: float | None = None
     origin: str = ""
     choices: tuple[ChoiceInfo, ...] = ()
+    regret: float | None = None
 
     def runs(self, kernel: str) -> bool:
         """Whether it runs the kernel of that symbol, if only for some of its sizes."""

@@ -193,4 +193,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         imported.annotate(replace(passes, cut=cut, padding=padding, siblings=siblings))
         asked = filter(None, (padding, siblings))
         alternatives = [task for costs in asked for task in costs.tasks]
-        return (*tasks_of(imported.regions), *alternatives, *survey.tasks(arch))
+        # No budget is spent on sizes that nobody expects.
+        found = tasks_of(imported.regions, options.traffic)
+        expected = [task for task in found if task.share > 0.0]
+        return (*expected, *alternatives, *survey.tasks(arch))

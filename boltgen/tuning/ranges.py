@@ -7,15 +7,19 @@ table asks at small steps, of the chosen launches only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.arch import Arch
 from boltgen.families.family import Config
 from boltgen.families.registry import predict, violations
 from boltgen.ir.cells import cells, joined, representative, steps
+from boltgen.ir.extent import Symbol
+from boltgen.ir.region import Region
 from boltgen.ir.workload import Workload
 from boltgen.tuning.select import Decision, Task
+from boltgen.tuning.traffic import Sizes, sizes_of_region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +30,49 @@ class Row:
     decision: Decision
 
 
-def tasks_over(workload: Workload, name: str) -> tuple[Task, ...]:
-    """What is to be timed for a workload of the region `name`: itself, or sizes in its ranges."""
-    if not workload.symbols:
-        return (Task(workload=workload),)
+def tasks_over(region: Region, traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
+    """What is to be timed for a region: its workload, or sizes in the ranges of its symbols.
+
+    Each cell of sizes counts by the share of `traffic` in it, or all alike where there is none.
+
+    Raises:
+        BoltgenError: the traffic has not all dimensions of the region, or one is out of its range.
+    """
+    if not region.workload.symbols:
+        return (Task(workload=region.workload),)
+    found = cells(region.workload)
+    counts = dict.fromkeys(range(len(found)), 0)
+    for sizes, count in sizes_of_region(region, traffic):
+        counts[next(index for index, cell in enumerate(found) if _has(cell, sizes))] += count
     return tuple(
-        Task(workload=representative(cell), cell=cell, one_of=name) for cell in cells(workload)
+        Task(
+            workload=representative(cell),
+            cell=cell,
+            one_of=region.symbol,
+            share=counts[index] / sum(counts.values()) if traffic else 1.0 / len(found),
+        )
+        for index, cell in enumerate(found)
     )
 
 
+def _has(cell: Workload, sizes: Mapping[Symbol, int]) -> bool:
+    """Whether sizes, none of which are in an earlier cell, are in this one."""
+    by_name = {symbol.name: value for symbol, value in sizes.items()}
+    return all(by_name[symbol.name] <= symbol.high for symbol in cell.symbols)
+
+
+def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
+    """What the chosen kernels cost beyond each size's best: a geometric mean of ratios."""
+    total = sum(task.share for task in tasks)
+    logs = (
+        task.share * math.log(each.time_us / each.least_us)
+        for each, task in zip(decisions, tasks, strict=True)
+    )
+    return math.exp(sum(logs) / total)
+
+
 def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tuple[Row, ...]:
-    """The rows for a workload, of whose `tasks_over` these are the decisions; sizes ascend.
+    """The rows for a region's workload, of whose tasks these are the decisions; sizes ascend.
 
     Between the sizes that were decided, a launch has the time that the analytical model says, times
     what the time of its decision is to the model's.

@@ -29,6 +29,8 @@ DEFAULT_PRICE_FRACTION = 0.01
 # One for a range of sizes is worth it sooner: few of them have the same best kernel. A choice, by
 # `benchmarks.dynamic_shapes`.
 RANGE_PRICE_FRACTION = 0.002
+# What all cells that nobody expects count together, of a region's calls. A choice.
+_LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,8 @@ class Task:
     An alternative is what the model could run instead of other tasks, were its tensors padded
     otherwise or several layers one kernel: it is timed, and no part of the model's time. A `cell`
     is all the sizes that the task's kernel will run, where they are several: it has to be legal for
-    each, and of cells that are `one_of` a region's, each counts alike, whatever its time.
+    each. Cells that are `one_of` a region's count by their `share` of its calls, whatever their
+    times.
     """
 
     workload: Workload
@@ -46,6 +49,7 @@ class Task:
     is_alternative: bool = False
     cell: Workload | None = None
     one_of: str = ""
+    share: float = 1.0
 
 
 def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -68,7 +72,8 @@ def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
 class Decision:
     """The configuration chosen for a workload, its time, and where that comes from, in words.
 
-    `kernel` is the content of the kernel that was measured; None where the time is predicted.
+    `kernel` is the content of the kernel that was measured; None where the time is predicted. Of
+    all kernels that may run it, the best takes `least_us`.
     """
 
     workload: Workload
@@ -76,6 +81,7 @@ class Decision:
     time_us: float
     origin: str
     kernel: str | None = None
+    least_us: float = 0.0
 
 
 # What one kernel offers a task: the best time, and the configuration that has it.
@@ -242,6 +248,7 @@ def select(
             time_us=chosen[index][0],
             origin=costs[task.workload].origin,
             kernel=costs[task.workload].kernels.get(chosen[index][1]),
+            least_us=_best(offers[index]),
         )
         for index, task in enumerate(tasks)
     )
@@ -254,8 +261,8 @@ def _best(menu: Menu) -> float:
 def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
     """How much each task counts: as often as it runs.
 
-    The cells of a region count as if each took the mean time of all, in logarithms, and as if the
-    model ran all of them once together: nobody knows which sizes will come.
+    The cells of a region count as if each took the mean time of all, in logarithms, and by their
+    share of its calls. Those that nobody expects have a kernel too, and a small share.
     """
     weights = [float(task.occurrences) for task in tasks]
     regions: dict[str, list[int]] = defaultdict(list)
@@ -266,7 +273,8 @@ def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
         times = np.array([_best(menus[index]) for index in members])
         mean = float(np.exp(np.log(times).mean()))
         for index, time in zip(members, times, strict=True):
-            weights[index] *= mean / time / len(members)
+            share = max(tasks[index].share, _LEAST_SHARE / len(members))
+            weights[index] *= share * mean / time
     return weights
 
 

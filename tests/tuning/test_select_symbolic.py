@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from boltgen.arch import arch_named
+from boltgen.errors import BoltgenError
 from boltgen.families.registry import kernel_spec, predict, violations
 from boltgen.ir.cells import localised
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.problem import Gemm
+from boltgen.ir.region import LayerRoles, Region
 from boltgen.ir.workload import Workload
-from boltgen.tuning.ranges import table, tasks_over
+from boltgen.tuning.ranges import regret, table, tasks_over
 from boltgen.tuning.select import Task, select
+from boltgen.tuning.traffic import Sizes, traffic_of
 
 SM80 = arch_named("sm_80")
 
 
+def _region(problem: Gemm, name: str = "region_0") -> Region:
+    workload, made = localised(Workload.of(problem))
+    return Region(
+        symbol=name,
+        label="matmul",
+        workload=workload,
+        parameter_count=2,
+        a=0,
+        layers=(LayerRoles(b=1),),
+        origins=tuple((own.symbols[0], extent) for extent, own in made.items()),
+    )
+
+
 def _tasks(problem: Gemm, name: str) -> list[Task]:
-    workload, _ = localised(Workload.of(problem))
-    return [*tasks_over(workload, name)]
+    return [*tasks_over(_region(problem, name))]
 
 
 def test_few_kernels_serve_a_whole_range() -> None:
@@ -55,8 +72,8 @@ def test_another_size_of_the_model_counts_as_before() -> None:
 
 def test_the_table_has_the_best_of_what_was_chosen() -> None:
     rows = symbolic(Symbol("rows", 1, 5000))
-    workload, _ = localised(Workload.of(Gemm(m=rows, n=768, k=768)))
-    decisions = select([*tasks_over(workload, "r")], SM80)
+    region = _region(Gemm(m=rows, n=768, k=768))
+    workload, decisions = region.workload, select(tasks_over(region), SM80)
     found = table(workload, decisions, SM80)
     (first,), (last,) = found[0].cell.symbols, found[-1].cell.symbols
     assert (first.low, last.high) == (1, 5000)
@@ -71,8 +88,8 @@ def test_the_table_has_the_best_of_what_was_chosen() -> None:
 
 def test_a_measured_time_scales_what_the_model_says_between_sizes() -> None:
     rows = symbolic(Symbol("rows", 1, 5000))
-    workload, _ = localised(Workload.of(Gemm(m=rows, n=768, k=768)))
-    decisions = select([*tasks_over(workload, "r")], SM80)
+    region = _region(Gemm(m=rows, n=768, k=768))
+    workload, decisions = region.workload, select(tasks_over(region), SM80)
     slow = decisions[-1].config
     measured = [
         replace(each, time_us=each.time_us * (3 if each.config == slow else 1))
@@ -83,7 +100,83 @@ def test_a_measured_time_scales_what_the_model_says_between_sizes() -> None:
 
 
 def test_a_workload_of_known_sizes_has_one_row() -> None:
-    workload = Workload.of(Gemm(m=64, n=768, k=768))
-    (decision,) = select([*tasks_over(workload, "r")], SM80)
+    region = _region(Gemm(m=64, n=768, k=768))
+    workload = region.workload
+    (decision,) = select(tasks_over(region), SM80)
     (row,) = table(workload, [decision], SM80)
     assert (row.cell, row.decision) == (workload, decision)
+
+
+BATCH, LENGTH = Symbol("batch", 1, 64), Symbol("length", 16, 512)
+OPEN = Gemm(m=symbolic(BATCH) * symbolic(LENGTH), n=768, k=768)
+
+
+def _sizes(batch: int, length: int, count: int = 1) -> Sizes:
+    return Sizes(values=(("batch", batch), ("length", length)), count=count)
+
+
+def test_traffic_decides_what_a_cell_counts() -> None:
+    traffic = [_sizes(1, 16, 30), _sizes(2, 128, 60), _sizes(1, 256, 10)]
+    tasks = tasks_over(_region(OPEN), traffic)
+    expected = {task.cell.symbols[0].high: task.share for task in tasks if task.share and task.cell}
+    assert list(expected.values()) == [0.3, 0.7]
+    (small, large) = expected
+    assert small == 16
+    assert large >= 256
+    assert sum(task.share for task in tasks_over(_region(OPEN))) == pytest.approx(1.0)
+
+
+def test_the_kernels_are_those_that_the_traffic_wants() -> None:
+    region = _region(OPEN)
+    tasks = tasks_over(region, [_sizes(1, 16)])
+    chosen, best = select(tasks, SM80), select(tasks, SM80, kernel_price_us=0)
+    assert chosen[0].config == best[0].config
+    assert regret(chosen, tasks) == pytest.approx(1.0)
+    kernels = {kernel_spec(each.workload, each.config, SM80.name) for each in chosen}
+    all_alike = {
+        kernel_spec(each.workload, each.config, SM80.name)
+        for each in select(tasks_over(region), SM80)
+    }
+    assert len(kernels) < len(all_alike)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ((("batch", 2),), "'length'.* 'batch'"),
+        ((("batch", 65), ("length", 16)), "batch = 65.* 1 to 64"),
+        ((("batch", 1), ("length", 8)), "length = 8.* 16 to 512"),
+    ],
+)
+def test_traffic_that_does_not_fit(values: tuple[tuple[str, int], ...], named: str) -> None:
+    with pytest.raises(BoltgenError, match=named):
+        tasks_over(_region(OPEN), [Sizes(values=values)])
+
+
+def test_traffic_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    path.write_text(json.dumps([{"batch": 8, "length": 128, "count": 90}, {"batch": 1}]))
+    assert traffic_of("traffic", path) == (
+        Sizes(values=(("batch", 8), ("length", 128)), count=90),
+        Sizes(values=(("batch", 1),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "traffic.json"),
+        ("{}", "no list"),
+        ("[3]", "entry 0"),
+        ('[{"batch": 1}, {"batch": 0}]', "entry 1.*batch='0'"),
+        ('[{"batch": true}]', "batch='True'"),
+        ('[{"batch": 1, "count": 0.5}]', "count='0.5'"),
+    ],
+)
+def test_a_file_that_is_no_traffic(content: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    path.write_text(content)
+    with pytest.raises(BoltgenError, match=named):
+        traffic_of("traffic", path)
+    with pytest.raises(BoltgenError, match="missing"):
+        traffic_of("traffic", tmp_path / "missing")

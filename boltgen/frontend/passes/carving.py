@@ -242,6 +242,7 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
         note=found.reason,
         a_stored=_stored(first.entry, own),
         d_stored=_stored(last.exit, own),
+        origins=tuple((symbol.symbols[0], extent) for extent, symbol in own.items()),
     )
 
 

@@ -1,0 +1,83 @@
+"""Which sizes a model will run, and how often: what a table of kernels is chosen for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boltgen.errors import BoltgenError
+from boltgen.intake.json_text import JsonError, read_json
+from boltgen.intake.numerals import MOST_EXTENT, shown
+from boltgen.ir.extent import Dim, Symbol
+from boltgen.ir.region import Region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Values of a model's open dimensions, by their names, and how many calls have them."""
+
+    values: tuple[tuple[str, int], ...]
+    count: int = 1
+
+
+def traffic_of(_name: str, given: Any) -> tuple[Sizes, ...]:
+    """Sizes, or those in a JSON file: a list of objects like {"batch": 8, "seq": 128, "count": 90}.
+
+    Raises:
+        BoltgenError: the file cannot be read, or something in it is no size.
+    """
+    if not isinstance(given, (str, Path)):
+        return tuple(given or ())
+    try:
+        values = read_json(Path(given))
+    except (OSError, JsonError) as error:
+        raise BoltgenError(f"the traffic {given} cannot be read: {error}") from error
+    if not isinstance(values, list):
+        raise BoltgenError(f"the traffic {given} is no list of sizes")
+    return tuple(_sizes(str(given), index, each) for index, each in enumerate(values))
+
+
+def _sizes(file: str, index: int, given: Any) -> Sizes:
+    wrong = f"entry {index} of the traffic {file}"
+    if not isinstance(given, dict):
+        raise BoltgenError(f"{wrong} is no object of sizes by name")
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_EXTENT:
+            raise BoltgenError(f"{wrong} has {name}={shown(str(value))}, no number from 1 on")
+    values = dict(given)
+    count = values.pop("count", 1)
+    return Sizes(values=tuple(values.items()), count=count)
+
+
+def sizes_of_region(
+    region: Region, traffic: Sequence[Sizes]
+) -> list[tuple[Mapping[Symbol, int], int]]:
+    """The values of a region's own symbols in each of `traffic`, with its count.
+
+    Raises:
+        BoltgenError: a dimension that the region depends on is not there, or is out of its range.
+    """
+    return [
+        ({own: _value(extent, dict(sizes.values)) for own, extent in region.origins}, sizes.count)
+        for sizes in traffic
+    ]
+
+
+def _value(extent: Dim, values: Mapping[str, int]) -> int:
+    found = {}
+    for symbol in extent.symbols:
+        if symbol.name not in values:
+            given = ", ".join(map(repr, values)) or "none"
+            raise BoltgenError(
+                f"the traffic does not say how large {symbol.name!r} is; it has {given}"
+            )
+        value = values[symbol.name]
+        if not symbol.low <= value <= symbol.high:
+            raise BoltgenError(
+                f"the traffic has {symbol.name} = {value}; the model takes {symbol.low} to "
+                f"{symbol.high}"
+            )
+        found[symbol] = value
+    return extent.of(found)
