@@ -243,7 +243,7 @@ class ModelOptions(KernelOptions):
     traffic: Sequence[Sizes] = field(
         default_factory=tuple,
         metadata=_option(
-            "How often which sizes of open dimensions come: a JSON file with a list of entries like "
+            "How often which sizes of open dimensions come: a JSON file with a list of entries as "
             '{"batch": 8, "seq": 128, "count": 90}. By default all sizes count alike.',
             traffic_of,
             Path | None,
