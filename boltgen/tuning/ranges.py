@@ -79,6 +79,8 @@ def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tupl
     """
     if not workload.symbols:
         return tuple(Row(cell=workload, decision=each) for each in decisions)
+    if len({each.config for each in decisions}) == 1:
+        return (Row(cell=workload, decision=decisions[-1]),)
     found = [
         Row(cell=cell, decision=each) for cell, each in zip(cells(workload), decisions, strict=True)
     ]

@@ -180,3 +180,12 @@ def test_a_file_that_is_no_traffic(content: str, named: str, tmp_path: Path) -> 
         traffic_of("traffic", path)
     with pytest.raises(BoltgenError, match="missing"):
         traffic_of("traffic", tmp_path / "missing")
+
+
+def test_one_launch_for_all_sizes_is_one_row() -> None:
+    batch = symbolic(Symbol("batch", 2, 64))
+    region = _region(Gemm(batch=batch, m=symbolic(LENGTH), n=64, k=64))
+    decisions = select(tasks_over(region), SM80)
+    alike = [replace(each, config=decisions[-1].config) for each in decisions]
+    (row,) = table(region.workload, alike, SM80)
+    assert (row.cell, row.decision) == (region.workload, alike[-1])
