@@ -28,7 +28,7 @@ from boltgen.ir.workload import Workload
 DEFAULT_PRICE_FRACTION = 0.01
 # One for a range of sizes is worth it sooner: few of them have the same best kernel. A choice, by
 # `benchmarks.dynamic_shapes`.
-RANGE_PRICE_FRACTION = 0.002
+RANGE_PRICE_FRACTION = 0.001
 # What all cells that nobody expects count together, of a region's calls. A choice.
 _LEAST_SHARE = 0.01
 
