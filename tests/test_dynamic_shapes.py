@@ -233,3 +233,28 @@ def test_the_whole_model_is_checked_at_one_size(encoder_file: Path) -> None:
     check = artifact.metadata.check
     assert check is not None and check.model is not None
     assert check.model.error is not None and check.model.passed
+
+
+SUMS = """
+<ir_version: 8, opset_import: ["" : 17]>
+sums (float[4, rows, depth] a, float[4, depth, columns] b) => (float[4, rows, columns] y) {
+  y = MatMul (a, b)
+}
+"""
+
+
+def test_a_product_all_of_whose_extents_are_open(folder: Path, checking: Vgpu) -> None:
+    path = _save(folder / "sums.onnx", SUMS, {})
+    shapes = {"a": (4, "1..40", "1..70"), "b": (4, "?", "8..50")}
+    artifact = boltgen.compile(path, arch="sm_80", shapes=shapes)
+    (region,) = artifact.metadata.regions
+    assert region.gemms[0].batch == 4
+    rng = np.random.default_rng(0)
+    for rows, depth, columns in ((1, 1, 8), (40, 70, 50), (17, 64, 16), (33, 5, 49)):
+        a = rng.normal(0, 1, (4, rows, depth)).astype(np.float32)
+        b = rng.normal(0, depth**-0.5, (4, depth, columns)).astype(np.float32)
+        output = artifact.run({"a": a, "b": b})["y"]
+        expected = _expected(path, {"a": a, "b": b})
+        error = float(np.sqrt(np.mean(np.square(output - expected))))
+        assert error <= fp16_tolerance(expected, layers=1)
+    assert [finding.message for finding in checking.findings()] == []
