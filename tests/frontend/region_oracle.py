@@ -30,7 +30,8 @@ def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
     for source in symbol_sources(region):
         shape = arrays[source.parameter].shape
         end = len(shape) - source.behind
-        values[source.symbol] = math.prod(shape[:end]) if source.is_product else shape[end - 1]
+        size = math.prod(shape[:end]) if source.is_product else shape[end - 1]
+        values[source.symbol] = source.times * size
 
     def known(stored: Stored | None) -> Stored | None:
         if stored is None:

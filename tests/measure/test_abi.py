@@ -29,6 +29,8 @@ NAMES = {
     "boltgen_move_args",
     "boltgen_chain_layer",
     "boltgen_gemm_chain_args",
+    "boltgen_attention_layer",
+    "boltgen_attention_args",
     "boltgen_conv2d_chain_args",
 }
 
@@ -80,6 +82,8 @@ def test_no_field_of_the_header_is_passed_over() -> None:
 def test_fields_are_set_by_their_names() -> None:
     made: Any = arguments(
         "boltgen_gemm_chain_args",
+    "boltgen_attention_layer",
+    "boltgen_attention_args",
         {"m": 7, "a": 0x1000, "layers[1].n": 5, "layers[1].operands[0].ld": 2**40},
     )
     assert (made.m, made.a, made.layers[1].n) == (7, 0x1000, 5)

@@ -242,6 +242,8 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
         note=found.reason,
         a_stored=_stored(first.entry, own),
         d_stored=_stored(last.exit, own),
+        a_view=first.a_view,
+        d_view=last.d_view,
     )
 
 
@@ -259,6 +261,7 @@ def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
 def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     return LayerRoles(
         b=places[product.anchor.b],
+        b_view=product.b_view,
         operands=tuple(
             Operand(parameter=places[operand.expr], batched=operand.batched)
             for operand in product.tail.operands
