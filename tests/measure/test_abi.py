@@ -82,8 +82,6 @@ def test_no_field_of_the_header_is_passed_over() -> None:
 def test_fields_are_set_by_their_names() -> None:
     made: Any = arguments(
         "boltgen_gemm_chain_args",
-    "boltgen_attention_layer",
-    "boltgen_attention_args",
         {"m": 7, "a": 0x1000, "layers[1].n": 5, "layers[1].operands[0].ld": 2**40},
     )
     assert (made.m, made.a, made.layers[1].n) == (7, 0x1000, 5)
@@ -97,9 +95,9 @@ def test_fields_are_set_by_their_names() -> None:
         ("boltgen_gemm_args", "depth", "boltgen_gemm_args of abi.h has no field 'depth'"),
         ("boltgen_gemm_args", "operands[0].lda", r"no field 'operands\[0\].lda'"),
         (
-            "boltgen_attention_args",
+            "boltgen_softmax_args",
             "m",
-            "no struct 'boltgen_attention_args'; it has boltgen_status",
+            "no struct 'boltgen_softmax_args'; it has boltgen_status",
         ),
     ],
 )
