@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from math import prod
 
 from boltgen.frontend.graph import Expr, Graph
@@ -116,6 +116,10 @@ def _source(
 
     Matrices of keys are `is_swapped` where the keys are columns of the tensor at `at`.
     """
+    joins: list[int] = []
+    while _keeps_matrices(graph, at):
+        joins.insert(0, at)
+        at = graph[at].args[0]
     chain: list[int] = []
     found = None
     tensor = at
@@ -136,7 +140,7 @@ def _source(
             strided = _permuted(strided, (*range(len(strided.shape) - 2), -1, -2))
         view = _heads(strided, base, problem.batch, alignment)
         if view is not None:
-            found = _Source(view, tensor, tuple(chain))
+            found = _Source(view, tensor, (*chain, *joins))
     return found
 
 
@@ -153,7 +157,8 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
             continue
         target = graph[at].static_shape
         strided: _Strided | None = _whole(target)
-        for each in reversed(members):
+        moving = dropwhile(lambda each: _keeps_matrices(graph, each), members)
+        for each in reversed(list(moving)):
             before = graph[graph[each].args[0]].static_shape
             strided = _before(strided, graph[each], before) if strided is not None else None
         if strided is None:
@@ -161,6 +166,18 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
         view = _heads(strided, target, problem.batch, problem.alignment_d)
         return _Source(view, at, tuple(members)) if view is not None else None
     return None
+
+
+def _keeps_matrices(graph: Graph, index: int) -> bool:
+    """Whether an operator only counts the matrices of a batch in other dimensions.
+
+    Those of one dimension may lie where no one stride leads.
+    """
+    expr = graph[index]
+    if expr.op != _VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
+        return False
+    before, after = graph[expr.args[0]].static_shape, expr.static_shape
+    return len(before) > 1 and before[-2:] == after[-2:]
 
 
 def _whole(shape: tuple[int, ...]) -> _Strided:
