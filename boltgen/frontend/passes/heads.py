@@ -8,7 +8,7 @@ no such view, or one that vectors do not fit, stays with TVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise
 from math import prod
@@ -297,9 +297,3 @@ def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int
             is_whole = prod(base[:place]) == prod(outer)
             return base[place:] if base[:place] == outer or (is_known and is_whole) else None
     return None
-
-
-def hidden_tensors(products: Sequence[Product]) -> Iterator[int]:
-    """The results of operators inside of kernels, which nothing writes."""
-    for product in products:
-        yield from (each for each in product.tail.members if each != product.tail.output)

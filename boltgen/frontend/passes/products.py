@@ -83,6 +83,11 @@ class Product:
         """The tensor that D is, or becomes."""
         return self.exit.tensor if self.exit else self.tail.output
 
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Its operators whose results are no tensors: they stay in its region."""
+        return tuple(member for member in self.moved if member != self.output)
+
     def problem(self, graph: Graph) -> Problem:
         """What it computes, in the dtype of its result."""
         problem: Any = self.anchor.problem

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import numpy as np
 import pytest
 
 from boltgen.frontend.graph import CONSTANT, INPUT, REGION, Graph, GraphBuilder
@@ -219,19 +218,37 @@ def test_a_slice_stays_where_vectors_do_not_fit_or_it_is_not_known(
     assert carved.region.a_view.row == WIDTH
 
 
-def test_a_tensor_inside_of_another_kernel_is_not_read() -> None:
+def test_the_tensor_before_another_attention_s_transposition_is_not_read() -> None:
     def build(b: Builder) -> int:
-        weight = b.constant(np.ones((32, WIDTH), np.float16))
-        product = b.matmul(b.input(BATCH, ROWS, 32), weight, "float16")
-        summed = b.elementwise("add", product, b.input(BATCH, ROWS, WIDTH))
-        heads = b.reshape(summed, (BATCH, ROWS, HEADS, DEPTH))
-        return _attention(b, b.permute_dims(heads, FORWARD), *_heads_first(b)[1:])
+        context = b.permute_dims(_attention(b, *_heads_first(b)), FORWARD)
+        return _attention(b, b.permute_dims(context, FORWARD), *_heads_first(b)[1:])
+
+    b = Builder()
+    graph, (first, second) = carve(b.graph(build(b)), Symbols(()))
+    assert _operators(graph) == []
+    assert (first.region.d_view, second.region.a_view) == (_DENSE, _DENSE)
+
+
+def test_what_another_region_s_call_transforms_is_not_read() -> None:
+    """Image features are an output of the model, and a query besides."""
+    features, pixels = 16, 5 * 8
+
+    def build(b: Builder) -> tuple[int, int]:
+        image, weight = b.input(1, 5, 8, 8), b.input(features, 1, 1, 8)
+        attrs = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+        sizes = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+        shape = (1, 5, 8, features)
+        made = b.operator("nn.conv2d", (image, weight), shape, "float16", **attrs, **sizes)
+        y = b.permute_dims(made, (0, 3, 1, 2))
+        query = b.permute_dims(b.reshape(y, (1, features, pixels)), (0, 2, 1))
+        key = b.permute_dims(b.input(1, pixels, features), (0, 2, 1))
+        return y, _attention(b, query, key, b.input(1, pixels, features))
 
     b = Builder()
     graph, carved = carve(b.graph(build(b)), Symbols(()))
-    assert [each.region.heads for each in carved] == [1, HEADS]
-    assert carved[1].region.a_view == _view(inner=(WIDTH,))
-    assert _operators(graph) == []
+    (attention,) = (each.region for each in carved if each.region.workload.is_fused)
+    assert attention.a_view is None
+    assert _operators(graph) == ["reshape", "permute_dims"]
 
 
 def test_a_result_that_is_read_before_it_is_transposed_is_dense() -> None:
