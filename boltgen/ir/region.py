@@ -7,6 +7,7 @@ from enum import Enum
 from math import prod
 
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.workload import Workload
 
@@ -100,7 +101,7 @@ class Region:
 
     Raises:
         InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
-            as the roles name; or views have different numbers of heads.
+            as the roles name; or the batch is not sequences with one number of heads in all views.
     """
 
     symbol: str
@@ -138,10 +139,14 @@ class Region:
                     f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
                     f"{len(layer.epilogue.loads)} loads of {layer.epilogue.describe()}"
                 )
-        if any(view.heads != self.heads for view in self.views):
+        batch = self.workload.first.problem.batch
+        # A region's symbol for a symbolic batch does not say what divides it.
+        is_odd = not isinstance(batch, Dim) and batch % self.heads != 0
+        if is_odd or any(view.heads != self.heads for view in self.views):
             numbers = ", ".join(str(view.heads) for view in self.views)
             raise InvalidProblemError(
-                f"{self.symbol}: its views have {numbers} heads; a launch has one number of them"
+                f"{self.symbol}: its views have {numbers} heads for a batch of {batch}; it is "
+                "sequences with one number of heads"
             )
         used = (self.a, *(index for roles in self.layers for index in roles.parameters))
         if not all(0 <= index < self.parameter_count for index in used):

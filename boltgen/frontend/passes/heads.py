@@ -54,8 +54,9 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
     scores, output = before.anchor.problem, after.anchor.problem
     assert isinstance(scores, Gemm)
     assert isinstance(output, Gemm)
-    if scores.batch != output.batch:
-        return pair
+    is_shared = not scores.b_batched and not output.b_batched
+    if scores.batch != output.batch or is_shared:
+        return pair  # what shares K and V is one product of more rows, and has no heads
     q = k = v = d = None
     if before.entry is None and scores.a_batched:
         q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)

@@ -279,3 +279,13 @@ def test_a_region_has_one_number_of_heads() -> None:
     assert carved.region.heads in {HEADS, BATCH * HEADS}
     assert "permute_dims" in _operators(graph)
     assert prod(carved.region.views[0].inner) == BATCH * WIDTH
+
+
+def test_heads_that_share_key_and_value_are_rows_of_one_product() -> None:
+    def build(b: Builder) -> int:
+        q = b.permute_dims(b.input(BATCH, ROWS, HEADS, DEPTH), FORWARD)
+        return _attention(b, q, b.input(1, 1, DEPTH, ROWS), b.input(1, 1, ROWS, DEPTH))
+
+    graph, carved = _carved(build)
+    assert carved.region.views == ()
+    assert _operators(graph) == ["permute_dims"]
