@@ -33,8 +33,13 @@ def checking() -> Iterator[Vgpu]:
     device.clear_findings()
 
 
-def _attention(graph: GraphBuilder, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Self-attention as PyTorch's exporter writes it, and the residual."""
+def _attention(
+    graph: GraphBuilder, x: Tensor, mask: Tensor | None = None, position: Tensor | None = None
+) -> Tensor:
+    """Self-attention as PyTorch's exporter writes it, and the residual.
+
+    The heads of the query may have positions added.
+    """
 
     def heads(name: str, order: tuple[int, ...]) -> Tensor:
         y = graph.linear(x, name, features=WIDTH)
@@ -42,6 +47,8 @@ def _attention(graph: GraphBuilder, x: Tensor, mask: Tensor | None) -> Tensor:
         return graph.transpose(y, f"{name}.transpose", order)
 
     query, value = heads("query", (0, 2, 1, 3)), heads("value", (0, 2, 1, 3))
+    if position is not None:
+        query = graph.add(query, position, "positions")
     scores = graph.matmul(query, heads("key", (0, 2, 3, 1)), "scores")
     scores = graph.divide(scores, math.sqrt(HEAD), "scale")
     if mask is not None:
@@ -67,14 +74,36 @@ def test_an_onnx_encoder_runs_in_one_kernel_for_its_attention(
     if masked:
         ahead = np.triu(np.full((LENGTH, LENGTH), -1e9, np.float32), 1)
         inputs["mask"] = ahead[None, None]
+    kernels = _judged(path, inputs, checking)
+    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
+    assert not any("softmax" in name or "transpose" in name for name in kernels)
+
+
+def test_heads_are_read_from_rows_of_several_tensors(checking: Vgpu, tmp_path: Path) -> None:
+    """TVM adds positions to the query, which key and value are not beside."""
+    graph = GraphBuilder("encoder", parameters=RandomParameters(0))
+    x = graph.input("x", (BATCH, LENGTH, WIDTH))
+    position = graph.input("position", (1, 1, LENGTH, HEAD))
+    graph.output(_attention(graph, x, position=position), "y")
+    path = tmp_path / "encoder.onnx"
+    onnx.save(graph.build(), path)
+    rng = np.random.default_rng(0)
+    inputs = {each.name: rng.normal(0, 1, each.shape) for each in (x, position)}
+    inputs = {name: values.astype(np.float32) for name, values in inputs.items()}
+    kernels = _judged(path, inputs, checking)
+    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
+    assert not any("transpose" in name for name in kernels)
+
+
+def _judged(path: Path, inputs: dict[str, np.ndarray], checking: Vgpu) -> list[str]:
+    """The kernels of an inference whose results are ONNX Runtime's."""
     artifact = boltgen.compile(path, arch="sm_80")
     output = artifact.run(inputs, device="vgpu")["y"]
     kernels = [launch.kernel for launch in checking.launches()]
-    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
-    assert not any("softmax" in name for name in kernels)
     assert [finding.message for finding in checking.findings()] == []
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     expected = session.run(None, inputs)[0]
     error = float(np.sqrt(np.mean(np.square(output - expected))))
     # The projections, scores, their product with V, and the last projection.
     assert error <= fp16_tolerance(expected, layers=4)
+    return kernels

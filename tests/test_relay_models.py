@@ -110,7 +110,7 @@ def test_bert(tmp_path: Path) -> None:
     # Query, key and value, attention, the output's product, and two of the feed-forward net.
     assert report["regions"] == 7
     assert boltgen_launches(report) >= 7
-    assert not TVM_PRODUCTS & report["left_in_main"].keys()
+    assert (TVM_PRODUCTS | {"transpose"}).isdisjoint(report["left_in_main"])
     # Layer-normalised values of up to about 4, rounded to FP16 at each of ten steps.
     assert np.abs(outputs - expected).max() <= 10 * 2.0**-11 * np.abs(expected).max()
 

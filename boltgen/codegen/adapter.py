@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from boltgen.codegen.adapter_memory import CallMemory, a_call, d_call
 from boltgen.codegen.adapter_tensors import (
     Field,
-    b_call,
     operand_fields,
     result_fields,
     result_name,
 )
+from boltgen.codegen.adapter_views import b_call, b_rows, tensor_shape, viewed_sizes
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
@@ -84,7 +84,7 @@ class RegionLaunch:
         """The fields of the kernels' argument struct for one of the launches."""
         region = self.region
         first, last = region.workload.first.problem, region.workload.last.problem
-        for name, size in launch.sizes.items():
+        for name, size in viewed_sizes(region, launch.sizes).items():
             yield name, str(size)
         yield "a", a_call(region, first)
         yield "d", d_call(region, last)
@@ -93,7 +93,7 @@ class RegionLaunch:
         ):
             where = launch.of_layer(index)
             who = f"layer {index} " if region.workload.is_fused else ""
-            yield f"{where}b", b_call(roles.b, f"{who}B", layer.problem)
+            yield f"{where}b", b_call(roles, f"{who}B", layer.problem)
             for name, value in operand_fields(layer, roles.operands, who):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):
@@ -209,7 +209,7 @@ class SymbolSource:
     """Where a call finds the value of a symbol: in the tensor that is a parameter, and its role.
 
     It is the dimension with `behind` others after it, or, where it `is_product`, the product of
-    that one and all before it.
+    that one and all before it; `times` as much where the tensor has so many heads in a row.
     """
 
     symbol: Symbol
@@ -217,6 +217,7 @@ class SymbolSource:
     role: str
     behind: int
     is_product: bool
+    times: int = 1
 
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource]:
@@ -226,11 +227,12 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
         InvalidProblemError: none has.
     """
     first = region.workload.first.problem
-    shapes = [(region.a, "A", region.a_stored.shape if region.a_stored else first.a_shape)]
-    shapes += [
-        (roles.b, "B", layer.problem.b_shape)
-        for roles, layer in zip(region.layers, region.workload.layers, strict=True)
-    ]
+    a_shape = region.a_stored.shape if region.a_stored else first.a_shape
+    shapes = [(region.a, "A", *tensor_shape(region.a_view, first, first.gemm.m, a_shape))]
+    for roles, layer in zip(region.layers, region.workload.layers, strict=True):
+        problem = layer.problem
+        rows = b_rows(problem)
+        shapes.append((roles.b, "B", *tensor_shape(roles.b_view, problem, rows, problem.b_shape)))
     for symbol in region.workload.symbols:
         extent = symbolic(symbol)
         found = (
@@ -240,8 +242,9 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
                 role=role,
                 behind=len(shape) - 1 - place,
                 is_product=place == 0,
+                times=heads if place == 0 else 1,
             )
-            for parameter, role, shape in shapes
+            for parameter, role, shape, heads in shapes
             for place, each in enumerate(shape)
             if each == extent
         )
@@ -259,9 +262,11 @@ def _extents(region: Region) -> Iterator[str]:
     for source in symbol_sources(region):
         symbol, parameter = source.symbol, source.parameter
         read = "rows" if source.is_product else "extent"
+        times = f"{source.times} * " if source.times > 1 else ""
+        low, high = symbol.low // source.times, symbol.high // source.times
         yield (
-            f'int64_t const {symbol.name} = call.{read}("{symbol.name}", p{parameter}, '
-            f'{parameter}, "{source.role}", {source.behind}, {symbol.low}, {symbol.high});'
+            f'int64_t const {symbol.name} = {times}call.{read}("{symbol.name}", p{parameter}, '
+            f'{parameter}, "{source.role}", {source.behind}, {low}, {high});'
         )
 
 

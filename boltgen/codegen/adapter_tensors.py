@@ -12,8 +12,9 @@ from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand
 from boltgen.ir.workload import Layer
 
-# A tensor's shape, and the enumerator of boltgen::Rank by which it is compared.
-ShapeCheck: TypeAlias = tuple[tuple[int, ...], str]
+# A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
+# is compared.
+ShapeCheck: TypeAlias = tuple[tuple[int | str, ...], str]
 # A field of a kernel's argument struct, and the C++ expression that it is set to.
 Field: TypeAlias = tuple[str, str]
 
@@ -24,11 +25,6 @@ def data_call(index: int, role: str, dtype: DType, check: ShapeCheck, tensor: st
     extents = ", ".join(map(str, shape))
     name = tensor or f"p{index}"
     return f'call.data({name}, {index}, "{role}", {dtype.adapter}, {{{extents}}}, Rank::{rank})'
-
-
-def b_call(index: int, role: str, problem: Problem) -> str:
-    """The C++ call that checks B and returns its pointer."""
-    return data_call(index, role, problem.in_dtype, shape_check(problem, problem.b_shape))
 
 
 def shape_check(problem: Problem, shape: tuple[int, ...]) -> ShapeCheck:

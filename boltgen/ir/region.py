@@ -55,11 +55,31 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeadView:
+    """Where TVM's tensor has the matrices of a batch: in the rows of sequences, `heads` in each.
+
+    The tensor is (sequences, rows, *`inner`). Of each row the first head has its elements from
+    `offset` on, each other one `stride` behind the one before.
+    """
+
+    heads: int
+    inner: tuple[int, ...]
+    offset: int
+    stride: int
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return prod(self.inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRoles:
-    """The parameters of a region that a layer reads besides its A."""
+    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`."""
 
     b: int
     operands: tuple[Operand, ...] = ()
+    b_view: HeadView | None = None
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -76,11 +96,13 @@ class Region:
     people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
     why not with a neighbour, where there is something to say. `a_stored` and `d_stored` say how TVM
     has A and D where that is not how the kernel takes them: the region's call then transforms them.
-    `origins` has the extent of the model that each of the workload's symbols is.
+    `origins` has the extent of the model that each of the workload's symbols is. `a_view` and
+    `d_view` say where the kernel reads and writes heads of attention; the workload is that of dense
+    matrices all the same.
 
     Raises:
         InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
-            as the roles name.
+            as the roles name; or the batch is not sequences with one number of heads in all views.
     """
 
     symbol: str
@@ -93,6 +115,19 @@ class Region:
     a_stored: Stored | None = None
     d_stored: Stored | None = None
     origins: tuple[tuple[Symbol, Dim], ...] = ()
+    a_view: HeadView | None = None
+    d_view: HeadView | None = None
+
+    @property
+    def heads(self) -> int:
+        """The heads of each sequence in its views; 1 where it has none."""
+        return max((view.heads for view in self.views), default=1)
+
+    @property
+    def views(self) -> tuple[HeadView, ...]:
+        """Those of A, of each B and of D, where there are any."""
+        views = (self.a_view, *(roles.b_view for roles in self.layers), self.d_view)
+        return tuple(view for view in views if view is not None)
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.workload.layers):
@@ -106,6 +141,15 @@ class Region:
                     f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
                     f"{len(layer.epilogue.loads)} loads of {layer.epilogue.describe()}"
                 )
+        batch = self.workload.first.problem.batch
+        # A region's symbol for a symbolic batch does not say what divides it.
+        is_odd = not isinstance(batch, Dim) and batch % self.heads != 0
+        if is_odd or any(view.heads != self.heads for view in self.views):
+            numbers = ", ".join(str(view.heads) for view in self.views)
+            raise InvalidProblemError(
+                f"{self.symbol}: its views have {numbers} heads for a batch of {batch}; it is "
+                "sequences with one number of heads"
+            )
         used = (self.a, *(index for roles in self.layers for index in roles.parameters))
         if not all(0 <= index < self.parameter_count for index in used):
             raise InvalidProblemError(

@@ -14,7 +14,7 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import Operand, Region, Stored
+from boltgen.ir.region import HeadView, Operand, Region, Stored
 
 
 def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
@@ -30,7 +30,8 @@ def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
     for source in symbol_sources(region):
         shape = arrays[source.parameter].shape
         end = len(shape) - source.behind
-        values[source.symbol] = math.prod(shape[:end]) if source.is_product else shape[end - 1]
+        size = math.prod(shape[:end]) if source.is_product else shape[end - 1]
+        values[source.symbol] = source.times * size
 
     def known(stored: Stored | None) -> Stored | None:
         if stored is None:
@@ -55,9 +56,10 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             _operand(layer.problem, load.kind, operand, arrays[operand.parameter])
             for load, operand in zip(layer.epilogue.loads, roles.operands, strict=True)
         )
-        layers.append(LayerInputs(arrays[roles.b].reshape(layer.problem.b_shape), operands))
+        b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape)
+        layers.append(LayerInputs(b, operands))
     first, last = region.workload.first.problem, region.workload.last.problem
-    a = _activation(region, arrays[region.a]).reshape(first.a_shape)
+    a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
     stores = region.workload.last.epilogue.whole_results
     with np.errstate(over="ignore"):
         d, *further = (
@@ -70,7 +72,29 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         move = Move(source=nhwc(last.out_dtype), target=region.d_stored.form)
         images = d.reshape(region.d_stored.rows[0], -1, 1, d.shape[-1])
         d = reference_move(move, images, region.d_stored.channels)
+    if region.d_view is not None:
+        d = _in_rows(region.d_view, d)
     return [d, *further]
+
+
+def _matrices(view: HeadView | None, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The batch of matrices, of `shape` all together, that a tensor has."""
+    if view is None:
+        return array.reshape(shape)
+    rows, columns = shape[-2:]
+    sequences = array.reshape(-1, rows, view.row)
+    firsts = (view.offset + head * view.stride for head in range(view.heads))
+    heads = [sequences[..., first : first + columns] for first in firsts]
+    return np.stack(heads, axis=1).reshape(shape)
+
+
+def _in_rows(view: HeadView, d: np.ndarray) -> np.ndarray:
+    """The tensor that has a batch of matrices side by side, and nothing else."""
+    rows, columns = d.shape[-2:]
+    assert (view.offset, view.row) == (0, view.heads * columns)
+    assert view.heads == 1 or view.stride == columns
+    heads = d.reshape(-1, view.heads, rows, columns)
+    return heads.transpose(0, 2, 1, 3).reshape(-1, rows, *view.inner)
 
 
 def _activation(region: Region, array: np.ndarray) -> np.ndarray:

@@ -78,13 +78,13 @@ extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
 }
 
 extern "C" int boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79(
-    boltgen_gemm_chain_args const* args, boltgen_status* status) {
+    boltgen_attention_args const* args, boltgen_status* status) {
   return boltgen::run_attention<Kernel>(
       boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79_device, args, status);
 }
 
 extern "C" size_t boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79_workspace(
-    boltgen_gemm_chain_args const*) {
+    boltgen_attention_args const*) {
   return 0;  // the scores stay on chip
 }
 

@@ -17,6 +17,7 @@ from tests.attention_cases import KERNELS, attention, attention_case, scaled
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelError, KernelLibrary
 from tests.kernels.launch_chain import ChainInputs, ChainLaunch, judge_chain, random_chain_inputs
+from tests.kernels.launch_heads import judge_heads
 from tests.kernels.refusals import INVALID, MISALIGNED
 
 _FEW = np.float16(-65504.0)  # what models mask with whose type has no infinity in mind
@@ -50,6 +51,25 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
         inputs = random_chain_inputs(case, rng)
         agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
         assert agreement.within, f"{sized.short}: {agreement}"
+    assert not checking.vgpu.findings()
+
+
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"shared"}))
+def test_heads_that_lie_side_by_side_in_rows(
+    name: str,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    heads, batch = 3, 6
+    layers = tuple(
+        replace(layer, problem=replace(layer.problem, batch=batch))
+        for layer in _made_for(name).layers
+    )
+    case = attention_case(name, Workload(layers=layers))
+    inputs = random_chain_inputs(case, rng)
+    agreement = judge_heads(checking, attention_kernels[case.spec], case, inputs, heads)
+    assert agreement.within, agreement
     assert not checking.vgpu.findings()
 
 

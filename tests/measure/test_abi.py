@@ -29,6 +29,8 @@ NAMES = {
     "boltgen_move_args",
     "boltgen_chain_layer",
     "boltgen_gemm_chain_args",
+    "boltgen_attention_layer",
+    "boltgen_attention_args",
     "boltgen_conv2d_chain_args",
 }
 
@@ -93,9 +95,9 @@ def test_fields_are_set_by_their_names() -> None:
         ("boltgen_gemm_args", "depth", "boltgen_gemm_args of abi.h has no field 'depth'"),
         ("boltgen_gemm_args", "operands[0].lda", r"no field 'operands\[0\].lda'"),
         (
-            "boltgen_attention_args",
+            "boltgen_softmax_args",
             "m",
-            "no struct 'boltgen_attention_args'; it has boltgen_status",
+            "no struct 'boltgen_softmax_args'; it has boltgen_status",
         ),
     ],
 )

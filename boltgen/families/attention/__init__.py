@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from boltgen.arch import Arch
 from boltgen.families.attention import code
 from boltgen.families.attention.boundary import boundaries
@@ -72,7 +74,10 @@ class Attention(WithoutLibrary[AttentionConfig]):
     def launch(self, workload: Workload, config: AttentionConfig) -> Launch:
         """Rows and columns of Q, then the keys and the columns of V."""
         del config
-        return launch_of(workload)
+        dense = launch_of(workload)
+        # Each head is a sequence of its own. Where TVM has heads side by side is no part of a
+        # workload: strides are the launch's alone, so one kernel and its record serve all of them.
+        return replace(dense, struct="boltgen_attention_args", sizes={**dense.sizes, "heads": 1})
 
     def boundaries(
         self, workload: Workload, config: AttentionConfig, arch: Arch

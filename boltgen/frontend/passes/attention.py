@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.heads import with_views
 from boltgen.frontend.passes.products import Product, Softmaxed, alike
 from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
@@ -40,6 +41,7 @@ def find_attentions(
     pairs: list[tuple[Product, Product]] = []
     taken: set[int] = set()
     refused: dict[int, str] = {}
+    hidden = {member for product in products for member in product.hidden}
     for product in matrices:
         between = _softmaxed(graph, product, by_output.keys())
         # Of products with a softmax after each, the first two are a pair.
@@ -48,6 +50,7 @@ def find_attentions(
         scores = by_output[between.source]
         # Nothing rounds the scores: the kernel has them in FP32.
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
+        pair = with_views(graph, pair, hidden)
         try:
             reason = rejects(Workload(layers=tuple(each.layer(graph) for each in alike(pair))))
         except InvalidProblemError as error:
@@ -55,6 +58,7 @@ def find_attentions(
         if reason is None:
             pairs.append(pair)
             taken.add(product.tail.output)
+            hidden.update(pair[1].hidden)
         else:
             refused[scores.anchor.index] = (
                 f"not one kernel with the softmax and the product that follow: {reason}"

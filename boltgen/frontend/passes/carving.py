@@ -243,6 +243,8 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
         a_stored=_stored(first.entry, own),
         d_stored=_stored(last.exit, own),
         origins=tuple((symbol.symbols[0], extent) for extent, symbol in own.items()),
+        a_view=first.a_view,
+        d_view=last.d_view,
     )
 
 
@@ -260,6 +262,7 @@ def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
 def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     return LayerRoles(
         b=places[product.anchor.b],
+        b_view=product.b_view,
         operands=tuple(
             Operand(parameter=places[operand.expr], batched=operand.batched)
             for operand in product.tail.operands

@@ -18,7 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import Rejected
+from boltgen.ir.region import HeadView, Rejected
 from boltgen.ir.workload import Layer, Workload
 
 # Why no kernel computes a workload on the architecture at hand; None where one does.
@@ -37,7 +37,8 @@ class Softmaxed:
 class Product:
     """A matrix product or convolution with its elementwise tail, and what is at its borders.
 
-    `stored` is the type of its result; where it is None, the graph's.
+    `stored` is the type of its result; where it is None, the graph's. `a_view`, `b_view` and
+    `d_view` say where in tensors the heads of attention are.
     """
 
     anchor: Anchor
@@ -46,6 +47,9 @@ class Product:
     stored: DType | None = None
     entry: Border | None = None
     exit: Border | None = None
+    a_view: HeadView | None = None
+    b_view: HeadView | None = None
+    d_view: HeadView | None = None
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -78,6 +82,11 @@ class Product:
     def output(self) -> int:
         """The tensor that D is, or becomes."""
         return self.exit.tensor if self.exit else self.tail.output
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Its operators whose results are no tensors: they stay in its region."""
+        return tuple(member for member in self.moved if member != self.output)
 
     def problem(self, graph: Graph) -> Problem:
         """What it computes, in the dtype of its result."""

@@ -162,6 +162,41 @@ typedef struct boltgen_gemm_chain_args {
   void* stream;
 } boltgen_gemm_chain_args;
 
+/* B of one of attention's products, K or V, as of a layer of a chain. */
+typedef struct boltgen_attention_layer {
+  int32_t n;
+  void const* b;
+  int64_t ldb;
+  int64_t batch_stride_b;
+  int64_t head_stride_b;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+} boltgen_attention_layer;
+
+/* Two products with a softmax between them, `batch` times: `heads` for each sequence.
+ *
+ * A: (m, k) row-major, D: (m, n of the last layer) row-major. Matrix i of A, B and D begins at
+ * i / heads * batch_stride + i % heads * head_stride, so that the heads of a sequence may lie side
+ * by side in its rows. Those of the epilogues' operands are batch_stride apart.
+ */
+typedef struct boltgen_attention_args {
+  int32_t m;
+  int32_t k;
+  int32_t batch;
+  int32_t heads;
+  void const* a;
+  void* d;
+  int64_t lda;
+  int64_t ldd;
+  int64_t batch_stride_a;
+  int64_t batch_stride_d;
+  int64_t head_stride_a;
+  int64_t head_stride_d;
+  boltgen_attention_layer layers[2];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_attention_args;
+
 /* A convolution, then 1x1 convolutions of stride 1 without padding.
  *
  * A: (n, h, w, c). B of the first layer: (layers[0].n, r, s, c). D: (n, p, q, n of the last layer).

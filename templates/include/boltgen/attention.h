@@ -33,6 +33,21 @@ CUTLASS_DEVICE float power_of_two(float x) {
 /// e to the power of x, which is not above 0. The product is off by an ulp of x / ln 2.
 CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * 1.44269504f); }
 
+/// One head of a sequence: a product of the batch.
+struct Head {
+  int sequence;
+  int head;
+
+  CUTLASS_DEVICE
+  Head(int index, int heads) : sequence(index / heads), head(index % heads) {}
+
+  /// Where its matrix begins in a tensor.
+  CUTLASS_DEVICE
+  int64_t offset(int64_t batch_stride, int64_t head_stride) const {
+    return sequence * batch_stride + head * head_stride;
+  }
+};
+
 /// The B of a product that comes step by step from global memory, kSteps of `kStep` keys at once.
 ///
 /// It is kK x kN, where the keys are columns of the first product's B and rows of the second one's.
@@ -53,8 +68,9 @@ struct StreamedOperand {
   using Copy = TileCopy<Tile, kThreads, kAlignment, kAsync>;
 
   CUTLASS_DEVICE
-  StreamedOperand(boltgen_chain_layer const& layer, int batch, int keys, int others, int thread)
-      : source_(static_cast<Element const*>(layer.b) + batch * layer.batch_stride_b),
+  StreamedOperand(boltgen_attention_layer const& layer, Head head, int keys, int others, int thread)
+      : source_(static_cast<Element const*>(layer.b) +
+                head.offset(layer.batch_stride_b, layer.head_stride_b)),
         ld_(layer.ldb),
         keys_(keys),
         others_(others),
@@ -251,13 +267,16 @@ struct Attention {
   struct Params {
     int rows;
     int depth;
+    int heads;
     Element const* a;
     int64_t lda;
     int64_t batch_stride_a;
-    boltgen_chain_layer layers[2];
+    int64_t head_stride_a;
+    boltgen_attention_layer layers[2];
     ElementD* d;
     int64_t ldd;
     int64_t batch_stride_d;
+    int64_t head_stride_d;
   };
 
   struct SharedStorage {
@@ -271,16 +290,18 @@ struct Attention {
     int const thread = int(threadIdx.x), lane = thread % 32;
     int const warp_row = cutlass::canonical_warp_idx_sync() * kWarpRows;
     int const first_row = int(blockIdx.x) * kRows, batch = int(blockIdx.z);
+    Head const head(batch, params.heads);
     auto const& [scores_layer, output_layer] = params.layers;
     int const keys = scores_layer.n;
     int const steps = (keys + kKeys - 1) / kKeys;
 
     QueryCopy queries(thread);
-    queries.start(shared.queries, params.a + batch * params.batch_stride_a + first_row * params.lda,
-                  params.lda, params.rows - first_row, params.depth);
+    Element const* const a = params.a + head.offset(params.batch_stride_a, params.head_stride_a);
+    queries.start(shared.queries, a + first_row * params.lda, params.lda, params.rows - first_row,
+                  params.depth);
     queries.finish(shared.queries);
-    Keys k(scores_layer, batch, keys, params.depth, thread);
-    Values v(output_layer, batch, keys, output_layer.n, thread);
+    Keys k(scores_layer, head, keys, params.depth, thread);
+    Values v(output_layer, head, keys, output_layer.n, thread);
     auto const start = [&](int step) {
       if (step < steps) {
         k.start(shared.keys[step % kStages], step);
@@ -380,7 +401,8 @@ struct Attention {
   static void store(Params const& params, typename Second::FragmentC const& sums, int batch,
                     int row, int column) {
     auto const& layer = params.layers[1];
-    ElementD* const d = params.d + batch * params.batch_stride_d;
+    ElementD* const d =
+        params.d + Head(batch, params.heads).offset(params.batch_stride_d, params.head_stride_d);
     inner_epilogue<typename Output::Graph, (Output::kAlignmentD > 1), kM, kColumns / 8>(
         sums, layer.operands, batch, row, params.rows, column, layer.n,
         [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
@@ -413,7 +435,7 @@ struct Attention {
 
 /// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.
 template <typename Layer>
-void check_attention_layer(ArgumentCheck& check, int index, boltgen_chain_layer const& layer,
+void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_layer const& layer,
                            int k) {
   constexpr bool kRowMajor =
       std::is_same<typename Layer::LayoutB, cutlass::layout::RowMajor>::value;
@@ -430,23 +452,25 @@ void check_attention_layer(ArgumentCheck& check, int index, boltgen_chain_layer 
                  Layer::kAlignmentB);
   check.multiple(named("ldb"), layer.ldb, Layer::kAlignmentB);
   check.multiple(named("batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
+  check.multiple(named("head_stride_b"), layer.head_stride_b, Layer::kAlignmentB);
   check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
   check_operands(typename Layer::Graph::Operands(), check, layer.operands, layer.n,
                  Layer::kAlignmentD);
 }
 
 template <typename Kernel>
-int run_attention(void (*kernel)(typename Kernel::Params), boltgen_gemm_chain_args const* args,
+int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_args const* args,
                   boltgen_status* status) {
   using Params = typename Kernel::Params;
   ArgumentCheck check(status);
-  boltgen_chain_layer const& scores = args->layers[0];
-  boltgen_chain_layer const& output = args->layers[1];
+  boltgen_attention_layer const& scores = args->layers[0];
+  boltgen_attention_layer const& output = args->layers[1];
   check.at_least("m", args->m, 1);
   check.at_least("k", args->k, 1);
   // A threadblock has all of a row of Q, and all columns of V.
   check.at_most("k", args->k, Kernel::kDepth);
   check.at_least("batch", args->batch, 1);
+  check.at_least("heads", args->heads, 1);
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args->batch, 65535);
   check_attention_layer<typename Kernel::Scores>(check, 0, scores, args->k);
@@ -456,23 +480,28 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_gemm_chain_ar
   check.multiple("k (rows of A)", args->k, Kernel::kAlignmentA);
   check.multiple("lda", args->lda, Kernel::kAlignmentA);
   check.multiple("batch_stride_a", args->batch_stride_a, Kernel::kAlignmentA);
+  check.multiple("head_stride_a", args->head_stride_a, Kernel::kAlignmentA);
   check.pointer("a", args->a, Kernel::kAlignmentA, sizeof(typename Kernel::Element));
   check.at_least("ldd", args->ldd, output.n);
   check.multiple("ldd", args->ldd, Kernel::Output::kAlignmentD);
   check.multiple("batch_stride_d", args->batch_stride_d, Kernel::Output::kAlignmentD);
+  check.multiple("head_stride_d", args->head_stride_d, Kernel::Output::kAlignmentD);
   check.pointer("d", args->d, Kernel::Output::kAlignmentD, sizeof(typename Kernel::ElementD));
   if (check.failed()) {
     return check.code();
   }
   Params const params{args->m,
                       args->k,
+                      args->heads,
                       static_cast<typename Kernel::Element const*>(args->a),
                       args->lda,
                       args->batch_stride_a,
+                      args->head_stride_a,
                       {scores, output},
                       static_cast<typename Kernel::ElementD*>(args->d),
                       args->ldd,
-                      args->batch_stride_d};
+                      args->batch_stride_d,
+                      args->head_stride_d};
   dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, 1, args->batch);
   return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, args->stream,
                         status);

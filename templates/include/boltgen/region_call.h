@@ -99,6 +99,9 @@ class RegionCall {
     return within(name, axis >= 0 ? tensor.shape[axis] : 0, index, role, low, high);
   }
 
+  /// What lies `bytes` behind the first element of a tensor.
+  static void* behind(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
+
   /// What the kernel writes besides D.
   void* result(void* data) { return data; }
 

@@ -1,0 +1,82 @@
+"""Heads of attention inside of TVM's tensors: strides, and pointers behind an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from boltgen.codegen.adapter_tensors import data_call, shape_check
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.extent import Dim
+from boltgen.ir.problem import Problem
+from boltgen.ir.region import HeadView, LayerRoles, Region
+
+
+def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a launch of dense matrices, with the strides of the region's views.
+
+    A launch has one number of heads, so a dense operand has strides of heads too.
+    """
+    made = dict(sizes)
+    if not region.views:
+        return made
+    made["heads"] = region.heads
+    for where, name, view, rows in _operands(region):
+        dense = made[f"{where}batch_stride_{name}"]
+        if view is not None:
+            made[f"{where}ld{name}"] = view.row
+        made[f"{where}head_stride_{name}"] = dense if view is None else view.stride
+        made[f"{where}batch_stride_{name}"] = (
+            dense * region.heads if view is None else rows * view.row
+        )
+    return made
+
+
+def _operands(region: Region) -> Iterator[tuple[str, str, HeadView | None, int]]:
+    """Each operand's layer and name in a launch's sizes, its view, and its rows."""
+    scores, output = (layer.problem.gemm for layer in region.workload.layers)
+    k, v = (roles.b_view for roles in region.layers)
+    yield "", "a", region.a_view, scores.m
+    yield "layers[0].", "b", k, scores.n
+    yield "layers[1].", "b", v, output.k
+    yield "", "d", region.d_view, scores.m
+
+
+def view_call(
+    view: HeadView, index: int, role: str, dtype: DType, outer: tuple[int, int], *, tensor: str = ""
+) -> str:
+    """The C++ call that checks the tensor of a view and returns its first head's pointer.
+
+    `outer` are the batch, and the rows of each matrix.
+    """
+    batch, rows = outer
+    sequences = f"{batch} / {view.heads}" if isinstance(batch, Dim) else batch // view.heads
+    shape = (sequences, rows, *view.inner)
+    whole = data_call(index, role, dtype, (shape, "kMatrix"), tensor)
+    skipped = view.offset * dtype.size_bytes
+    return f"call.behind({whole}, {skipped})" if skipped else whole
+
+
+def b_call(roles: LayerRoles, role: str, problem: Problem) -> str:
+    """The C++ call that checks B and returns its pointer."""
+    dtype = problem.in_dtype
+    if roles.b_view is not None:
+        return view_call(roles.b_view, roles.b, role, dtype, (problem.batch, b_rows(problem)))
+    return data_call(roles.b, role, dtype, shape_check(problem, problem.b_shape))
+
+
+def b_rows(problem: Problem) -> int:
+    """The rows of B as it is stored."""
+    gemm = problem.gemm
+    return gemm.k if gemm.b_layout is Layout.ROW else gemm.n
+
+
+def tensor_shape(
+    view: HeadView | None, problem: Problem, rows: int, dense: tuple[int, ...]
+) -> tuple[tuple[int, ...], int]:
+    """The shape of TVM's tensor, and what its first extent has to be multiplied with.
+
+    That of a view begins with the batch, which is as many sequences times their heads.
+    """
+    if view is None:
+        return dense, 1
+    return (problem.batch, rows, *view.inner), view.heads

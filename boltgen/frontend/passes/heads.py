@@ -1,0 +1,301 @@
+"""Attention's operators that only cut heads out of rows, and put them side by side. For both IRs.
+
+    (B, S, 3 H D) -> strided_slice -> reshape (B, S, H, D) -> permute_dims (B, H, S, D)
+
+Its kernel reads and writes heads where they lie, so a chain of such operators is strides. What is
+no such view, or one that vectors do not fit, stays with TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import dropwhile, pairwise
+from math import prod
+from typing import Any
+
+from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.passes.products import Product
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.extent import Dim
+from boltgen.ir.problem import Gemm
+from boltgen.ir.region import HeadView
+
+_SLICE, _VIEW, _PERMUTATION = "strided_slice", "reshape", "permute_dims"
+
+Pair = tuple[Product, Product]
+
+
+@dataclass(frozen=True, slots=True)
+class _Strided:
+    """A tensor whose elements lie in another one: where its first is, and how far dimensions are
+    apart.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """TVM's tensor that has an operand's heads, and the operators that cut them out."""
+
+    view: HeadView
+    tensor: int
+    members: tuple[int, ...]
+
+
+def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
+    """Attention that reads Q, K and V, and writes its result, where TVM has their heads.
+
+    No tensor is `hidden`: those stay inside of other kernels.
+    """
+    before, after = pair
+    # Matrix products both, since attention is found among no others.
+    scores: Any = before.anchor.problem
+    output: Any = after.anchor.problem
+    is_shared = not scores.b_batched and not output.b_batched
+    if scores.batch != output.batch or is_shared:
+        return pair  # what shares K and V is one product of more rows, and has no heads
+    q = k = v = d = None
+    if before.entry is None and scores.a_batched:
+        q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
+    if scores.b_batched:
+        # Keys that are rows of TVM's tensor are columns of the product's B.
+        by_keys = replace(scores, b_layout=Layout.COLUMN)
+        is_row = scores.b_layout is Layout.ROW
+        alignment = by_keys.alignment_b
+        k = _source(graph, before.anchor.b, hidden, scores, alignment, is_swapped=is_row)
+    if output.b_batched and output.b_layout is Layout.ROW:
+        v = _source(graph, after.anchor.b, hidden, output, output.alignment_b)
+    if after.exit is None:
+        d = _target(graph, after.tail.output, output)
+    # One number of heads holds for the launch.
+    found = [each.view.heads for each in (q, k, v, d) if each is not None]
+    if not found:
+        return pair
+    heads = max(found)
+    q, k, v, d = (each if each and each.view.heads == heads else None for each in (q, k, v, d))
+    if k is not None:
+        before = replace(before, anchor=replace(before.anchor, problem=by_keys))
+    return _reading(_reading(before, a=q), b=k), _writing(_reading(after, b=v), d)
+
+
+def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:
+    """`product` with its A or B read from there."""
+    anchor = product.anchor
+    for source in filter(None, (a, b)):
+        absorbed = tuple(dict.fromkeys((*source.members, *anchor.absorbed)))
+        anchor = replace(anchor, absorbed=absorbed)
+    if a is not None:
+        product = replace(product, a_view=a.view)
+        anchor = replace(anchor, a=a.tensor)
+    if b is not None:
+        product = replace(product, b_view=b.view)
+        anchor = replace(anchor, b=b.tensor)
+    return replace(product, anchor=anchor)
+
+
+def _writing(product: Product, d: _Source | None) -> Product:
+    if d is None:
+        return product
+    members = (*product.tail.members, *d.members)
+    tail = replace(product.tail, members=members, output=d.tensor)
+    return replace(product, tail=tail, d_view=d.view)
+
+
+def _source(
+    graph: Graph,
+    at: int,
+    hidden: Set[int],
+    problem: Gemm,
+    alignment: int,
+    *,
+    is_swapped: bool = False,
+) -> _Source | None:
+    """The tensor farthest from `at` of which that is a view.
+
+    Matrices of keys are `is_swapped` where the keys are columns of the tensor at `at`.
+    """
+    joins: list[int] = []
+    while _keeps_matrices(graph, at):
+        joins.insert(0, at)
+        at = graph[at].args[0]
+    chain: list[int] = []
+    found = None
+    tensor = at
+    while graph[tensor].op in {_SLICE, _VIEW, _PERMUTATION} and graph[tensor].is_static:
+        chain.insert(0, tensor)
+        tensor = graph[tensor].args[0]
+        if not graph[tensor].is_static:
+            break
+        if tensor in hidden or all(graph[each].op == _VIEW for each in chain):
+            continue
+        base = graph[tensor].static_shape
+        strided: _Strided | None = _whole(base)
+        for each in chain:
+            strided = _after(strided, graph[each]) if strided is not None else None
+        if strided is None:
+            continue
+        if is_swapped:
+            strided = _permuted(strided, (*range(len(strided.shape) - 2), -1, -2))
+        view = _heads(strided, base, problem.batch, alignment)
+        if view is not None:
+            found = _Source(view, tensor, (*chain, *joins))
+    return found
+
+
+def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
+    """The nearest tensor after `output`, transposed, of which that is a view."""
+    members: list[int] = []
+    at = output
+    while at not in graph.escaping and len(graph.consumers[at]) == 1:
+        (at,) = graph.consumers[at]
+        if graph[at].op not in {_VIEW, _PERMUTATION} or not graph[at].is_static:
+            return None
+        members.append(at)
+        if graph[at].op != _PERMUTATION:
+            continue
+        target = graph[at].static_shape
+        strided: _Strided | None = _whole(target)
+        moving = dropwhile(lambda each: _keeps_matrices(graph, each), members)
+        for each in reversed(list(moving)):
+            before = graph[graph[each].args[0]].static_shape
+            strided = _before(strided, graph[each], before) if strided is not None else None
+        if strided is None:
+            return None
+        view = _heads(strided, target, problem.batch, problem.alignment_d)
+        return _Source(view, at, tuple(members)) if view is not None else None
+    return None
+
+
+def _keeps_matrices(graph: Graph, index: int) -> bool:
+    """Whether an operator only counts the matrices of a batch in other dimensions.
+
+    Those of one dimension may lie where no one stride leads.
+    """
+    expr = graph[index]
+    if expr.op != _VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
+        return False
+    before, after = graph[expr.args[0]].static_shape, expr.static_shape
+    return len(before) > 1 and before[-2:] == after[-2:]
+
+
+def _whole(shape: tuple[int, ...]) -> _Strided:
+    return _Strided(shape, tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+
+
+def _after(x: _Strided, expr: Expr) -> _Strided | None:
+    """The result of an operator on `x`; None where it is no view."""
+    if expr.op == _VIEW:
+        return _reshaped(x, expr.static_shape)
+    if expr.op == _PERMUTATION:
+        return _permuted(x, _axes(expr, len(x.shape)))
+    axis, begin = expr.attrs.get("axis"), expr.attrs.get("begin")
+    # Only slices that a pass has written have them, of neighbouring elements.
+    if not isinstance(axis, int) or not isinstance(begin, int):
+        return None
+    return replace(x, shape=expr.static_shape, offset=x.offset + begin * x.strides[axis])
+
+
+def _before(x: _Strided, expr: Expr, shape: tuple[int, ...]) -> _Strided | None:
+    """What the operator takes, which has `shape`, where its result is `x`."""
+    if expr.op == _VIEW:
+        return _reshaped(x, shape)
+    axes = _axes(expr, len(shape))
+    return _permuted(x, tuple(axes.index(axis) for axis in range(len(axes))))
+
+
+def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
+    axes = expr.attrs["axes"]
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    assert isinstance(axes, tuple)
+    return axes
+
+
+def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
+    shape, strides = (tuple(each[axis] for axis in axes) for each in (x.shape, x.strides))
+    return replace(x, shape=shape, strides=strides)
+
+
+def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
+    """`x` in another shape; None where its elements would have to move."""
+    old = [each for each in zip(x.shape, x.strides, strict=True) if each[0] != 1]
+    new = [extent for extent in shape if extent != 1]
+    made: list[int] = []
+    while old and new:
+        if parts := _leading(new, old[0][0]):
+            made += [old[0][1] * prod(new[place + 1 : parts]) for place in range(parts)]
+            old, new = old[1:], new[parts:]
+        elif (parts := _leading([extent for extent, _ in old], new[0])) and _is_joint(old[:parts]):
+            made.append(old[parts - 1][1])
+            old, new = old[parts:], new[1:]
+        else:
+            return None
+    strides = iter(made)
+    return replace(x, shape=shape, strides=tuple(0 if e == 1 else next(strides) for e in shape))
+
+
+def _leading(extents: Sequence[int], product: int) -> int:
+    """How many of the first extents have this product; 0 where none do."""
+    counts = range(1, len(extents) + 1)
+    return next((count for count in counts if prod(extents[:count]) == product), 0)
+
+
+def _is_joint(dimensions: Sequence[tuple[int, int]]) -> bool:
+    """Whether extents and strides are those of one dimension."""
+    pairs = pairwise(dimensions)
+    return all(stride == extent * inner for (_, stride), (extent, inner) in pairs)
+
+
+def _heads(x: _Strided, base: tuple[int, ...], batch: int, alignment: int) -> HeadView | None:
+    """The matrices of `x`, its last two dimensions, as heads in the rows of `base`."""
+    *leading, rows, _ = zip(x.shape, x.strides, strict=True)
+    if x.strides[-1] != 1 or rows[0] == 1:
+        return None
+    row = rows[1]
+    sequence = rows[0] * row
+    batches = _merged(leading)
+    if prod(extent for extent, _ in batches) != batch:
+        return None
+    if batches and batches[0][1] == sequence:
+        sequences, *batches = batches
+    else:
+        sequences = (1, sequence)
+    heads, head = batches[0] if batches else (1, 0)
+    if len(batches) > 1 or any(isinstance(each, Dim) for each in (heads, head, row, x.offset)):
+        return None
+    if any(each % alignment for each in (head, row, x.offset)):
+        return None
+    inner = _inner(base, (sequences[0], rows[0]), row)
+    if inner is None:
+        return None
+    return HeadView(heads=heads, inner=inner, offset=x.offset, stride=head)
+
+
+def _merged(dimensions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """As few extents and strides as say the same."""
+    merged: list[tuple[int, int]] = []
+    for extent, stride in dimensions:
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == extent * stride:
+            merged[-1] = (merged[-1][0] * extent, stride)
+        else:
+            merged.append((extent, stride))
+    return merged
+
+
+def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int, ...] | None:
+    """The dimensions of a row of `base`; those before are `outer`, sequences and their rows.
+
+    Where they are symbolic the region's call reads them off the tensor, one by one.
+    """
+    for place in range(1, len(base)):
+        if prod(base[place:]) == row:
+            is_known = not any(isinstance(extent, Dim) for extent in base)
+            is_whole = prod(base[:place]) == prod(outer)
+            return base[place:] if base[:place] == outer or (is_known and is_whole) else None
+    return None

@@ -1,0 +1,104 @@
+"""Adapters of attention whose heads lie in the rows of TVM's tensors."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
+from boltgen.codegen.adapter_memory import CallMemory
+from boltgen.errors import InvalidProblemError
+from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.registry import launch
+from boltgen.ir.cells import localised
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.region import HeadView, LayerRoles, Region
+from boltgen.ir.workload import Workload
+from tests.attention_cases import attention
+
+HEADS, HEAD = 3, 16
+CONFIG = AttentionConfig(rows=64, keys=32, depth=16, columns=16, warps=4, stages=2)
+
+
+def _view(offset: int = 0, heads: int = HEADS) -> HeadView:
+    return HeadView(heads=heads, inner=(3, heads * HEAD), offset=offset, stride=HEAD)
+
+
+def _region(workload: Workload, k: HeadView | None, d: HeadView | None) -> Region:
+    return Region(
+        symbol="region_0",
+        label="attention",
+        workload=localised(workload)[0],
+        parameter_count=3,
+        a=0,
+        layers=(LayerRoles(b=1, b_view=k), LayerRoles(b=2)),
+        d_view=d,
+    )
+
+
+def _fields(region: Region) -> tuple[str, dict[str, str]]:
+    """The text, and what each field of the arguments is set to in it."""
+    args = launch(region.workload, CONFIG)
+    choices = (Choice(cell=region.workload, kernel="kernel", launch=args),)
+    text = render_adapter([RegionLaunch(region=region, choices=choices, memory=CallMemory())])
+    return text, dict(re.findall(r"args\.(\S+) =\s+(.*);", text))
+
+
+def test_dense_operands_have_strides_of_heads_where_another_is_a_view() -> None:
+    workload = attention(40, 56, HEAD, HEAD, batch=2 * HEADS)
+    _, fields = _fields(_region(workload, _view(offset=48), None))
+    row = 3 * HEADS * HEAD
+    strides = {name: value for name, value in fields.items() if "_stride" in name or "ld" in name}
+    assert strides == {
+        "lda": f"{HEAD}",
+        "head_stride_a": f"{40 * HEAD}",
+        "batch_stride_a": f"{HEADS * 40 * HEAD}",
+        "layers[0].ldb": f"{row}",
+        "layers[0].head_stride_b": f"{HEAD}",
+        "layers[0].batch_stride_b": f"{56 * row}",
+        "layers[1].ldb": f"{HEAD}",
+        "layers[1].head_stride_b": f"{56 * HEAD}",
+        "layers[1].batch_stride_b": f"{HEADS * 56 * HEAD}",
+        "ldd": f"{HEAD}",
+        "head_stride_d": f"{40 * HEAD}",
+        "batch_stride_d": f"{HEADS * 40 * HEAD}",
+    }
+    assert fields["heads"] == f"{HEADS}"
+    # Elements become bytes; the tensor's own shape is what is checked.
+    shape = f"{{2, 56, 3, {HEADS * HEAD}}}"
+    assert shape in fields["layers[0].b"]
+    assert fields["layers[0].b"].endswith(", 96)")
+
+
+def test_symbols_are_read_off_the_tensor_of_a_view() -> None:
+    batch, rows = symbolic(Symbol("b", 1, 4)) * HEADS, symbolic(Symbol("s", 1, 50))
+    workload = attention(rows, 56, HEAD, HEAD, batch=batch, shared="v")
+    region = Region(
+        symbol="region_0",
+        label="attention",
+        workload=localised(workload)[0],
+        parameter_count=3,
+        a=0,
+        layers=(LayerRoles(b=1), LayerRoles(b=2)),
+        a_view=_view(),
+    )
+    text, fields = _fields(region)
+    assert f'batch = {HEADS} * call.rows("batch", p0, 0, "A", 3, 1, 4);' in text
+    assert 'm = call.extent("m", p0, 0, "A", 2, 1, 50);' in text
+    assert f"{{batch / {HEADS}, m, 3, {HEADS * HEAD}}}" in fields["a"]
+    assert fields["batch_stride_a"] == f"{3 * HEADS * HEAD}*m"
+    # All heads share V.
+    assert (fields["layers[1].head_stride_b"], fields["layers[1].batch_stride_b"]) == ("0", "0")
+
+
+@pytest.mark.parametrize(
+    ("heads", "batch", "words"),
+    [((3, 6), 6, r"region_0.* 3, 6 heads .*batch of 6"), ((3, 3), 7, r"region_0.* 3, 3 heads .*7")],
+)
+def test_a_batch_is_sequences_of_one_number_of_heads(
+    heads: tuple[int, int], batch: int, words: str
+) -> None:
+    workload = attention(40, 56, HEAD, HEAD, batch=batch)
+    with pytest.raises(InvalidProblemError, match=words):
+        _region(workload, *(_view(heads=each) for each in heads))
