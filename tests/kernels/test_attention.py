@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.registry import boundaries, kernel_spec, violations
+from boltgen.families.registry import boundaries, kernel_spec, launch, violations
+from boltgen.families.source import kernel_symbol
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.oracle import enclose
 from boltgen.ir.workload import Workload
+from boltgen.measure.abi import arguments
 from tests.attention_cases import KERNELS, attention, attention_case, scaled
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelError, KernelLibrary
@@ -161,4 +163,32 @@ def test_what_a_tile_does_not_hold_is_refused_by_the_kernel_too(
     with pytest.raises(KernelError) as caught:
         ChainLaunch(cuda, attention_kernels[case.spec], case).run(inputs)
     assert message in str(caught.value)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("heads", 0, INVALID),
+        ("head_stride_a", 12, MISALIGNED),
+        ("layers[0].head_stride_b", 4, MISALIGNED),
+        ("layers[1].head_stride_b", 4, MISALIGNED),
+        ("head_stride_d", 2, MISALIGNED),
+    ],
+)
+def test_heads_that_vectors_do_not_fit_are_refused_by_the_kernel_too(
+    field: str,
+    value: int,
+    code: int,
+    cuda: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    case = attention_case("plain", _made_for("plain"))
+    asked = launch(case.chain, case.spec.config)
+    somewhere = dict.fromkeys(("a", "d", "layers[0].b", "layers[1].b"), 0x1000)
+    args = arguments(asked.struct, {**asked.sizes, **somewhere, field: value})
+    cuda.become(case.spec.arch)
+    with pytest.raises(KernelError) as caught:
+        attention_kernels[case.spec].launch(kernel_symbol(case.spec), args)
+    assert f"{field} is {value};" in str(caught.value)
     assert caught.value.code == code

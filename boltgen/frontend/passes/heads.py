@@ -77,6 +77,11 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
         return pair
     heads = max(found)
     q, k, v, d = (each if each and each.view.heads == heads else None for each in (q, k, v, d))
+    given = (before.anchor.a, q), (before.anchor.b, k), (after.anchor.b, v)
+    read = {source.tensor if source else dense for dense, source in given}
+    read |= {operand.expr for product in pair for operand in product.tail.operands}
+    if any(read.intersection(source.members) for _, source in given if source):
+        return pair  # a region does not compute what it is given
     if k is not None:
         before = replace(before, anchor=replace(before.anchor, problem=by_keys))
     return _reading(_reading(before, a=q), b=k), _writing(_reading(after, b=v), d)

@@ -289,3 +289,13 @@ def test_heads_that_share_key_and_value_are_rows_of_one_product() -> None:
     graph, carved = _carved(build)
     assert carved.region.views == ()
     assert _operators(graph) == ["permute_dims"]
+
+
+def test_heads_that_a_residual_reads_too_are_a_tensor() -> None:
+    def build(b: Builder) -> int:
+        q = b.permute_dims(b.input(BATCH, ROWS, HEADS, DEPTH), FORWARD)
+        return b.elementwise("add", _attention(b, q, *_heads_first(b)[1:]), q)
+
+    graph, carved = _carved(build)
+    assert carved.region.views == ()
+    assert _operators(graph) == ["permute_dims"]
