@@ -52,39 +52,40 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
     No tensor is `hidden`: those stay inside of other kernels.
     """
     before, after = pair
-    # Matrix products both, since attention is found among no others.
-    scores: Any = before.anchor.problem
-    output: Any = after.anchor.problem
-    is_shared = not scores.b_batched and not output.b_batched
-    if scores.batch != output.batch or is_shared:
-        return pair  # what shares K and V is one product of more rows, and has no heads
-    q = k = v = d = None
-    if before.entry is None and scores.a_batched:
-        q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
-    if scores.b_batched:
-        # Keys that are rows of TVM's tensor are columns of the product's B.
-        by_keys = replace(scores, b_layout=Layout.COLUMN)
-        is_row = scores.b_layout is Layout.ROW
-        alignment = by_keys.alignment_b
-        k = _source(graph, before.anchor.b, hidden, scores, alignment, is_swapped=is_row)
-    if output.b_batched and output.b_layout is Layout.ROW:
-        v = _source(graph, after.anchor.b, hidden, output, output.alignment_b)
-    if after.exit is None:
-        d = _target(graph, after.tail.output, output)
-    # One number of heads holds for the launch.
-    found = [each.view.heads for each in (q, k, v, d) if each is not None]
-    if not found:
-        return pair
-    heads = max(found)
-    q, k, v, d = (each if each and each.view.heads == heads else None for each in (q, k, v, d))
+    q, k, v, d = _found(graph, pair, hidden)
     given = (before.anchor.a, q), (before.anchor.b, k), (after.anchor.b, v)
     read = {source.tensor if source else dense for dense, source in given}
     read |= {operand.expr for product in pair for operand in product.tail.operands}
     if any(read.intersection(source.members) for _, source in given if source):
         return pair  # a region does not compute what it is given
     if k is not None:
+        scores: Any = before.anchor.problem
+        by_keys = replace(scores, b_layout=Layout.COLUMN)
         before = replace(before, anchor=replace(before.anchor, problem=by_keys))
     return _reading(_reading(before, a=q), b=k), _writing(_reading(after, b=v), d)
+
+
+def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
+    """Where Q, K, V and the result are, with one number of heads; None where that is no view."""
+    before, after = pair
+    # Matrix products both, since attention is found among no others.
+    scores: Any = before.anchor.problem
+    output: Any = after.anchor.problem
+    q = k = v = d = None
+    if scores.batch != output.batch or not (scores.b_batched or output.b_batched):
+        return q, k, v, d  # what shares K and V is one product of more rows, and has no heads
+    if before.entry is None and scores.a_batched:
+        q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
+    if scores.b_batched:
+        # Keys are rows of TVM's tensor, so their vectors are of Q's columns.
+        is_row, alignment = scores.b_layout is Layout.ROW, scores.alignment_a
+        k = _source(graph, before.anchor.b, hidden, scores, alignment, is_swapped=is_row)
+    if output.b_batched and output.b_layout is Layout.ROW:
+        v = _source(graph, after.anchor.b, hidden, output, output.alignment_b)
+    if after.exit is None:
+        d = _target(graph, after.tail.output, output)
+    heads = max((each.view.heads for each in (q, k, v, d) if each), default=1)
+    return tuple(each if each and each.view.heads == heads else None for each in (q, k, v, d))
 
 
 def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:

@@ -30,8 +30,7 @@ class TvmCall : public RegionCall {
   int64_t rows(char const* name, TensorView const& view, int index, char const* role, int behind,
                int64_t low, int64_t high) const {
     Tensor const tensor = described(view);
-    return raising(
-        [&] { return RegionCall::rows(name, tensor, index, role, behind, low, high); });
+    return raising([&] { return RegionCall::rows(name, tensor, index, role, behind, low, high); });
   }
 
   int64_t extent(char const* name, TensorView const& view, int index, char const* role, int behind,
