@@ -25,7 +25,7 @@ from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Silent
 from boltgen.build.toolchain import find_toolchain
-from boltgen.check.library import check_kernels
+from boltgen.check.kernels import check_kernels
 from boltgen.pipeline import PipelineOptions, build_regions
 from boltgen.settings import settings_from
 from models import build

@@ -38,7 +38,7 @@ from benchmarks.record import ROOT, commit
 from boltgen.arch import Arch, arch_named, device_for
 from boltgen.bench.slices import read_form, unpacked
 from boltgen.build.cache import Cache
-from boltgen.build.library import toolchain_text
+from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.profiler import LIBRARY, profiler_library
 from boltgen.build.progress import reporter_for
 from boltgen.build.ptx import stored_content

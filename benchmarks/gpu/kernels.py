@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boltgen.build.cache import Cache
-from boltgen.build.library import chunks, unit_of
+from boltgen.build.kernel_library import chunks, unit_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT
-from boltgen.build.library import KIND, OUTPUT, StoredUnit, read_about
+from boltgen.build.kernel_library import KIND, OUTPUT, StoredUnit, read_about
 from boltgen.errors import LibraryError
 from boltgen.intake.files import written_whole
 from boltgen.intake.json_text import parse_json

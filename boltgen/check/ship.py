@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.build.vgpu import vgpu_key
-from boltgen.check.library import check_kernels
+from boltgen.check.kernels import check_kernels
 from boltgen.check.model import Reference, check_model
 from boltgen.errors import CheckError
 from boltgen.families.trial import Trial

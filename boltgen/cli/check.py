@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boltgen.build.progress import reporter_for
-from boltgen.check.library import check_kernels
+from boltgen.check.kernels import check_kernels
 from boltgen.check.model import check_model
 from boltgen.cli.console import err, errors_for_people, out, say
 from boltgen.cli.ending import REFUSED

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boltgen.build.cache import Cache
-from boltgen.build.library import StoredUnit, build_library, is_current, stored_units
+from boltgen.build.kernel_library import StoredUnit, build_library, is_current, stored_units
 from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain

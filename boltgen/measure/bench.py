@@ -14,7 +14,7 @@ from pathlib import Path
 from boltgen.arch import arch_named, arch_of_device, device_for
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
-from boltgen.build.library import toolchain_text
+from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
 from boltgen.build.ptx import stored_content

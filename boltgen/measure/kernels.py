@@ -16,7 +16,7 @@ from typing import TypeAlias
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.compile import compile_unit
-from boltgen.build.library import Shelf, chunks, kernel_key, unit_of
+from boltgen.build.kernel_library import Shelf, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.errors import ArtifactError, InputError
+from boltgen.runtime.loaded import LoadedModel, LoadedRelaxModel, LoadedRelayModel
 from boltgen.runtime.metadata import (
     FILE_NAME,
     DimensionInfo,
@@ -25,7 +26,6 @@ from boltgen.runtime.metadata import (
     TensorInfo,
     read_metadata,
 )
-from boltgen.runtime.session import RelaxSession, RelaySession, Session
 
 LIBRARY = "model.so"
 SOURCES = "sources"
@@ -46,7 +46,7 @@ class Artifact:
         self.folder = folder
         self.metadata = metadata
         self._keep = keep
-        self._sessions: dict[str, Session] = {}
+        self._loaded: dict[str, LoadedModel] = {}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Artifact:
@@ -115,12 +115,12 @@ class Artifact:
             DeviceError: the device is not there, cannot run the model, or reports a fault.
         """
         check_inputs(self.metadata.inputs, inputs, self.metadata.dimensions)
-        session = self._sessions.get(device)
-        if session is None:
-            kind = RelaySession if self.metadata.frontend == "relay" else RelaxSession
-            session = kind(self.folder / LIBRARY, self.metadata, device)
-            self._sessions[device] = session
-        return session.run([np.ascontiguousarray(inputs[i.name]) for i in self.metadata.inputs])
+        loaded = self._loaded.get(device)
+        if loaded is None:
+            kind = LoadedRelayModel if self.metadata.frontend == "relay" else LoadedRelaxModel
+            loaded = kind(self.folder / LIBRARY, self.metadata, device)
+            self._loaded[device] = loaded
+        return loaded.run([np.ascontiguousarray(inputs[i.name]) for i in self.metadata.inputs])
 
 
 def check_inputs(

@@ -12,11 +12,11 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
-from boltgen.build.library import Shelf, build_library, kernel_key, toolchain_text
+from boltgen.build.kernel_library import Shelf, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.library import level_configs, library_specs
+from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import kernel_spec

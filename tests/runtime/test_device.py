@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.errors import DeviceError
 from boltgen.runtime import device
-from boltgen.runtime.session import check_capability
+from boltgen.runtime.loaded import check_capability
 
 
 def test_an_unknown_device_lists_the_known_ones() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import boltgen
 from boltgen import tuner
-from boltgen.build.library import toolchain_text
+from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import boltgen
 from boltgen import tuner
-from boltgen.build.library import toolchain_text
+from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuned
 from boltgen.families.trial import Trial

@@ -11,7 +11,7 @@ import pytest
 import boltgen
 from boltgen import pipeline, tuner
 from boltgen.arch import arch_named
-from boltgen.build.library import toolchain_text
+from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuning_summary
 from boltgen.errors import DeviceError, TuningError, UnknownArchError

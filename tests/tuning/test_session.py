@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
-from boltgen.families.cutlass2.library import level_configs
+from boltgen.families.cutlass2.levels import level_configs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates, predict

@@ -14,7 +14,7 @@ from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.legality import rejection, violations
-from boltgen.families.cutlass2.library import level_configs, library_specs
+from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.model import Prediction, predict
 from boltgen.families.cutlass2.resources import (
     registers_per_thread,

@@ -15,7 +15,7 @@
 namespace boltgen {
 
 /// A tensor as DLPack describes it.
-struct Tensor {
+struct TvmTensor {
   void* data;  ///< with the byte offset added
   int32_t device_type;
   int32_t device_id;
@@ -74,7 +74,7 @@ class RegionCall {
   RegionCall(char const* symbol, char const* label) : symbol_(symbol), label_(label) {}
 
   /// Checks the tensor that is parameter `index` and plays `role`; returns its first element.
-  void* data(Tensor const& tensor, int index, char const* role, ElementType type,
+  void* data(TvmTensor const& tensor, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
     check_form(tensor, index, role, type, shape, rank);
     check_device(tensor, index, role);
@@ -83,7 +83,7 @@ class RegionCall {
 
   /// The product of all but the last `behind` dimensions of parameter `index`, the extent `name` of
   /// the region, which is `low` to `high`.
-  int64_t rows(char const* name, Tensor const& tensor, int index, char const* role, int behind,
+  int64_t rows(char const* name, TvmTensor const& tensor, int index, char const* role, int behind,
                int64_t low, int64_t high) const {
     int64_t product = 1;
     for (int i = 0; i < tensor.rank - behind; ++i) {
@@ -93,7 +93,7 @@ class RegionCall {
   }
 
   /// The dimension of parameter `index` with `behind` others after it, in the same way.
-  int64_t extent(char const* name, Tensor const& tensor, int index, char const* role, int behind,
+  int64_t extent(char const* name, TvmTensor const& tensor, int index, char const* role, int behind,
                  int64_t low, int64_t high) const {
     int const axis = tensor.rank - 1 - behind;
     return within(name, axis >= 0 ? tensor.shape[axis] : 0, index, role, low, high);
@@ -106,7 +106,7 @@ class RegionCall {
   void* result(void* data) { return data; }
 
   /// Takes the workspace that TVM has planned for the call; `bytes` of it are used.
-  void workspace(Tensor const& tensor, size_t bytes) {
+  void workspace(TvmTensor const& tensor, size_t bytes) {
     check_device(tensor, -1, "workspace");
     size_t const planned = bytes_of(tensor);
     if (planned < bytes) {
@@ -165,7 +165,7 @@ class RegionCall {
   int device_id() const { return device_id_; }
 
   /// Checks everything but where the tensor is.
-  void check_form(Tensor const& tensor, int index, char const* role, ElementType type,
+  void check_form(TvmTensor const& tensor, int index, char const* role, ElementType type,
                   std::initializer_list<int64_t> shape, Rank rank) const {
     if (tensor.type_code != type.code || tensor.bits != type.bits || tensor.lanes != 1) {
       fail("TypeError",
@@ -181,7 +181,7 @@ class RegionCall {
     }
   }
 
-  void check_device(Tensor const& tensor, int index, char const* role) {
+  void check_device(TvmTensor const& tensor, int index, char const* role) {
     if (tensor.device_type != kCudaDevice) {
       fail("ValueError", where(index, role) + "expected a CUDA tensor, got device type " +
                              std::to_string(tensor.device_type));
@@ -273,7 +273,7 @@ class RegionCall {
     return value;
   }
 
-  static bool is_contiguous(Tensor const& tensor) {
+  static bool is_contiguous(TvmTensor const& tensor) {
     if (tensor.strides == nullptr) {
       return true;
     }
@@ -287,7 +287,7 @@ class RegionCall {
     return true;
   }
 
-  static bool matches(Tensor const& tensor, std::initializer_list<int64_t> expected, Rank rank) {
+  static bool matches(TvmTensor const& tensor, std::initializer_list<int64_t> expected, Rank rank) {
     int64_t want = 1, elements = 1;
     for (int64_t extent : expected) {
       want *= extent;
@@ -312,7 +312,7 @@ class RegionCall {
     return false;
   }
 
-  static size_t bytes_of(Tensor const& tensor) {
+  static size_t bytes_of(TvmTensor const& tensor) {
     size_t bytes = size_t(tensor.bits) * tensor.lanes / 8;
     for (int i = 0; i < tensor.rank; ++i) {
       bytes *= size_t(tensor.shape[i]);
@@ -342,7 +342,7 @@ class RegionCall {
   }
 
   /// Source of the codes: dlpack.h, DLDataTypeCode.
-  static std::string dtype_text(Tensor const& tensor) {
+  static std::string dtype_text(TvmTensor const& tensor) {
     constexpr char const* names[] = {"int", "uint", "float", "handle", "bfloat"};
     std::string text = tensor.type_code < 5
                            ? names[tensor.type_code]

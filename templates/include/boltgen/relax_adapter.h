@@ -23,25 +23,25 @@ class TvmCall : public RegionCall {
 
   void* data(TensorView const& view, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
-    Tensor const tensor = described(view);
+    TvmTensor const tensor = described(view);
     return raising([&] { return RegionCall::data(tensor, index, role, type, shape, rank); });
   }
 
   int64_t rows(char const* name, TensorView const& view, int index, char const* role, int behind,
                int64_t low, int64_t high) const {
-    Tensor const tensor = described(view);
+    TvmTensor const tensor = described(view);
     return raising([&] { return RegionCall::rows(name, tensor, index, role, behind, low, high); });
   }
 
   int64_t extent(char const* name, TensorView const& view, int index, char const* role, int behind,
                  int64_t low, int64_t high) const {
-    Tensor const tensor = described(view);
+    TvmTensor const tensor = described(view);
     return raising(
         [&] { return RegionCall::extent(name, tensor, index, role, behind, low, high); });
   }
 
   void workspace(TensorView const& view, size_t bytes) {
-    Tensor const tensor = described(view);
+    TvmTensor const tensor = described(view);
     raising([&] { RegionCall::workspace(tensor, bytes); });
   }
 
@@ -52,7 +52,7 @@ class TvmCall : public RegionCall {
   }
 
  private:
-  static Tensor described(TensorView const& view) {
+  static TvmTensor described(TensorView const& view) {
     DLDataType const dtype = view.dtype();
     return {static_cast<char*>(view.data_ptr()) + view.byte_offset(),
             view.device().device_type,

@@ -53,7 +53,7 @@ constexpr int32_t kHostDevice = 1;
 constexpr uint8_t kOpaqueHandle = 3;
 
 /// A region's parameter.
-using TensorView = Tensor;
+using TensorView = TvmTensor;
 
 inline TensorView view(boltgen_tvm_value value, int type_code, char const* symbol, int index) {
   if (type_code != kTensorHandle && type_code != kArrayHandle) {
@@ -97,7 +97,7 @@ class TvmCall : public RegionCall {
   TvmCall(char const* symbol, char const* label)
       : RegionCall(symbol, label), stream_(current_stream()), staging_(stream_) {}
 
-  void* data(Tensor const& tensor, int index, char const* role, ElementType type,
+  void* data(TvmTensor const& tensor, int index, char const* role, ElementType type,
              std::initializer_list<int64_t> shape, Rank rank) {
     if (tensor.device_type != kHostDevice) {
       return RegionCall::data(tensor, index, role, type, shape, rank);
@@ -105,7 +105,7 @@ class TvmCall : public RegionCall {
     if (tensor.type_code != kOpaqueHandle) {
       check_form(tensor, index, role, type, shape, rank);
     }
-    Tensor staged = tensor;
+    TvmTensor staged = tensor;
     check(cudaGetDevice(&staged.device_id), "cannot ask for the current device");
     staged.device_type = kCudaDevice;
     check(staging_.to_device(tensor.data, bytes(type, shape), &staged.data),
@@ -119,7 +119,7 @@ class TvmCall : public RegionCall {
     return data;
   }
 
-  void workspace(Tensor const& tensor, size_t bytes) {
+  void workspace(TvmTensor const& tensor, size_t bytes) {
     if (tensor.device_type == kHostDevice) {
       allocate_workspace(bytes);  // with the copies of the other tensors
     } else {

@@ -18,7 +18,7 @@ from boltgen.runtime.metadata import Metadata
 Array: TypeAlias = npt.NDArray[Any]
 
 
-class Session(ABC):
+class LoadedModel(ABC):
     """A model's library, loaded by TVM, with its weights on the device.
 
     Raises:
@@ -82,7 +82,7 @@ class Session(ABC):
         return f":\n{said}" if said else ""
 
 
-class RelaxSession(Session):
+class LoadedRelaxModel(LoadedModel):
     """TVM's virtual machine."""
 
     require = require_relax
@@ -98,7 +98,7 @@ class RelaxSession(Session):
         return [result] if hasattr(result, "numpy") else list(result)
 
 
-class RelaySession(Session):
+class LoadedRelayModel(LoadedModel):
     """TVM's graph executor."""
 
     require = require_relay

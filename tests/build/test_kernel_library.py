@@ -15,7 +15,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
-from boltgen.build.library import (
+from boltgen.build.kernel_library import (
     KIND,
     Shelf,
     build_library,
@@ -27,7 +27,7 @@ from boltgen.build.library import (
     unit_of,
 )
 from boltgen.errors import LibraryError
-from boltgen.families.cutlass2.library import library_specs
+from boltgen.families.cutlass2.levels import library_specs
 from boltgen.families.family import Level
 from boltgen.families.source import kernel_symbol
 from tests.build.fakes import FAIL, fake_toolchain
@@ -178,7 +178,7 @@ def test_a_build_that_is_killed_goes_on_where_it_was(tmp_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from boltgen.build.cache import Cache\n"
-        "from boltgen.build.library import build_library\n"
+        "from boltgen.build.kernel_library import build_library\n"
         "from tests.build.fakes import fake_toolchain\n"
         "from tests.build.test_library import GROUPS\n"
         f"tools = fake_toolchain(Path({str(tmp_path / 'toolkit')!r}), {body!r})\n"

@@ -7,7 +7,7 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.legality import kernel_violations
-from boltgen.families.cutlass2.library import level_configs, library_specs
+from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES, kernel_spec
