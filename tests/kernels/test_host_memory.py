@@ -46,7 +46,7 @@ def library(cuda: Cuda, tmp_path_factory: pytest.TempPathFactory) -> Path:
     unit = adapter_unit("test", render_adapter(launches), tools)
     adapter = compile_unit(unit, Cache(chosen.cache_dir))
     assert isinstance(adapter, CompiledObject), adapter.message
-    symbols = {launch.kernel for launch in launches}
+    symbols = {kernel for launch in launches for kernel in launch.kernels}
     symbols |= {move.kernel for launch in launches for move in launch.memory.moves}
     folder = tmp_path_factory.mktemp("host_memory")
     source, made = folder / "stubs.cc", folder / "libstubs.so"
