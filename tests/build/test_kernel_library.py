@@ -180,7 +180,7 @@ def test_a_build_that_is_killed_goes_on_where_it_was(tmp_path):
         "from boltgen.build.cache import Cache\n"
         "from boltgen.build.kernel_library import build_library\n"
         "from tests.build.fakes import fake_toolchain\n"
-        "from tests.build.test_library import GROUPS\n"
+        f"from {__name__} import GROUPS\n"
         f"tools = fake_toolchain(Path({str(tmp_path / 'toolkit')!r}), {body!r})\n"
         f"build_library(GROUPS, tools, Cache(Path({str(tmp_path / 'cache')!r})), jobs=1)\n"
     )
@@ -195,7 +195,7 @@ def test_a_build_that_is_killed_goes_on_where_it_was(tmp_path):
         while started_units(count) < most_started and time.monotonic() < deadline:
             time.sleep(0.01)
         os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        assert child.wait() == -signal.SIGKILL, "it had not ended by itself"
     cache = Cache(tmp_path / "cache")
     units = stored_units(cache)
     assert all(cache.has(KIND, unit.key) for unit in units)
