@@ -72,7 +72,7 @@ def _counts(name: str, make: Callable[[Any], Any]) -> tuple[dict[str, int], np.n
     settings, arch = settings_from(), arch_named(_ARCH)
     tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
     module = build({"x": (shape, "float16")}, body)
-    executable, _ = build_library(module, arch, tools, cache, make(cuda_target(arch)))
+    executable, _ = build_library(module, arch, tools, cache, pipeline=make(cuda_target(arch)))
     machine = relax.VirtualMachine(executable, tvm.cuda(0))
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
     argument = tvm.runtime.tensor(x, tvm.cuda(0))

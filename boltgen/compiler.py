@@ -19,6 +19,7 @@ from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.check.ship import checked, checking_vgpu
 from boltgen.codegen.adapter import Choice, RegionLaunch
 from boltgen.errors import CacheError, ModelImportError
+from boltgen.families.constants import model_constants
 from boltgen.families.registry import predict
 from boltgen.frontend.imported import TensorSpec
 from boltgen.frontend.ranges import Range
@@ -33,7 +34,7 @@ from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_region
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
 from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.coverage import coverage
+from boltgen.runtime.coverage import RestKernel, coverage
 from boltgen.runtime.metadata import (
     FILE_NAME,
     ChoiceInfo,
@@ -45,6 +46,7 @@ from boltgen.runtime.metadata import (
     PlacementInfo,
     RangeInfo,
     RegionInfo,
+    RestInfo,
     TensorInfo,
     read_metadata,
 )
@@ -219,6 +221,7 @@ def _build(
         notes=imported.notes,
         ranges=tuple(_range_info(each, options.precision.dtype) for each in imported.ranges),
         dimensions=_dimension_infos(imported.dimensions),
+        rest=_rest_infos(imported.rest, arch),
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
@@ -386,6 +389,18 @@ def _range_info(found: Range, precision: DType) -> RangeInfo:
         high=f"{found.high:g}",
         is_kept_wide=found.is_beyond(precision),
     )
+
+
+def _rest_infos(kernels: Sequence[RestKernel] | None, arch: Arch) -> tuple[RestInfo, ...] | None:
+    """TVM's own kernels, those with most of the time first."""
+    if kernels is None:
+        return None
+    constants = model_constants()
+    found = (
+        RestInfo(name=each.name, count=each.count, time_us=each.time_us(arch, constants))
+        for each in kernels
+    )
+    return tuple(sorted(found, key=lambda each: (-each.time_us, each.name)))
 
 
 def _phase_infos(phases: Phases) -> tuple[PhaseInfo, ...]:

@@ -74,7 +74,7 @@ def build_models(
         )
         compiled = time.monotonic()
         own = get_default_pipeline(cuda_target(arch))
-        alone = build_library(plain_module(model), arch, shop.tools, shop.cache, own)[0]
+        alone = build_library(plain_module(model), arch, shop.tools, shop.cache, pipeline=own)[0]
         _export(alone, folder / MODEL_ALONE, shop)
         seconds = {"boltgen": compiled - started, "tvm": time.monotonic() - compiled}
         _compress(artifact.folder / LIBRARY, folder / MODEL_OURS)
@@ -162,7 +162,7 @@ def _with_schedules(
     *_, schedule = cuda.legalize_passes(target)
     rest = (schedule, *cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
     passes = tvm.transform.Sequential(rest)
-    executable = build_library(after, arch, shop.tools, shop.cache, passes)[0]
+    executable = build_library(after, arch, shop.tools, shop.cache, pipeline=passes)[0]
     return executable, {"covered": covered, "wanted": wanted}
 
 

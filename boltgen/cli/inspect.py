@@ -15,7 +15,7 @@ from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import Debug, Folder
 from boltgen.families.json_form import encode
 from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.coverage import coverage
+from boltgen.runtime.coverage import coverage, rest_verdict
 from boltgen.runtime.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
@@ -163,6 +163,7 @@ def _verdict(metadata: Metadata) -> Iterator[str]:
         notes = f", notes: {len(metadata.notes)}" if metadata.notes else ""
         yield f"operators that TVM computes: {elsewhere}{notes}; --details names them"
     yield from checked_lines(metadata)
+    yield from _rest_lines(metadata)
     yield coverage(metadata.placements).verdict()
 
 
@@ -179,7 +180,16 @@ def summary(artifact: Artifact) -> Iterator[str]:
     for path in artifact.worth_opening():
         yield f"  {path}"
     yield from checked_lines(metadata)
+    yield from _rest_lines(metadata)
     yield coverage(metadata.placements).verdict()
+
+
+def _rest_lines(metadata: Metadata) -> Iterator[str]:
+    """What TVM's own kernels take, where that is known."""
+    if metadata.rest is not None:
+        regions_us = sum(region.time_us or 0.0 for region in metadata.regions)
+        rest_us = sum(each.time_us for each in metadata.rest)
+        yield rest_verdict(sum(each.count for each in metadata.rest), rest_us, regions_us)
 
 
 def checked_lines(metadata: Metadata) -> Iterator[str]:
@@ -221,6 +231,10 @@ def _details(metadata: Metadata) -> Iterator[str]:
         yield "TVM computes:"
         for (operator, reason), count in rest.most_common():
             yield f"  {count} x {operator}: {reason}"
+    if metadata.rest:
+        yield "TVM's own kernels take at least, by the model:"
+        for each in metadata.rest:
+            yield f"  {each.count} x {each.name}: {each.time_us:.1f} us"
     if metadata.padding:
         yield "channels that are no multiple of 8:"
         yield from (f"  {line}" for line in metadata.padding)

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants
+
 # Below this share a user would not have expected what they got.
 LEAST_SHARE = 0.5
 _MOST_NAMED = 3
@@ -72,6 +75,34 @@ class Coverage:
         others = f"; and {more} more kinds" if more > 0 else ""
         # An operator may have a name of several lines.
         return " ".join(f"{line}; with TVM stay {named}{others}".split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestKernel:
+    """A kernel of TVM's that a model launches `count` times; bytes and operations of one launch."""
+
+    name: str
+    count: int
+    bytes_moved: int
+    flops: int
+
+    def time_us(self, arch: Arch, constants: ModelConstants) -> float:
+        """All launches, each at the bandwidth of DRAM or the rate of FP32: no kernel takes less."""
+        busy_us = max(
+            constants.copy_us(self.bytes_moved, arch), self.flops / (arch.fp32_tflops * 1e6)
+        )
+        return self.count * (constants.launch_us + busy_us)
+
+
+def rest_verdict(launches: int, rest_us: float, regions_us: float) -> str:
+    """What TVM's own kernels take at least beside the regions' time, in one line."""
+    if not launches:
+        return "TVM launches no kernel of its own"
+    share = _percent(rest_us / (rest_us + regions_us))
+    return (
+        f"{launches} launches of TVM's own kernels take at least {rest_us:.1f} us by the model, "
+        f"{share} of the time of all"
+    )
 
 
 def coverage(placements: Iterable[Placed]) -> Coverage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
@@ -43,11 +43,13 @@ def build_library(
     arch: Arch,
     tools: Toolchain,
     cache: Cache,
+    *,
     pipeline: tvm.transform.Pass | None = None,
+    look: Callable[[tvm.IRModule], None] | None = None,
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
     """Compile `module` with TVM; also the CUDA sources that it generated for the rest.
 
-    `pipeline` is what lowers Relax: by default `schedules.pipeline`.
+    `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look`.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
@@ -56,7 +58,7 @@ def build_library(
     compiler = CudaCompiler(arch, tools, cache)
     registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
     with compiler.installed(compiler.compile, *registry), target:
-        chosen = pipeline or schedules.pipeline(target)
+        chosen = pipeline or schedules.pipeline(target, look)
         executable = tvm.compile(module, target=target, relax_pipeline=chosen)
         return executable, compiler.sources
 

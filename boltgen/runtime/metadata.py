@@ -125,6 +125,17 @@ class PlacementInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestInfo:
+    """A kernel that TVM made, how often the model launches it, and what all launches take at least
+    by the model.
+    """
+
+    name: str
+    count: int
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RangeInfo:
     """What a tensor of the model held on the calibration inputs, as text: it may be infinite.
 
@@ -155,6 +166,7 @@ class Metadata:
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
     say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
     `dimensions` those names in shapes whose values the model or its user limits.
+    `rest` has TVM's own kernels, None where a size is open or the frontend is relay.
     `check` is what became of executing the library, None where an older version wrote it.
     """
 
@@ -175,6 +187,7 @@ class Metadata:
     ranges: tuple[RangeInfo, ...] = ()
     dimensions: tuple[DimensionInfo, ...] = ()
     check: LibraryCheck | None = None
+    rest: tuple[RestInfo, ...] | None = None
     schema: int = field(default=SCHEMA)
 
     def write(self, folder: Path) -> None:

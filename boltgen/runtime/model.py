@@ -28,6 +28,7 @@ from boltgen.ir.workload import separate
 from boltgen.model_passes import Survey, passes_for
 from boltgen.options import ModelOptions
 from boltgen.pipeline import BuiltRegions, PipelineOptions, tasks_of
+from boltgen.runtime.coverage import RestKernel
 from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.tuning.graph_costs import CostSurvey
 from boltgen.tuning.select import Task
@@ -62,6 +63,7 @@ class Model(ABC):
         self._imported = imported.module
         self._partitioned: Partitioned | None = None
         self.ranges: tuple[Range, ...] = ()
+        self.rest: tuple[RestKernel, ...] | None = None
 
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
         """Run the model as its author has it on each of `samples`, its inputs in calling order.

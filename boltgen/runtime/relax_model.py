@@ -19,6 +19,7 @@ from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.runtime import link, model
+from boltgen.runtime.relax_rest import rest_kernels
 
 
 class Model(model.Model):
@@ -54,8 +55,11 @@ class Model(model.Model):
     ) -> list[Path]:
         del options
         module = _attached(self.partitioned, built)
-        self._executable, sources = link.build_library(module, arch, tools, cache)
+        self._executable, sources = link.build_library(module, arch, tools, cache, look=self._look)
         return sources
+
+    def _look(self, module: tvm.IRModule) -> None:
+        self.rest = rest_kernels(module)
 
     def export(self, output: Path, tools: Toolchain) -> Path:  # noqa: D102 (inherited)
         return link.export_library(self._executable, output, tools)

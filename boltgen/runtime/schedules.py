@@ -8,6 +8,7 @@ too, however short it is: short ones get a warp here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -30,18 +31,20 @@ _MOST_STEPS = 64
 _MANY_RESULTS = 1 << 16
 
 
-def pipeline(target: Target) -> tvm.transform.Pass:
+def pipeline(
+    target: Target, look: Callable[[tvm.IRModule], None] | None = None
+) -> tvm.transform.Pass:
     """What `tvm.compile` is to do with a Relax module for the CUDA target `target`.
 
-    TVM's pipeline for CUDA, with two rules of ours before its rules for reductions.
+    TVM's pipeline for CUDA, with two rules of ours before its rules for reductions. `look` is given
+    the module whose kernels have no schedules yet.
     """
     *legalise, schedule = cuda.legalize_passes(target)
     window = dlight.ScheduleRule.from_callable("Window")(schedule_window)
     row = dlight.ScheduleRule.from_callable("Row")(schedule_row)
     first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window, row)
-    passes = (
-        *cuda.library_dispatch_passes(target),
-        *legalise,
+    before = (*cuda.library_dispatch_passes(target), *legalise)
+    after = (
         first,
         schedule,
         *cuda.dataflow_lower_passes(target),
@@ -50,7 +53,10 @@ def pipeline(target: Target) -> tvm.transform.Pass:
 
     def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         with target:
-            return tvm.transform.Sequential(passes)(module)
+            module = tvm.transform.Sequential(before)(module)
+            if look is not None:
+                look(module)
+            return tvm.transform.Sequential(after)(module)
 
     return tvm.transform.module_pass(run, opt_level=0, name="boltgen.relax.pipeline")
 

@@ -1,0 +1,73 @@
+"""The kernels of a lowered Relax module that are TVM's own: their bytes and operations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+
+import tvm
+from tvm import relax, tirx
+from tvm.s_tir.analysis import estimate_tir_flops
+
+from boltgen.frontend.relax.region_calls import SYMBOL
+from boltgen.runtime.coverage import RestKernel
+
+_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
+
+
+def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
+    """The kernels of a legalised and fused module that are not boltgen's.
+
+    Reshapes launch nothing. None where a size is open: nothing is known then.
+    """
+    lowered = relax.transform.RewriteDataflowReshape()(module)
+    counts: Counter[str] = Counter()
+    moved: dict[str, int] = {}
+    for name, call in _kernel_calls(lowered):
+        size = _bytes_moved(call)
+        if size is None:
+            return None
+        counts[name] += 1
+        moved[name] = size
+    return tuple(
+        RestKernel(name=name, count=count, bytes_moved=moved[name], flops=_flops(lowered, name))
+        for name, count in counts.items()
+    )
+
+
+def _kernel_calls(module: tvm.IRModule) -> Iterator[tuple[str, tvm.ir.Call]]:
+    """Every call of a kernel that TVM makes, with its name."""
+    found: list[tvm.ir.Call] = []
+
+    def visit(node: object) -> None:
+        callee = node.op if isinstance(node, tvm.ir.Call) else None
+        if isinstance(callee, tvm.ir.Op) and callee.name in _CALLS:
+            found.append(node)
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    for call in found:
+        name = call.args[0].name_hint
+        if SYMBOL not in (module[name].attrs or {}):
+            yield name, call
+
+
+def _bytes_moved(call: tvm.ir.Call) -> int | None:
+    """Bytes of what a kernel reads and writes; None where a size is open."""
+    results = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
+    moved = 0
+    for tensor in (*(each.ty for each in call.args[1]), *results):
+        if not isinstance(tensor, relax.TensorType):
+            continue
+        extents = tensor.shape.values if tensor.shape is not None else ()
+        known = [int(extent) for extent in extents if isinstance(extent, tirx.IntImm)]
+        if len(known) != tensor.ndim:
+            return None
+        moved += prod(known) * int(tvm.DataType(tensor.dtype).itemsize)
+    return moved
+
+
+def _flops(module: tvm.IRModule, name: str) -> int:
+    return int(estimate_tir_flops(tvm.IRModule({name: module[name]})))

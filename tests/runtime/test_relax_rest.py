@@ -1,0 +1,90 @@
+"""TVM's own kernels of a compiled model: which there are, and what they take at least."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax, tirx
+
+from boltgen.arch import arch_named
+from boltgen.build.cache import Cache
+from boltgen.build.toolchain import find_toolchain
+from boltgen.compiler import compile as compile_model
+from boltgen.families.constants import model_constants
+from boltgen.runtime.coverage import RestKernel, rest_verdict
+from boltgen.runtime.link import build_library
+from boltgen.runtime.relax_rest import rest_kernels
+from boltgen.settings import settings_from
+from tests.frontend.modules import build
+
+op = relax.op
+A100 = arch_named("sm_80")
+
+
+def found_in(module: object) -> tuple[RestKernel, ...] | None:
+    """The kernels that are counted on the way through `build_library`."""
+    settings = settings_from()
+    seen: list[tuple[RestKernel, ...] | None] = []
+    build_library(
+        module,
+        A100,
+        find_toolchain(settings),
+        Cache(settings.cache_dir),
+        look=lambda lowered: seen.append(rest_kernels(lowered)),
+    )
+    (found,) = seen
+    return found
+
+
+def test_kernels_are_counted_with_their_bytes_and_operations() -> None:
+    """A kernel that is called twice is one, and a reshape between others is none."""
+
+    def body(x: relax.Expr) -> relax.Expr:
+        rows = op.nn.softmax(op.nn.softmax(x))
+        return op.sum(op.reshape(rows, (8, 40)), axis=1)
+
+    found = found_in(build({"x": ((4, 80), "float16")}, body))
+    assert found is not None
+    softmax, sums = found
+    assert (softmax.name, softmax.count) == ("softmax", 2)
+    assert (sums.name, sums.count) == ("sum", 1)
+    assert softmax.bytes_moved == 2 * 320 * 2
+    assert sums.bytes_moved == (320 + 8) * 2
+    assert softmax.flops >= 3 * 320
+
+
+def test_a_module_of_open_size_says_nothing() -> None:
+    rows = tirx.Var("rows", "int64")
+    assert found_in(build({"x": ((rows, 80), "float16")}, op.exp)) is None
+
+
+def test_a_kernel_takes_its_launch_and_the_longer_of_memory_and_arithmetic() -> None:
+    constants = model_constants()
+    idle = RestKernel(name="k", count=3, bytes_moved=0, flops=0)
+    assert idle.time_us(A100, constants) == 3 * constants.launch_us
+    copy = RestKernel(name="k", count=1, bytes_moved=1555 * 10**6, flops=1)
+    assert copy.time_us(A100, constants) == pytest.approx(
+        constants.launch_us + 1000 * 1555 / A100.dram_gb_per_s / constants.dram_fraction
+    )
+    busy = RestKernel(name="k", count=1, bytes_moved=1, flops=int(A100.fp32_tflops * 1e9))
+    assert busy.time_us(A100, constants) == pytest.approx(constants.launch_us + 1000)
+
+
+def test_a_compiled_model_names_tvms_kernels_beside_its_regions() -> None:
+    weight = np.ones((64, 64), np.float16)
+
+    def body(x: relax.Expr) -> relax.Expr:
+        return op.sum(op.matmul(x, relax.const(weight)), axis=1)
+
+    artifact = compile_model(build({"x": ((64, 64), "float16")}, body), check="none")
+    rest = artifact.metadata.rest
+    assert rest is not None
+    assert [(each.name, each.count) for each in rest] == [("fused_cast_sum", 1), ("cast1", 1)]
+    assert rest[0].time_us > rest[1].time_us > model_constants().launch_us
+
+
+def test_the_share_is_of_all_time() -> None:
+    assert "3 launches" in rest_verdict(3, 10.0, 30.0)
+    assert "at least 10.0 us" in rest_verdict(3, 10.0, 30.0)
+    assert rest_verdict(3, 10.0, 30.0).endswith("25 % of the time of all")
+    assert rest_verdict(0, 0.0, 30.0) == "TVM launches no kernel of its own"
