@@ -18,6 +18,7 @@ from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
+from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     BinaryOp,
@@ -617,4 +618,9 @@ def golden_specs() -> dict[str, KernelSpec]:
             )
             for problem in (gemm, conv)
         },
+        "skinny_sm80": kernel_spec(
+            Workload.of(replace(gemm, m=12), EPILOGUES["bias_gelu_erf"]),
+            SkinnyConfig(rows=16, columns=32, warps=8, steps=2),
+            "sm_80",
+        ),
     }

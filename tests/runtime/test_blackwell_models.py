@@ -22,7 +22,7 @@ def test_a_convolution_a_product_and_tvms_softmax(arch: str) -> None:
     ).eval()
     images = torch.randn(2, 8, 8, 8)
     artifact = boltgen.compile(module, (images,), arch=arch)
-    assert [region.family for region in artifact.metadata.regions] == ["cutlass2", "cutlass2"]
+    assert [region.family for region in artifact.metadata.regions] == ["cutlass2", "skinny"]
     library = (artifact.folder / "model.so").read_bytes()
     # Of each kernel, and one of all that TVM generated.
     assert library.count(f".target {arch}\n".encode()) == len(artifact.metadata.kernels) + 1

@@ -93,7 +93,7 @@ def test_a_level_is_the_field_of_a_library(database: Database) -> None:
 
 
 def test_a_problem_that_no_kernel_of_the_level_fits_has_all_of_its_own(database: Database) -> None:
-    tiny = Task(workload=Workload.of(Gemm(m=8, n=8, k=8)))
+    tiny = Task(workload=Workload.of(Gemm(m=40, n=8, k=8)))
     report = session(FakeBench(), database, tasks=[tiny]).run()
     assert report.results[0].best is not None
 

@@ -107,7 +107,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     tile, traits = _parts(spec)
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
     return {
-        "Problem": _problem_text(traits),
+        "Problem": problem_text(traits),
         "Epilogue": traits.epilogue.formula,
         "Alignment": (
             f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
@@ -120,7 +120,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     }
 
 
-def _problem_text(traits: Cutlass2Traits) -> str:
+def problem_text(traits: Cutlass2Traits) -> str:
+    """Describe the product in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
     if traits.conv_iterator:
         return (

@@ -1,0 +1,157 @@
+"""`skinny`: products of few rows, as of decoding, which take as long as B takes to be read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass2.boundary import first_beyond, last_below
+from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.skinny import code
+from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.skinny.legality import (
+    COLUMNS,
+    ROWS,
+    STEPS,
+    WARPS,
+    footprint,
+    is_sensible,
+    rejection,
+    violations,
+)
+from boltgen.families.skinny.model import SkinnyPrediction, predict
+from boltgen.families.space import Knob, Space, Violation
+from boltgen.ir.kernel import Launch
+from boltgen.ir.problem import Gemm, Problem
+from boltgen.ir.workload import Workload
+
+_BATCH = 3
+
+
+class Skinny(WithoutLibrary[SkinnyConfig]):
+    """See `families.family.KernelFamily`. What is compiled of a workload is as of `cutlass2`."""
+
+    name = SkinnyConfig.family
+    config_type = SkinnyConfig
+
+    stem = staticmethod(code.stem)
+    describe = staticmethod(code.describe)
+    includes = staticmethod(code.includes)
+    view = staticmethod(code.view)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """What is not one matrix product with one result, summed in FP32."""
+        return rejection(workload, arch)
+
+    def space(self, workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
+        """Rows, columns, warps, and steps on their way."""
+        problem = _product(workload)
+
+        def tried() -> Iterator[SkinnyConfig]:
+            for rows, columns, warps, steps in itertools.product(ROWS, COLUMNS, WARPS, STEPS):
+                yield SkinnyConfig(rows=rows, columns=columns, warps=warps, steps=steps)
+
+        def listed() -> Iterator[SkinnyConfig]:
+            for config in tried():
+                if is_sensible(problem, config) and not violations(problem, config, arch):
+                    yield config
+
+        return Space(
+            family=SkinnyConfig.family,
+            knobs=(
+                Knob("rows", ROWS, 8),
+                Knob("columns", COLUMNS, 32),
+                Knob("warps", WARPS, 8),
+                Knob("steps", STEPS, 2),
+            ),
+            config_at=_config_at,
+            point_of=_point_of,
+            listed=listed,
+            tried=tried,
+            broken=lambda config: violations(problem, config, arch),
+        )
+
+    def violations(
+        self, workload: Workload, config: SkinnyConfig, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """The rules of `legality`."""
+        return violations(_product(workload), config, arch)
+
+    def footprint(self, workload: Workload, config: SkinnyConfig) -> Footprint:
+        """What `legality` says."""
+        return footprint(_product(workload), config)
+
+    def predict(
+        self,
+        workload: Workload,
+        config: SkinnyConfig,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> SkinnyPrediction:
+        """The narrowest of what B streams through, of `model`."""
+        return predict(workload.single, config, arch, constants)
+
+    def compiled(self, config: SkinnyConfig) -> SkinnyConfig:
+        """All of it."""
+        return config
+
+    def traits(self, workload: Workload) -> Cutlass2Traits:
+        """Types, layouts, alignments and the epilogue."""
+        layer = workload.single
+        return compiled_traits(layer.problem, layer.epilogue)
+
+    def launch(self, workload: Workload, config: SkinnyConfig) -> Launch:
+        """The problem's sizes; K is divided within threadblocks, whose order is of no account."""
+        del config
+        sizes = _product(workload).sizes | {"split_k": 1, "swizzle": 1}
+        return Launch(struct="boltgen_gemm_args", sizes=sizes)
+
+    def boundaries(
+        self, workload: Workload, config: SkinnyConfig, arch: Arch
+    ) -> tuple[Workload, ...]:
+        """Several ragged tiles whose K is more than a round of the warps, and less than a tile."""
+        problem, epilogue = _product(workload), workload.single.epilogue
+        traits = compiled_traits(problem, epilogue)
+        batch = _BATCH if problem.batch > 1 else 1
+        deep = 2 * config.round(problem.b_layout) + config.depth(problem.b_layout)
+
+        def fits(sized: Problem) -> bool:
+            return compiled_traits(sized, epilogue) == traits
+
+        large = replace(problem, batch=batch, m=config.rows + 3)
+        large = first_beyond(large, deep, _with_depth, fits)
+        large = first_beyond(large, 2 * config.columns, _with_columns, fits)
+        small = replace(problem, batch=batch, m=1)
+        small = first_beyond(small, 0, _with_depth, fits)
+        small = last_below(small, config.columns, _with_columns, fits)
+        found = (each for each in (large, small) if not violations(each, config, arch))
+        return tuple(dict.fromkeys(Workload.of(each, epilogue) for each in found))
+
+
+def _config_at(point: Mapping[str, int]) -> SkinnyConfig:
+    return SkinnyConfig(**point)
+
+
+def _point_of(config: SkinnyConfig) -> dict[str, int]:
+    return {name: getattr(config, name) for name in ("rows", "columns", "warps", "steps")}
+
+
+def _product(workload: Workload) -> Gemm:
+    problem = workload.single.problem
+    assert isinstance(problem, Gemm)
+    return problem
+
+
+def _with_depth(problem: Gemm, depth: int) -> Gemm:
+    return problem.resized(depth, problem.n)
+
+
+def _with_columns(problem: Gemm, columns: int) -> Gemm:
+    return problem.resized(problem.k, columns)
+
+
+FAMILY = Skinny()

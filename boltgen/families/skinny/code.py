@@ -1,0 +1,103 @@
+"""Kernels for few rows as text: the view of their template, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.arch import arch_named
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.cutlass2.code import gemm_shape, problem_text
+from boltgen.families.cutlass2.config import Shape
+from boltgen.families.cutlass2.traits import Cutlass2Traits
+from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.ir.kernel import KernelSpec
+
+_HEADERS = ("boltgen/activations.h", "boltgen/skinny.h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkinnyView:
+    """One kernel for few rows."""
+
+    TEMPLATE: ClassVar[str] = "skinny.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_d: str
+    layout_b: str
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    rows: int
+    columns: int
+    warps: int
+    steps: int
+    instruction: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    del spec
+    return _HEADERS
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `skinny_sm80_8x32_w8_s2_rc888`."""
+    config, traits = _parts(spec)
+    return (
+        f"skinny_{spec.arch.replace('_', '')}_{config.tile}_w{config.warps}_s{config.steps}"
+        f"_r{traits.b_layout.value[0]}"
+        f"{traits.alignment_a}{traits.alignment_b}{traits.alignment_d}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    config, traits = _parts(spec)
+    return {
+        "Problem": problem_text(traits),
+        "Epilogue": traits.epilogue.formula,
+        "Alignment": (
+            f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
+        ),
+        "Config": f"{config.rows} rows and {config.columns} columns of a threadblock, "
+        f"{config.warps} warps that divide K, {config.steps} steps on their way, instruction "
+        f"{_instruction(spec)}",
+        "Arch": spec.arch,
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    return SkinnyView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(traits.epilogue),
+        element_in=traits.in_dtype.cutlass,
+        element_d=traits.out_dtype.cutlass,
+        layout_b=cpp_names.LAYOUT[traits.b_layout],
+        alignment_a=traits.alignment_a,
+        alignment_b=traits.alignment_b,
+        alignment_d=traits.alignment_d,
+        rows=config.rows,
+        columns=config.columns,
+        warps=config.warps,
+        steps=config.steps,
+        instruction=gemm_shape(_instruction(spec)),
+    )
+
+
+def _instruction(spec: KernelSpec) -> Shape:
+    return Shape(*arch_named(spec.arch).mma_shapes[0])
+
+
+def _parts(spec: KernelSpec) -> tuple[SkinnyConfig, Cutlass2Traits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, SkinnyConfig)
+    assert isinstance(traits, Cutlass2Traits)
+    return config, traits

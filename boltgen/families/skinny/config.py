@@ -1,0 +1,47 @@
+"""Configurations of kernels for few rows. Only free parameters are fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.ir.dtypes import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SkinnyConfig:
+    """One kernel: a threadblock has `rows` of A and `columns` of B, and `warps` that divide K.
+
+    `steps` of K are on their way from memory to registers at once.
+    """
+
+    family: ClassVar[str] = "skinny"
+
+    rows: int
+    columns: int
+    warps: int
+    steps: int
+
+    @property
+    def tile(self) -> str:
+        """Rows and columns."""
+        return f"{self.rows}x{self.columns}"
+
+    @property
+    def threads(self) -> int:
+        """Threads per threadblock."""
+        return 32 * self.warps
+
+    def depth(self, b_layout: Layout) -> int:
+        """Elements of K of a warp's step: sixteen bytes of each of four lanes, or sixteen rows.
+
+        Source: templates/include/boltgen/skinny.h, SkinnyStep::kDepth.
+        """
+        return 32 if b_layout is Layout.COLUMN else 16
+
+    def round(self, b_layout: Layout) -> int:
+        """Elements of K that all warps together have on their way."""
+        return self.steps * self.warps * self.depth(b_layout)
+
+    def __str__(self) -> str:
+        return f"{self.tile}w{self.warps}s{self.steps}"

@@ -1,0 +1,140 @@
+"""Which configurations are legal for a product of few rows, and what they take of an SM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.b2b.legality import capacity_violations
+from boltgen.families.cutlass2.legality import INT32_MAX
+from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
+from boltgen.families.cutlass2.results import one_result_rejection
+from boltgen.families.cutlass2.traits import operand_rejection
+from boltgen.families.family import Footprint
+from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+
+ROWS, COLUMNS, WARPS, STEPS = (8, 16), (16, 32, 64), (2, 4, 8, 16), (1, 2, 4)
+# Every so many rows read all of B again: beyond, a kernel that keeps B on chip is for it.
+MOST_ROWS = 32
+
+_HEADER = "templates/include/boltgen/skinny.h"
+_REGISTER_BYTES = 4
+# Of a threadblock's sums, beside the columns of a row: SharedStorage.
+_PADDING = 4
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    if workload.is_fused:
+        return f"it computes one product, not {len(workload.layers)} layers back to back"
+    layer = workload.single
+    problem = layer.problem
+    if not isinstance(problem, Gemm):
+        return f"it computes matrix products, not a {type(problem).__name__}"
+    if not layer.prologue.is_identity:
+        return f"it multiplies A as it is, not {layer.prologue.describe()}"
+    if problem.acc_dtype is not DType.F32:
+        return f"it sums in float32, not {problem.acc_dtype.value}"
+    return (
+        operand_rejection(problem)
+        or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
+        or one_result_rejection(layer.epilogue)
+    )
+
+
+def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
+
+    Values that no kernel is made with are reported alone: nothing else can be said then.
+    """
+    structural = tuple(_value_violations(config))
+    if structural:
+        return structural
+    taken = footprint(problem, config)
+    return (
+        *_extent_violations(problem, config),
+        *capacity_violations(
+            arch,
+            shared_bytes=taken.shared_memory_bytes,
+            registers=taken.registers,
+            threads=config.threads,
+            spilt="what is on its way from memory",
+        ),
+    )
+
+
+def _value_violations(config: SkinnyConfig) -> Iterator[Violation]:
+    known = {"rows": ROWS, "columns": COLUMNS, "warps": WARPS, "steps": STEPS}
+    for name, values in known.items():
+        value = getattr(config, name)
+        if value not in values:
+            yield Violation(
+                name="whole_fragments",
+                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
+                reason="an m16n8 instruction takes sixteen columns of B and eight rows of A; "
+                + _HEADER,
+            )
+
+
+def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violation]:
+    if problem.m > MOST_ROWS:
+        yield Violation(
+            name="rows",
+            message=f"M={problem.m} exceeds {MOST_ROWS}",
+            reason=f"every {config.rows} rows read all of B again",
+            slack=1.0 - problem.m / MOST_ROWS,
+        )
+    counted = {
+        "K": (problem.k, INT32_MAX - config.round(problem.b_layout)),
+        "N": (problem.n, INT32_MAX - config.columns),
+    }
+    for name, (extent, most) in counted.items():
+        if extent > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {extent} exceeds {most}",
+                reason="the last step is counted to its end in 32 bits; " + _HEADER,
+                slack=1.0 - extent / most,
+            )
+
+
+def footprint(problem: Gemm, config: SkinnyConfig) -> Footprint:
+    """Sums of every warp in shared memory; registers for sums and for what is on its way."""
+    sums_bytes = config.rows * (config.columns + _PADDING) * DType.F32.size_bytes
+    tiles, row_tiles = config.columns // 16, config.rows // 8
+    lane_bytes = config.depth(problem.b_layout) // 4 * problem.in_dtype.size_bytes
+    staged = config.steps * lane_bytes // _REGISTER_BYTES * (2 * tiles + row_tiles)
+    # A vector takes whole registers.
+    narrowest = min(problem.alignment_a, problem.alignment_b) * problem.in_dtype.size_bytes
+    staged *= max(1, _REGISTER_BYTES // narrowest)
+    return Footprint(
+        registers=4 * tiles * row_tiles + staged + BOOKKEEPING_REGISTERS,
+        shared_memory_bytes=config.warps * sums_bytes,
+        warps=config.warps,
+    )
+
+
+def is_sensible(problem: Gemm, config: SkinnyConfig) -> bool:
+    """Whether no warp and no row of fragments would idle that a smaller configuration has not."""
+    rows = next((rows for rows in ROWS if rows >= problem.m), ROWS[-1])
+    columns_fit = config.columns == COLUMNS[0] or config.columns < 2 * problem.n
+    depth_fits = config.round(problem.b_layout) < 2 * problem.k
+    is_least = (config.warps, config.steps) == (WARPS[0], STEPS[0])
+    return config.rows == rows and columns_fit and (depth_fits or is_least)
+
+
+def blocks(problem: Gemm, config: SkinnyConfig) -> int:
+    """Threadblocks of a launch."""
+    below, beside = math.ceil(problem.m / config.rows), math.ceil(problem.n / config.columns)
+    return problem.batch * below * beside
+
+
+def vector_bytes_of_b(problem: Gemm, config: SkinnyConfig) -> int:
+    """Bytes of B that a lane loads at once."""
+    run = config.columns // 8 if problem.b_layout is Layout.ROW else 8
+    return min(problem.alignment_b, run) * problem.in_dtype.size_bytes

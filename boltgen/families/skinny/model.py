@@ -1,0 +1,81 @@
+"""Predicts the time of a product of few rows: that of bringing B from memory.
+
+B streams through registers, so what limits it is the narrowest of DRAM, L2, an SM's loads, and the
+bytes that are on their way at once, which must cover a round trip to DRAM (Little's law).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
+from boltgen.families.cutlass2.traffic import output_bytes_per_element
+from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.skinny.legality import blocks, footprint, vector_bytes_of_b
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer
+
+# To B, and from the sums to D: nothing overlaps with them.
+_ROUND_TRIPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkinnyPrediction:
+    """What the model says of one launch; `bound_by` is what takes longest."""
+
+    time_us: float
+    bound_by: str
+    resident_threadblocks: int
+
+    @property
+    def bound(self) -> str:
+        """Say in a line what the time is mostly made of."""
+        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
+
+
+def predict(
+    layer: Layer, config: SkinnyConfig, arch: Arch, constants: ModelConstants | None = None
+) -> SkinnyPrediction:
+    """The predicted time of a product in a legal `config` on `arch`."""
+    c = constants or model_constants()
+    problem = layer.problem
+    assert isinstance(problem, Gemm)
+    taken = footprint(problem, config)
+    resident = fitting_threadblocks(
+        arch, registers=taken.registers, shared_bytes=taken.shared_memory_bytes, warps=taken.warps
+    )
+    count = blocks(problem, config)
+    on_each = math.ceil(count / arch.sm_count)
+    at_once = min(count, resident * arch.sm_count)
+
+    size = problem.in_dtype.size_bytes
+    rows = min(config.rows, problem.m)
+    block_bytes = (config.columns + rows) * problem.k * size
+    outputs = problem.batch * problem.m * problem.n
+    out_bytes = outputs * output_bytes_per_element(problem, layer.epilogue)
+    passes = math.ceil(problem.m / config.rows)
+    again = max(0.0, 1.0 - c.l2_kept_fraction * arch.l2_bytes / problem.b_bytes)
+    dram_bytes = problem.a_bytes + problem.b_bytes * (1 + (passes - 1) * again) + out_bytes
+    on_their_way = at_once * config.round(problem.b_layout) * (config.columns + rows) * size
+    latency_us = arch.memory_latency_clocks / arch.boost_mhz
+    load = bytes_per_clock(vector_bytes_of_b(problem, config), arch, c)
+    arithmetic = arithmetic_clocks(layer.epilogue, on_each * rows * config.columns, arch, c)
+    us = {
+        "latency": count * block_bytes / on_their_way * latency_us,
+        "L2": count * block_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
+        "loads of an SM": (on_each * block_bytes / load + arithmetic) / arch.boost_mhz,
+    }
+    bound_by = max(us, key=lambda name: us[name])
+    # More than what just covers a round trip still helps: requests come in bursts.
+    exposed_us = 0.0 if bound_by == "latency" else c.exposed_fraction * us["latency"]
+    on_chip_us = _ROUND_TRIPS * latency_us + us[bound_by]
+    dram_us = dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    slowest_us, bound_by = max((on_chip_us, bound_by), (dram_us, "DRAM"))
+    return SkinnyPrediction(
+        time_us=c.launch_us + slowest_us + exposed_us,
+        bound_by=bound_by if slowest_us > c.launch_us else "its launch",
+        resident_threadblocks=resident,
+    )
