@@ -54,9 +54,10 @@ class Knob:
         return rng.choice(self.values)
 
     def neighbours(self, value: int) -> tuple[int, ...]:
-        """The next smaller and larger value, where there is one."""
-        index = self.values.index(value)
-        return self.values[max(index - 1, 0) : index] + self.values[index + 1 : index + 2]
+        """The next smaller and larger of its values, where there is one; `value` may be another."""
+        smaller = [each for each in self.values if each < value]
+        larger = [each for each in self.values if each > value]
+        return (*smaller[-1:], *larger[:1])
 
     def encode(self, value: int) -> float:
         """The place of a value, listed or not, between the least (0) and the greatest (1)."""

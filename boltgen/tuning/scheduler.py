@@ -17,6 +17,7 @@ class TaskState:
     `expected_us` the analytical model's time of it.
     `history_us` has its best time before each batch of its trials and now, None before the first
     success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
+    `exhausted` has nothing to propose, for now or at all.
     """
 
     workload: Workload

@@ -39,6 +39,7 @@ class Search:
         self._granted = 0
         self._history_us: list[float | None] = []
         self._exhausted = False
+        self._waits = False
 
     def propose(self, count: int) -> list[Trial]:
         """At most `count` trials whose outcome is not known; counts as a grant."""
@@ -46,7 +47,10 @@ class Search:
         trials: list[Trial] = []
         while len(trials) < count and not self._exhausted:
             configs = self._strategy.propose(count - len(trials))
-            self._exhausted = not configs
+            if not configs:
+                self._waits = bool(self._pending)
+                self._exhausted = not self._waits
+                break
             for config in configs:
                 answer = self._answer(config)
                 if answer is not None:
@@ -69,6 +73,7 @@ class Search:
     def observe(self, config: Config, outcome: Outcome) -> None:
         """Hear the outcome of a trial that was proposed."""
         self._pending.discard(config)
+        self._waits = False
         self._known[config] = outcome
         self._strategy.observe([(config, outcome)])
 
@@ -81,7 +86,7 @@ class Search:
             expected_us=self._expected_us,
             trials=self._granted,
             history_us=(*self._history_us, best_us(self._known)),
-            exhausted=self._exhausted,
+            exhausted=self._exhausted or self._waits,
         )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from boltgen.arch import arch_named
@@ -277,7 +277,12 @@ class Session:
     def _search(self, task: Task, field: Field, configs: tuple[Config, ...]) -> Search:
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
-        searched = SearchProblem(workload=task.workload, candidates=configs, spaces=field.spaces)
+        searched = SearchProblem(
+            workload=task.workload,
+            candidates=configs,
+            spaces=field.spaces,
+            predicted_us=partial(field.predicted_us, task.workload),
+        )
         return Search(
             task,
             self._options.strategy(searched, rng),

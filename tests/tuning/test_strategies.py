@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
@@ -13,7 +17,9 @@ from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
 from boltgen.errors import BoltgenError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Level
-from boltgen.ir.outcome import Timing
+from boltgen.families.trial import Trial
+from boltgen.ir.key import digest
+from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
@@ -24,7 +30,9 @@ from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.random_search import random_search
+from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.resnet50_layers import biased
@@ -33,7 +41,12 @@ SM80 = arch_named("sm_80")
 GEMM = Workload.of(Gemm(m=1024, n=1024, k=1024))
 FIELD = Field(GEMM, SM80, Level.FULL, ANALYTICAL)
 (SPACE,) = FIELD.spaces
-PROBLEM = SearchProblem(workload=GEMM, candidates=FIELD.opening(), spaces=FIELD.spaces)
+PROBLEM = SearchProblem(
+    workload=GEMM,
+    candidates=FIELD.opening(),
+    spaces=FIELD.spaces,
+    predicted_us=partial(FIELD.predicted_us, GEMM),
+)
 FUSED = Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)
 
 
@@ -61,9 +74,146 @@ def test_strategies_and_cost_models_are_found_by_their_names() -> None:
     assert cost_model_named("analytical") is ANALYTICAL
     for named, known in ((strategy_named, STRATEGIES), (cost_model_named, COST_MODELS)):
         with pytest.raises(BoltgenError) as caught:
-            named("annealing")
-        assert "'annealing'" in str(caught.value)
+            named("gradients")
+        assert "'gradients'" in str(caught.value)
         assert all(name in str(caught.value) for name in known)
+
+
+Device = Callable[[Cutlass2Config], Outcome]
+
+
+def formula(config: Cutlass2Config) -> Outcome:
+    """A device that likes other configurations than the model does; one in seven fails there."""
+    if digest(config)[0] in "01":
+        return Failure(fault=Fault.LAUNCH, reason="it fails")
+    return Timing.exact(formula_us(Trial(workload=GEMM, config=config)))
+
+
+def searched(
+    name: str, device: Device, trials: int, seed: int = 0
+) -> list[tuple[Cutlass2Config, Outcome]]:
+    """What a strategy tries, eight at a time, and hears."""
+    strategy = STRATEGIES[name](PROBLEM, random.Random(seed))
+    heard: list[tuple[Cutlass2Config, Outcome]] = []
+    while len(heard) < trials:
+        results = [(config, device(config)) for config in strategy.propose(8)]
+        if not results:
+            break
+        strategy.observe(results)
+        heard += results
+    return heard
+
+
+def best_us(heard: Sequence[tuple[Cutlass2Config, Outcome]]) -> float:
+    return min(each.median_us for _, each in heard if isinstance(each, Timing))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
+    heard = searched(name, formula, 100_000)
+    tried = [config for config, _ in heard]
+    assert len(tried) == len(set(tried))
+    if name != "model-first":
+        assert set(PROBLEM.candidates) <= set(tried)
+    beyond = set(tried) - set(PROBLEM.candidates)
+    assert all(not SPACE.broken(config) for config in beyond)
+    assert bool(beyond) == (name in {"annealing", "evolutionary"})
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_is_decided_by_its_seed(name: str) -> None:
+    runs = [searched(name, formula, 40, seed) for seed in (3, 3, 4)]
+    assert runs[0] == runs[1]
+    assert (runs[0] != runs[2]) == (name in {"random", "annealing", "evolutionary"})
+
+
+@pytest.mark.parametrize("name", ["annealing", "evolutionary", "model-first"])
+def test_strategies_find_more_than_chance(name: str) -> None:
+    """Where the model is off by a factor for deep pipelines, and by noise."""
+
+    def device(config: Cutlass2Config) -> Outcome:
+        (predicted_us,) = PROBLEM.predicted_us([config])
+        noise = random.Random(digest(config)).gauss(0.0, 0.15)
+        return Timing.exact(predicted_us * (1.5 if config.stages > 3 else 1.0) * math.exp(noise))
+
+    found, chance = (
+        statistics.fmean(best_us(searched(each, device, 32, seed)) for seed in range(5))
+        for each in (name, "random")
+    )
+    assert found < chance
+
+
+def test_model_first_stops_where_the_model_is_sure() -> None:
+    """All times half as long again as predicted: eight trials say so, and none is left to win."""
+
+    def scaled(config: Cutlass2Config) -> Outcome:
+        return Timing.exact(1.5 * PROBLEM.predicted_us([config])[0])
+
+    heard = searched("model-first", scaled, 100_000)
+    assert [config for config, _ in heard] == list(PROBLEM.candidates[:8])
+
+
+def test_model_first_goes_on_where_the_model_was_wrong() -> None:
+    """Times without a pattern: candidates are left out only where the error could not make up."""
+
+    def erratic(config: Cutlass2Config) -> Outcome:
+        noise = random.Random(digest(config)).gauss(0.0, 0.5)
+        return Timing.exact(PROBLEM.predicted_us([config])[0] * math.exp(noise))
+
+    heard = searched("model-first", erratic, 100_000)
+    assert 16 < len(heard) < len(PROBLEM.candidates)
+    least = min(o.median_us for c in PROBLEM.candidates if isinstance(o := erratic(c), Timing))
+    assert best_us(heard) == least
+
+
+def test_model_first_waits_for_outcomes() -> None:
+    strategy = model_first(PROBLEM, random.Random(0))
+    first = strategy.propose(100)
+    assert first == list(PROBLEM.candidates[:8])
+    assert strategy.propose(100) == []
+    strategy.observe([(config, formula(config)) for config in first])
+    assert strategy.propose(100)
+
+
+def test_a_session_asks_again_when_what_a_strategy_waits_for_is_known(tmp_path: Path) -> None:
+    measured = {}
+    for name in ("exhaustive", "model-first"):
+        bench = FakeBench()
+        with Database(tmp_path / f"{name}.sqlite") as database:
+            report = Session(
+                [Task(workload=GEMM)],
+                bench,
+                database,
+                Budget(trials=10_000),
+                lock_folder=tmp_path,
+                options=SessionOptions(strategy=STRATEGIES[name], level=Level.FULL),
+            ).run()
+        assert report.stopped is None
+        measured[name] = report.measured
+    assert 16 < measured["model-first"] < measured["exhaustive"]
+
+
+def test_what_was_measured_corrects_the_model_nearby() -> None:
+    """Deep pipelines take three times what the model says; nothing else is off."""
+    residual = Residual(PROBLEM)
+    half = PROBLEM.candidates[::2]
+
+    def factor(config: Cutlass2Config) -> float:
+        return 3.0 if config.stages > 3 else 1.0
+
+    predicted = PROBLEM.predicted_us(half)
+    residual.observe(
+        [(c, Timing.exact(us * factor(c))) for c, us in zip(half, predicted, strict=True)]
+    )
+    others = [config for config in PROBLEM.candidates if config not in half]
+    ratios = residual.expected_us(others) / np.array(PROBLEM.predicted_us(others))
+    deep = [ratio for config, ratio in zip(others, ratios, strict=True) if config.stages > 3]
+    rest = [ratio for config, ratio in zip(others, ratios, strict=True) if config.stages <= 3]
+    assert statistics.median(deep) > 2.0
+    assert statistics.median(rest) < 1.5
+    assert residual.spread("cutlass2") == pytest.approx(
+        float(np.std(np.log([factor(c) for c in half]), ddof=1))
+    )
 
 
 class Walk:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from boltgen.errors import BoltgenError
+from boltgen.tuning.strategies.annealing import Annealing
+from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.random_search import random_search
 from boltgen.tuning.strategies.strategy import StrategyFactory
 
-STRATEGIES: dict[str, StrategyFactory] = {"exhaustive": exhaustive, "random": random_search}
+STRATEGIES: dict[str, StrategyFactory] = {
+    "exhaustive": exhaustive,
+    "random": random_search,
+    "annealing": Annealing,
+    "evolutionary": Evolutionary,
+    "model-first": model_first,
+}
 
 
 def strategy_named(name: str) -> StrategyFactory:

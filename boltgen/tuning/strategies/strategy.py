@@ -23,7 +23,11 @@ class Strategy(Protocol):
     """
 
     def propose(self, count: int) -> list[Config]:
-        """At most `count` configurations not proposed before; empty if there are no more."""
+        """At most `count` configurations not proposed before.
+
+        None until the outcomes of those before are known, if it waits for them; and none at all if
+        there are no more.
+        """
         ...
 
     def observe(self, results: Sequence[Observation]) -> None:
@@ -37,11 +41,13 @@ class SearchProblem:
 
     `candidates` are legal and worth trying, the likeliest first; `spaces` also hold what lies
     between them, for strategies that move: one for each family that computes the workload.
+    `predicted_us` has the cost model's times, of legal ones.
     """
 
     workload: Workload
     candidates: tuple[Config, ...]
     spaces: tuple[AnySpace, ...]
+    predicted_us: Callable[[Sequence[Config]], Sequence[float]]
 
 
 # A strategy of its own for every workload; all randomness comes from the generator passed in.

@@ -1,0 +1,283 @@
+"""Every search strategy on the same tables of times, at equal numbers of trials.
+
+    python -m benchmarks.search_arena [--seeds N]
+
+Two kinds of tables. `rtx_2080_ti` has real times (`benchmarks/data`), of one problem each; of what
+it does not have, a strategy hears that nobody measured it, and has spent no trial. `analytical` is
+a device that nobody has: the model's times with other constants, noise by configuration, and one in
+twenty that fails; each seed is another device. Regret is the best time so far over the best of the
+table, or of all that any strategy found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from time import perf_counter
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+from benchmarks.model_against_data import RTX_2080_TI, times
+from benchmarks.record import RESULTS, write
+from boltgen.arch import Arch, arch_named
+from boltgen.families.constants import ModelConstants, described, model_constants
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES, order, predict, spaces
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.key import digest
+from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.strategies import STRATEGIES
+from boltgen.tuning.strategies.strategy import SearchProblem
+
+TRIALS = (8, 16, 32, 64, 128)
+# What a session measures between two looks at the outcomes.
+BATCH = 8
+NEAR = 1.02
+# Of the analytical device.
+_NOISE, _FAILING, _OTHER_CONSTANTS = 0.08, 0.05, 0.3
+
+Answer = Callable[[Config], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A problem, and what a device answers about each of its configurations."""
+
+    name: str
+    problem: SearchProblem
+    answer: Answer
+    best_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A search: the best time after each trial, in its order, and seconds of the strategy's."""
+
+    best_us: tuple[float, ...]
+    seconds: float
+
+
+def real_tables() -> list[Table]:
+    """One table for each problem of the RTX 2080 Ti's."""
+    found = []
+    for (gemm, slices), measured in times().items():
+        workload = Workload.of(gemm)
+        legal = {c: us for c, us in measured.items() if not violations(gemm, c, RTX_2080_TI)}
+        space = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
+        problem = _problem(workload, list(legal), (space,), RTX_2080_TI)
+        found.append(
+            Table(
+                name=f"{workload.short}, {slices} slices",
+                problem=problem,
+                answer=partial(_recorded, legal),
+                best_us=min(legal.values()),
+            )
+        )
+    return found
+
+
+def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
+    if config in measured:
+        return Timing.exact(measured[config])
+    return Failure(fault=Fault.NOT_RECORDED, reason="the table has no such configuration")
+
+
+def _problem(
+    workload: Workload, configs: Sequence[Config], found: Sequence[Any], arch: Arch
+) -> SearchProblem:
+    @cache  # as a session does
+    def time_us(config: Config) -> float:
+        return predict(workload, config, arch).time_us
+
+    def predicted_us(chosen: Sequence[Config]) -> list[float]:
+        return [time_us(config) for config in chosen]
+
+    timed = sorted(zip(predicted_us(configs), map(order, configs), configs, strict=True))
+    return SearchProblem(
+        workload=workload,
+        candidates=tuple(config for _, _, config in timed),
+        spaces=tuple(found),
+        predicted_us=predicted_us,
+    )
+
+
+def _biased_relu() -> Any:
+    graph = ElementwiseBuilder()
+    graph.unary(UnaryOp.RELU, graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW)))
+    return graph.build()
+
+
+def workloads() -> list[tuple[str, Workload]]:
+    """Products, convolutions and layers back to back, with the architectures they are tried on."""
+    relu = _biased_relu()
+    image = Conv2d(n=32, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+    pair = tuple(Layer(problem=Gemm(m=16384, n=64, k=k), epilogue=relu) for k in (256, 64))
+    return [
+        ("sm_80", Workload.of(Gemm(m=3072, n=768, k=3072, b_layout=Layout.COLUMN), relu)),
+        ("sm_80", Workload.of(Gemm(m=128, n=768, k=768), relu)),
+        ("sm_80", Workload.of(image, relu)),
+        ("sm_75", Workload.of(replace(image, h=14, w=14, c=256, k=256), relu)),
+        ("sm_80", Workload(layers=pair)),
+        ("sm_90a", Workload.of(Gemm(m=4096, n=4096, k=4096, b_layout=Layout.COLUMN), relu)),
+    ]
+
+
+def other_device(seed: int) -> list[Table]:
+    """The workloads on a device with constants of its own."""
+    rng = random.Random(seed)
+    known = described()
+    changed = {
+        field.name: known[field.name].value * math.exp(rng.gauss(0.0, _OTHER_CONSTANTS))
+        for field in fields(ModelConstants)
+    }
+    clipped = {name: min(max(v, known[name].low), known[name].high) for name, v in changed.items()}
+    constants = replace(model_constants(), **clipped)
+    found = []
+    for name, workload in workloads():
+        arch = arch_named(name)
+        open_spaces = spaces(workload, arch)
+        configs = [config for space in open_spaces for config in space.candidates]
+        answer = partial(_computed, workload, arch, constants, seed)
+        answers = map(answer, configs)
+        found.append(
+            Table(
+                name=f"{workload.short} on {name}",
+                problem=_problem(workload, configs, open_spaces, arch),
+                answer=answer,
+                best_us=min(each.median_us for each in answers if isinstance(each, Timing)),
+            )
+        )
+    return found
+
+
+def _computed(
+    workload: Workload, arch: Arch, constants: ModelConstants, seed: int, config: Config
+) -> Outcome:
+    rng = random.Random(digest(workload, config, seed))
+    if rng.random() < _FAILING:
+        return Failure(fault=Fault.LAUNCH, reason="one in twenty fails")
+    time_us = predict(workload, config, arch, constants).time_us
+    return Timing.exact(time_us * math.exp(rng.gauss(0.0, _NOISE)))
+
+
+def course(name: str, table: Table, seed: int) -> Course:
+    """A search by the strategy of that name until the last number of trials, or its end."""
+    started = perf_counter()
+    strategy = STRATEGIES[name](table.problem, random.Random(f"{seed}/{table.name}"))
+    seconds = perf_counter() - started
+    best = math.inf
+    found: list[float] = []
+    while len(found) < TRIALS[-1]:
+        started = perf_counter()
+        configs = strategy.propose(min(BATCH, TRIALS[-1] - len(found)))
+        seconds += perf_counter() - started
+        if not configs:
+            break
+        results = [(config, table.answer(config)) for config in configs]
+        for _, outcome in results:
+            if isinstance(outcome, Timing):
+                best = min(best, outcome.median_us)
+            elif outcome.fault is Fault.NOT_RECORDED:
+                continue
+            found.append(best)
+        started = perf_counter()
+        strategy.observe(results)
+        seconds += perf_counter() - started
+    return Course(best_us=tuple(found), seconds=seconds)
+
+
+def compared(tables: Sequence[Table], seed: int) -> dict[str, list[tuple[Course, float]]]:
+    """Each strategy's course on each table, with the best time that anyone knows of it."""
+    found: dict[str, list[tuple[Course, float]]] = defaultdict(list)
+    for table in tables:
+        courses = {name: course(name, table, seed) for name in STRATEGIES}
+        best_us = min(table.best_us, *(each.best_us[-1] for each in courses.values()))
+        for name, each in courses.items():
+            found[name].append((each, best_us))
+    return found
+
+
+def figures(runs: Sequence[tuple[Course, float]]) -> dict[str, Any]:
+    """Mean regret after each number of trials with its 95 % interval, and what it cost."""
+    regret = {}
+    for trials in TRIALS:
+        values = [
+            each.best_us[min(trials, len(each.best_us)) - 1] / best_us for each, best_us in runs
+        ]
+        half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+        mean = statistics.fmean(values)
+        regret[str(trials)] = [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]
+    near = [_trials_until_near(each, best_us) for each, best_us in runs]
+    spent = [len(each.best_us) for each, _ in runs]
+    return {
+        "regret": regret,
+        "trials_until_within_2_percent": statistics.median(near),
+        "trials_spent": round(statistics.fmean(spent), 1),
+        "ms_per_trial": round(sum(each.seconds for each, _ in runs) / sum(spent) * 1e3, 3),
+    }
+
+
+def _trials_until_near(found: Course, best_us: float) -> float:
+    times_us = enumerate(found.best_us, 1)
+    return next((n for n, us in times_us if us <= NEAR * best_us), math.inf)
+
+
+def draw(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """A panel for each kind of table: regret by trials, with intervals."""
+    figure, panels = pyplot.subplots(1, len(found), figsize=(10, 4), layout="constrained")
+    for axes, (kind, by_strategy) in zip(panels, found.items(), strict=True):
+        for name, values in by_strategy.items():
+            mean, low, high = zip(*values["regret"].values(), strict=True)
+            axes.plot(TRIALS, mean, marker="o", markersize=3, label=name)
+            axes.fill_between(TRIALS, low, high, alpha=0.15)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(TRIALS, labels=map(str, TRIALS))
+        axes.set(title=kind, xlabel="trials", ylabel="best so far / best of the table")
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    figure.savefig(RESULTS / "search_arena.png", dpi=110)
+
+
+def main() -> None:
+    """Run the arena, record and draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    seeds = range(parser.parse_args().seeds)
+    runs: dict[str, dict[str, list[tuple[Course, float]]]] = {}
+    real = real_tables()
+    for kind, tables_of in (("rtx_2080_ti", lambda _: real), ("analytical", other_device)):
+        runs[kind] = defaultdict(list)
+        for seed in seeds:
+            for name, each in compared(tables_of(seed), seed).items():
+                runs[kind][name] += each
+    found = {
+        kind: {name: figures(each) for name, each in by_strategy.items()}
+        for kind, by_strategy in runs.items()
+    }
+    draw(found)
+    write(
+        "search_arena",
+        found,
+        target="trials until within 2 % of the best, median: a quarter of exhaustive's; 1 ms a "
+        "trial",
+    )
+
+
+if __name__ == "__main__":
+    main()

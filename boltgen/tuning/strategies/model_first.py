@@ -1,0 +1,72 @@
+"""The likeliest first, by the cost model and by what was measured; stops when nothing can win.
+
+Bolt's and Hidet's minutes are those of spaces that are measured whole. Here a candidate is left out
+whose time would be above the best so far even if the model were wrong about it as much as it was
+about others: expected * exp(-z * spread) > best.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from boltgen.families.family import Config
+from boltgen.ir.outcome import Timing
+from boltgen.tuning.strategies.residual import Residual
+from boltgen.tuning.strategies.strategy import Observation, SearchProblem
+
+# Measured in the model's own order before anything is concluded from it. A choice.
+_FIRST = 8
+# Standard deviations of the model's error: one in forty is further off on that side.
+_Z = 2.0
+
+
+def model_first(problem: SearchProblem, rng: random.Random) -> ModelFirst:
+    """The strategy; nothing about it is random."""
+    del rng
+    return ModelFirst(problem)
+
+
+class ModelFirst:
+    """See the module."""
+
+    def __init__(self, problem: SearchProblem) -> None:
+        self._left = list(problem.candidates)
+        self._residual = Residual(problem)
+        self._waiting = 0
+        self._heard = 0
+        self._best_us = np.inf
+
+    def propose(self, count: int) -> list[Config]:
+        """The candidates that are expected to be fastest, if they can win."""
+        if self._heard < _FIRST:
+            # Nothing is concluded from a few outcomes, nor from those that are to come.
+            ready = max(0, _FIRST - self._heard - self._waiting)
+            chosen = self._left[: min(count, ready)]
+        else:
+            chosen = self._likeliest(count)
+        taken = set(chosen)
+        self._left = [config for config in self._left if config not in taken]
+        self._waiting += len(chosen)
+        return chosen
+
+    def _likeliest(self, count: int) -> list[Config]:
+        if not self._left:
+            return []
+        expected_us = self._residual.expected_us(self._left)
+        families = {each.family for each in self._left}
+        surely = {family: np.exp(-_Z * self._residual.spread(family)) for family in families}
+        bounds_us = expected_us * np.array([surely[each.family] for each in self._left])
+        order = np.argsort(expected_us, kind="stable")
+        return [self._left[i] for i in order if bounds_us[i] < self._best_us][:count]
+
+    def observe(self, results: Sequence[Observation]) -> None:
+        """Correct the model, and remember the best."""
+        self._waiting -= len(results)
+        self._heard += len(results)
+        self._residual.observe(results)
+        for _, outcome in results:
+            if isinstance(outcome, Timing):
+                self._best_us = min(self._best_us, outcome.median_us)
