@@ -191,6 +191,29 @@ def test_a_seed_repeats_a_random_order(checked: Driver, vgpu: Vgpu) -> None:
     assert sorted(order(3)) == list(range(192))
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_blocks_that_wait_for_those_before_them_end(
+    checked: Driver, vgpu: Vgpu, seed: int
+) -> None:
+    # A serial split-K waits so. The only multiprocessor holds sixteen of the forty blocks.
+    body = """
+    mov.u32 %r3, %ctaid.x;
+    WAIT: ld.acquire.gpu.global.u32 %r4, [%d1]; setp.ne.u32 %p, %r4, %r3; @%p bra WAIT;
+    bar.sync 0; setp.ne.u32 %q, %r0, 0; @%q bra END;
+    add.u32 %r4, %r3, 1; st.release.gpu.global.u32 [%d1], %r4; END: ret;
+    """
+    turn = checked.buffer(np.zeros(1, np.uint32))
+    vgpu.set_option("seed", seed)
+    vgpu.set_option("sms", 1)
+    try:
+        ptx = entry(["u64"], REGISTERS, "ld.param.u64 %d1, [p0]; mov.u32 %r0, %tid.x;" + body)
+        checked.run(ptx, [turn], grid=(40, 1, 1), block=(128, 1, 1))
+    finally:
+        vgpu.set_option("sms", 0)
+    assert checked.vgpu.findings() == []
+    assert checked.read(turn).view(np.uint32)[0] == 40
+
+
 def test_options_of_checks_are_checked(vgpu: Vgpu) -> None:
     with pytest.raises(VgpuError, match=r"check=speed: know memcheck, initcheck"):
         vgpu.set_option("check", "memcheck,speed")

@@ -29,6 +29,9 @@ constexpr u64 kPollCost = kSlice / 64;  // of a look at memory around a barrier
 constexpr int kStill = 3;               // turns without any change, then a CTA is stuck
 constexpr u64 kVainLook = 256;          // instructions at most between two looks at an mbarrier
 constexpr int kIdleRounds = 1000;       // of nothing but such looks, then no phase will ever end
+// Clusters that run at once in a random order. GPUs start blocks in order, so a slice of a serial
+// split-K waits for those before it; in another order these may be yet to start.
+constexpr u32 kInAnyOrder = 256;
 
 class Grid {
  public:
@@ -39,7 +42,7 @@ class Grid {
         grid_id_(grid_id),
         cluster_(launch.cluster[0] * launch.cluster[1] * launch.cluster[2]),
         total_(static_cast<u64>(launch.grid[0]) * launch.grid[1] * launch.grid[2] / cluster_),
-        most_running_(std::max(launch.resident / cluster_, 1u)),
+        most_running_(std::max(launch.resident / cluster_, launch.seed ? kInAnyOrder : 1u)),
         random_(launch.seed ? std::make_unique<std::mt19937_64>(launch.seed) : nullptr) {
     if (launch.timeout_s) deadline_ = Clock::now() + std::chrono::seconds(launch.timeout_s);
     // A random order of blocks is a walk around the grid with a stride of no common divisor.
