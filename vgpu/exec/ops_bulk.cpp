@@ -107,8 +107,16 @@ bool issue_at(Warp& w, BulkCopy& copy, u32 barrier) {
   return false;
 }
 
+// Rows lie far apart, where the hardware does not look ahead.
+bool fetch_row(void*, const BoxRow& row) {
+  for (u32 line = 0; row.global && line < row.bytes; line += 64)
+    __builtin_prefetch(row.global + line, 0, 2);
+  return true;
+}
+
 // A load from global memory: operand `ranks` has the CTAs of a multicast, or is absent.
 bool issue_load(Warp& w, const Ins& i, BulkCopy& copy, u32 barrier, int ranks) {
+  if (copy.tensor && w.launch->late_copies) walk_box(copy.box, fetch_row, nullptr);
   if (!has(i, ranks)) {
     count_bulk(w, copy, 1);
     return issue_at(w, copy, barrier);

@@ -60,6 +60,28 @@ VGPU_INLINE void transpose_right(const float* tile, int stride, float* to) {
   _mm256_store_ps(to + 24, _mm256_shuffle_ps(high01, high23, 0xee));
 }
 
+// `put(k, v, x)` gets what product.h calls left, of a tile of 8 rows: columns k to k + 3 of the
+// rows of vector v.
+template <class E, class Put>
+VGPU_INLINE void rows_of_tile(E, const u32* from, Put put) {
+  constexpr int kDepth = 4 * E::kPerWord;
+  alignas(64) float tile[8 * kDepth];
+  widen_all(E(), from, tile);
+  for (int k = 0; k < kDepth; k += 4) {
+    for (int v = 0; v < kVectors / 2; ++v)
+      put(k, v, rows4(tile + v * kVectorRows * kDepth + k, kDepth));
+  }
+}
+
+// The same tile has B's columns in its rows: a transposition.
+template <class E>
+VGPU_INLINE void columns_of_tile(E, const u32* from, float* to) {
+  constexpr int kDepth = 4 * E::kPerWord;
+  alignas(64) float tile[8 * kDepth];
+  widen_all(E(), from, tile);
+  for (int k = 0; k < kDepth; k += 4) transpose_right(tile + k, kDepth, to + 8 * k);
+}
+
 // Fragments that were unpacked, found again by the registers that hold them.
 template <class Unpacked, int kRegisters, int kCapacity>
 class Unpackings {
@@ -121,26 +143,16 @@ class Multiplier {
 
   // A fragment register, read as elements, is a row-major tile of 8 rows: only the width changes.
   static void unpack_left(const u8* registers, const u32* a, Left& left) {
-    alignas(64) float tile[8 * kStepDepth];
     for (int n = 0; n < 2 * kSteps; ++n) {  // register 2h + r
-      widen_all(E(), words_at(registers, a[n]), tile);
-      for (int k = 0; k < kStepDepth; k += 4) {
-        for (int v = 0; v < kVectors / 2; ++v) {
-          store(left.at[(n / 2 * kStepDepth + k) / 4][n % 2 * (kVectors / 2) + v],
-                rows4(tile + v * kVectorRows * kStepDepth + k, kStepDepth));
-        }
-      }
+      rows_of_tile(E(), words_at(registers, a[n]), [&](int k, int v, Vector x) VGPU_INLINED {
+        store(left.at[(n / 2 * kStepDepth + k) / 4][n % 2 * (kVectors / 2) + v], x);
+      });
     }
   }
 
-  // The same tile has B's columns in its rows: a transposition, even columns before odd ones.
   static void unpack_right(const u8* registers, const u32* b, Right& right) {
-    alignas(64) float tile[8 * kStepDepth];
-    for (int h = 0; h < kSteps; ++h) {
-      widen_all(E(), words_at(registers, b[h]), tile);
-      for (int k = 0; k < kStepDepth; k += 4)
-        transpose_right(tile + k, kStepDepth, right.at[h * kStepDepth + k][0]);
-    }
+    for (int h = 0; h < kSteps; ++h)
+      columns_of_tile(E(), words_at(registers, b[h]), right.at[h * kStepDepth][0]);
   }
 
   // Where the rows are done in rounds, the first rounds must not write what later ones read.

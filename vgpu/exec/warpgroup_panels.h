@@ -18,19 +18,16 @@ namespace vgpu::VGPU_ISA {
 
 #if defined(__AVX2__)
 
-// `tile` are 8 rows of kChunk steps of k, which become rows 8 * half and on, from step k on.
-template <int kChunk>
-VGPU_INLINE void pack_left(const float* tile, int half, int k, float* left) {
-  for (int n = 0; n < kChunk; n += 4) {
-    for (int v = 0; v < kVectors / 2; ++v) {
-      store(left + ((k + n) / 4 * kVectors + half * (kVectors / 2) + v) * kLanes,
-            rows4(tile + v * kVectorRows * kChunk + n, kChunk));
-    }
-  }
+// A core matrix of A becomes the rows 8 * half and on, from step k on.
+template <class E>
+VGPU_INLINE void pack_left(E, const u32* core, int half, int k, float* left) {
+  rows_of_tile(E(), core, [&](int n, int v, Vector x) VGPU_INLINED {
+    store(left + ((k + n) / 4 * kVectors + half * (kVectors / 2) + v) * kLanes, x);
+  });
 }
-template <int kChunk>
-VGPU_INLINE void pack_right(const float* tile, float* panel) {
-  for (int n = 0; n < kChunk; n += 4) transpose_right(tile + n, kChunk, panel + 8 * n);
+template <class E>
+VGPU_INLINE void pack_right(E, const u32* core, float* panel) {
+  columns_of_tile(E(), core, panel);
 }
 
 // kCount panels at once share what is made of A.
@@ -92,15 +89,21 @@ template <class E>
 void widen_all(E, const u32* from, float* to) {
   widen_each<E>(from, to);
 }
-template <int kChunk>
-void pack_left(const float* tile, int half, int k, float* left) {
+template <class E>
+void pack_left(E, const u32* core, int half, int k, float* left) {
+  constexpr int kChunk = 4 * E::kPerWord;
+  float tile[8 * kChunk];
+  widen_all(E(), core, tile);
   for (int r = 0; r < 8; ++r) {
     for (int n = 0; n < kChunk; ++n)
       left[(k + n) * static_cast<int>(kRowsOfWarp) + 8 * half + r] = tile[r * kChunk + n];
   }
 }
-template <int kChunk>
-void pack_right(const float* tile, float* panel) {
+template <class E>
+void pack_right(E, const u32* core, float* panel) {
+  constexpr int kChunk = 4 * E::kPerWord;
+  float tile[8 * kChunk];
+  widen_all(E(), core, tile);
   for (int n = 0; n < kChunk; ++n) {
     for (int column = 0; column < 8; ++column)
       panel[8 * n + column % 2 * 4 + column / 2] = tile[column * kChunk + n];

@@ -48,14 +48,13 @@ void unpack_right(const Run& run, int depth, float* right) {
   constexpr int kChunk = 4 * B::kPerWord;
   const u32 chunks = run.form->b_chunks();
   alignas(64) u32 core[kWarpSize];
-  alignas(64) float tile[8 * kChunk];
   for (u32 s = 0; s < run.count; ++s) {
     const MatrixDescriptor m(run.issue(0, s).b, run.form->b_by_rows);
     for (u32 j = 0; j < run.form->columns / 8; ++j) {
       for (u32 h = 0; h < chunks; ++h) {
-        widen_all(B(), gather(run.group->shared, m, run.form->b_by_rows, j, h, core), tile);
         const int k = static_cast<int>(s * chunks + h) * kChunk;
-        pack_right<kChunk>(tile, right + (static_cast<int>(j) * depth + k) * 8);
+        pack_right(B(), gather(run.group->shared, m, run.form->b_by_rows, j, h, core),
+                   right + (static_cast<int>(j) * depth + k) * 8);
       }
     }
   }
@@ -73,19 +72,19 @@ inline const u32* core_of_left(const Run& run, u32 warp, u32 s, u32 rows, u32 h,
 }
 
 template <class A>
-void unpack_left(const Run& run, u32 warp, float* left) {
+void unpack_left(const Run& run, u32 warp, int depth, float* left) {
   constexpr int kChunk = 4 * A::kPerWord;
   alignas(64) u32 room[kWarpSize];
-  alignas(64) float tile[8 * kChunk];
   for (u32 s = 0; s < run.count; ++s) {
     for (u32 h = 0; h < 2; ++h) {
       for (u32 rows = 0; rows < 2; ++rows) {
-        widen_all(A(), core_of_left(run, warp, s, rows, h, room), tile);
-        for (float& x : tile) x = run.form->negated ? -x : x;
-        pack_left<kChunk>(tile, static_cast<int>(rows), static_cast<int>(2 * s + h) * kChunk, left);
+        pack_left(A(), core_of_left(run, warp, s, rows, h, room), static_cast<int>(rows),
+                  static_cast<int>(2 * s + h) * kChunk, left);
       }
     }
   }
+  if (!run.form->negated) return;
+  for (int n = 0; n < depth * static_cast<int>(kRowsOfWarp); ++n) left[n] = -left[n];
 }
 
 // --- sparse A: half of the elements of K are stored, and metadata tells which
@@ -241,7 +240,7 @@ void multiply_run(const Run& run) {
       unpack_stored<A>(run, warp, stored);
       multiply_stored<A>(stored, right, depth, panels, whole || run.from_zero(), sums.at);
     } else {
-      unpack_left<A>(run, warp, left);
+      unpack_left<A>(run, warp, depth, left);
       multiply_panels<A>(left, right, depth, panels, whole || run.from_zero(), sums.at);
     }
     close_sums(run, warp, sums);
