@@ -8,7 +8,7 @@ there are never many to choose for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,13 +17,14 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.workload import Workload
 
-# A region has no more cells; those of one symbol grow by this factor at least, and steps by this
-# one. Choices, by `benchmarks.dynamic_shapes`.
+# A region has no more cells, and those of one symbol grow by this factor at least. Steps are
+# multiples of a power of two, this part of a size at least, by the number of symbols. Choices, by
+# `benchmarks.dynamic_shapes`.
 _MOST_CELLS = 25
 _FINEST = 2**0.5
-_STEP = 1 + 1 / 32
-# The first cell ends here: fewer rows than the smallest tile has all take the same time.
-_FIRST_END = {"m": 16}
+_STEPS = {1: 32, 2: 4}
+# The rows of the smallest tile: fewer all take the same time.
+_LEAST = {"m": 16}
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
@@ -50,20 +51,19 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
 def cells(workload: Workload) -> tuple[Workload, ...]:
     """The cells of `workload`, smaller sizes first; itself where all its sizes are known."""
     symbols = workload.symbols
-    if not symbols:
-        return (workload,)
-    most = int(_MOST_CELLS ** (1 / len(symbols)))
-    return tuple(
-        _narrowed(workload, dict(zip(symbols, parts, strict=True)))
-        for parts in itertools.product(*(tuple(_parts(symbol, most)) for symbol in symbols))
-    )
+    return tuple(_product(workload, [_parts(each, len(symbols)) for each in symbols]))
 
 
 def steps(workload: Workload) -> Iterator[Workload]:
-    """Small cells of a workload with one symbol, smaller sizes first."""
-    (symbol,) = workload.symbols
-    for part in _between(symbol, _ends(symbol, _STEP)):
-        yield _narrowed(workload, {symbol: part})
+    """Small cells of a workload, each in one of its `cells`; those where symbols are many.
+
+    They end where tiles do: a kernel takes the same time for all sizes that fill as many tiles.
+    """
+    symbols = workload.symbols
+    part = _STEPS.get(len(symbols))
+    if part is None:
+        return iter(cells(workload))
+    return _product(workload, [_steps(each, len(symbols), part) for each in symbols])
 
 
 def joined(left: Workload, right: Workload) -> Workload | None:
@@ -95,12 +95,30 @@ def _alignments(workload: Workload) -> list[tuple[int, int, int]]:
     return [(each.alignment_a, each.alignment_b, each.alignment_d) for each in problems]
 
 
-def _parts(symbol: Symbol, most: int) -> Iterator[Symbol]:
-    """The range of a symbol in at most so many parts."""
-    factor = _FINEST
+def _product(workload: Workload, parts: Sequence[Sequence[Symbol]]) -> Iterator[Workload]:
+    """The workload in each combination of its symbols' parts."""
+    for chosen in itertools.product(*parts):
+        yield _narrowed(workload, dict(zip(workload.symbols, chosen, strict=True)))
+
+
+def _parts(symbol: Symbol, symbols: int) -> tuple[Symbol, ...]:
+    """The range of a symbol in parts, as few as so many symbols demand."""
+    most, factor = int(_MOST_CELLS ** (1 / symbols)), _FINEST
     while len(_ends(symbol, factor)) > most:
         factor *= _FINEST
-    return _between(symbol, _ends(symbol, factor))
+    return tuple(_between(symbol, _ends(symbol, factor)))
+
+
+def _steps(symbol: Symbol, symbols: int, part: int) -> tuple[Symbol, ...]:
+    """The same in steps."""
+    ends = {each.high for each in _parts(symbol, symbols)}
+    end = 0
+    while end < symbol.high:
+        step = max(_LEAST.get(symbol.name, 1), 1 << (max(end // part, 1) - 1).bit_length())
+        end = (end // step + 1) * step
+        if symbol.low <= end < symbol.high:
+            ends.add(end)
+    return tuple(_between(symbol, sorted(ends)))
 
 
 def _between(symbol: Symbol, ends: list[int]) -> Iterator[Symbol]:
@@ -112,7 +130,7 @@ def _between(symbol: Symbol, ends: list[int]) -> Iterator[Symbol]:
 
 def _ends(symbol: Symbol, factor: float) -> list[int]:
     """The greatest value of each part, each greater by `factor`, and the greatest of all."""
-    ends = [_FIRST_END.get(symbol.name, 1)]
+    ends = [_LEAST.get(symbol.name, 1)]
     while ends[-1] < symbol.high:
         ends.append(max(round(ends[-1] * factor), ends[-1] + 1))
     return [end for end in ends if symbol.low <= end < symbol.high] + [symbol.high]

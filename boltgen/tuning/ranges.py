@@ -81,12 +81,8 @@ def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tupl
         return tuple(Row(cell=workload, decision=each) for each in decisions)
     if len({each.config for each in decisions}) == 1:
         return (Row(cell=workload, decision=decisions[-1]),)
-    found = [
-        Row(cell=cell, decision=each) for cell, each in zip(cells(workload), decisions, strict=True)
-    ]
-    if len(workload.symbols) == 1:
-        offers = list({each.config: each for each in decisions}.values())
-        found = [Row(cell=step, decision=_best(step, offers, arch)) for step in steps(workload)]
+    offers = list({each.config: each for each in decisions}.values())
+    found = [Row(cell=step, decision=_best(step, offers, arch)) for step in steps(workload)]
     rows = found[:1]
     for row in found[1:]:
         whole = joined(rows[-1].cell, row.cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
@@ -58,12 +59,42 @@ def test_cells_of_two_symbols_are_all_pairs_of_parts() -> None:
 
 
 @pytest.mark.parametrize("high", [2, 17, 5000])
-def test_steps_cover_the_range_more_finely(high: int) -> None:
+def test_steps_cover_the_range_and_end_with_tiles(high: int) -> None:
     workload = _local(Gemm(m=symbolic(Symbol("rows", 1, high)), n=64, k=64))
     parts = [cell.symbols[0] for cell in steps(workload)]
     assert (parts[0].low, parts[-1].high) == (1, high)
     assert all(left.high + 1 == right.low for left, right in itertools.pairwise(parts))
-    assert all(part.high <= max(16, part.low * 1.05 + 1) for part in parts)
+    assert all(part.high - part.low < max(16, part.low / 16) for part in parts)
+    # But for the ends of cells, a step ends with a tile that is at least a 32nd of it.
+    cell_ends = {cell.symbols[0].high for cell in cells(workload)}
+    for part in parts:
+        tile = max(16, 1 << (max(part.low // 32, 1).bit_length() - 1))
+        assert part.high in cell_ends or part.high % tile == 0
+
+
+def test_steps_of_two_symbols_lie_in_one_cell_each() -> None:
+    workload = _local(Gemm(batch=12 * B, m=S, n=64, k=64))
+    whole = [cell.symbols for cell in cells(workload)]
+    found = [step.symbols for step in steps(workload)]
+    assert sum(math.prod(each.high - each.low + 1 for each in step) for step in found) == (
+        768 - 12 + 1
+    ) * (512 - 16 + 1)
+    for step in found:
+        inside = [
+            cell
+            for cell in whole
+            if all(
+                outer.low <= inner.low <= inner.high <= outer.high
+                for outer, inner in zip(cell, step, strict=True)
+            )
+        ]
+        assert len(inside) == 1
+
+
+def test_steps_of_many_symbols_are_their_cells() -> None:
+    open_in_three = Gemm(batch=12 * B, m=S, n=symbolic(Symbol("columns", 8, 64)), k=64)
+    workload = _local(open_in_three)
+    assert list(steps(workload)) == list(cells(workload))
 
 
 def test_neighbours_are_joined_along_their_last_symbol() -> None:
