@@ -28,6 +28,8 @@ import numpy as np
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
+from boltgen.cost.learned import Example, regrets
+from boltgen.cost.learned import cross_validated as cross_validated_trees
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
@@ -190,6 +192,45 @@ def cross_validated(table: Times) -> dict[str, Any]:
     }
 
 
+def learned_examples(table: Times) -> list[Example]:
+    """The times of legal configurations, for cost models to learn from."""
+    return [
+        Example(workload=Workload.of(problem), config=config, arch=RTX_2080_TI, time_us=time_us)
+        for (problem, _), measured in table.items()
+        for config, time_us in measured.items()
+        if not violations(problem, config, RTX_2080_TI)
+    ]
+
+
+def learned(table: Times) -> dict[str, Any]:
+    """The pick's time over the fastest's, of models that have not seen the problem.
+
+    Slices of K compete here. `corrected` is what `boltgen db train` makes, `times_alone` trees
+    that learn times and not the analytical model's error.
+    """
+    examples = learned_examples(table)
+    measured_logs = np.log([each.time_us for each in examples])
+    analytical = np.log(
+        [predict_of(each.workload, each.config, RTX_2080_TI).time_us for each in examples]
+    )
+    by_model = {
+        "analytical": analytical,
+        "corrected": cross_validated_trees(examples),
+        "times_alone": cross_validated_trees(examples, corrects=False),
+    }
+    return {
+        "times": len(examples),
+        "problems": len({each.workload for each in examples}),
+        **{
+            name: {
+                "pick": _spread(regrets(examples, logs)),
+                "log_error": round(float(np.sqrt(np.mean((logs - measured_logs) ** 2))), 3),
+            }
+            for name, logs in by_model.items()
+        },
+    }
+
+
 def _before(constants: ModelConstants) -> ModelConstants:
     """The constants without the term for threadblocks that drift apart, as estimated."""
     return replace(constants, drift_per_step=_DRIFTS[0] / 1e3, step_clocks=_STEP_CLOCKS[0])
@@ -291,6 +332,7 @@ def main() -> None:
             "all": _slowdown_figures(table, legal=False),
             "legal": _slowdown_figures(table, legal=True),
             "cross_validated": cross_validated(table),
+            "learned": learned(table),
         }
     }
     for gpu, accumulate in (("a100", "f32"), ("a100", "f16"), ("3090", "f32"), ("h100", "f32")):

@@ -3,10 +3,12 @@
     python -m benchmarks.search_arena [--seeds N]
 
 Two kinds of tables. `rtx_2080_ti` has real times (`benchmarks/data`), of one problem each; of what
-it does not have, a strategy hears that nobody measured it, and has spent no trial. `analytical` is
-a device that nobody has: the model's times with other constants, noise by configuration, and one in
-twenty that fails; each seed is another device. Regret is the best time so far over the best of the
-table, or of all that any strategy found.
+it does not have, a strategy hears that nobody measured it, and has spent no trial. `learned` is the
+same, where the strategies' cost model is not the analytical one but what `boltgen db train` makes
+of the other problems: models of each fold have seen none of its problems. `analytical` is a device
+that nobody has: the model's times with other constants, noise by configuration, and one in twenty
+that fails; each seed is another device. Regret is the best time so far over the best of the table,
+or of all that any strategy found.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -28,9 +30,11 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from benchmarks.model_against_data import RTX_2080_TI, times
+from benchmarks.model_against_data import RTX_2080_TI, learned_examples, times
 from benchmarks.record import RESULTS, write
 from boltgen.arch import Arch, arch_named
+from boltgen.cost.learned import FOLDS, fold_of, train
+from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.constants import ModelConstants, described, model_constants
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.family import Config
@@ -73,14 +77,15 @@ class Course:
     seconds: float
 
 
-def real_tables() -> list[Table]:
-    """One table for each problem of the RTX 2080 Ti's."""
+def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
+    """One table for each problem of the RTX 2080 Ti's, with the cost model for it."""
     found = []
     for (gemm, slices), measured in times().items():
         workload = Workload.of(gemm)
         legal = {c: us for c, us in measured.items() if not violations(gemm, c, RTX_2080_TI)}
         space = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
-        problem = _problem(workload, list(legal), (space,), RTX_2080_TI)
+        model = model_of(workload)
+        problem = _problem(workload, list(legal), (space,), RTX_2080_TI, model)
         found.append(
             Table(
                 name=f"{workload.short}, {slices} slices",
@@ -92,6 +97,15 @@ def real_tables() -> list[Table]:
     return found
 
 
+def learned_models() -> Callable[[Workload], CostModel]:
+    """For each problem of the RTX 2080 Ti's a model that has seen those of other folds only."""
+    known = learned_examples(times())
+    models = [
+        train([each for each in known if fold_of(each.workload) != fold]) for fold in range(FOLDS)
+    ]
+    return lambda workload: models[fold_of(workload)]
+
+
 def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
     if config in measured:
         return Timing.exact(measured[config])
@@ -99,14 +113,18 @@ def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
 
 
 def _problem(
-    workload: Workload, configs: Sequence[Config], found: Sequence[Any], arch: Arch
+    workload: Workload,
+    configs: Sequence[Config],
+    found: Sequence[Any],
+    arch: Arch,
+    model: CostModel = ANALYTICAL,
 ) -> SearchProblem:
-    @cache  # as a session does
-    def time_us(config: Config) -> float:
-        return predict(workload, config, arch).time_us
+    known: dict[Config, float] = {}  # as a session does
 
     def predicted_us(chosen: Sequence[Config]) -> list[float]:
-        return [time_us(config) for config in chosen]
+        new = [config for config in dict.fromkeys(chosen) if config not in known]
+        known.update(zip(new, model.predict_us(workload, new, arch), strict=True))
+        return [known[config] for config in chosen]
 
     timed = sorted(zip(predicted_us(configs), map(order, configs), configs, strict=True))
     return SearchProblem(
@@ -240,7 +258,7 @@ def _trials_until_near(found: Course, best_us: float) -> float:
 
 def draw(found: Mapping[str, Mapping[str, Any]]) -> None:
     """A panel for each kind of table: regret by trials, with intervals."""
-    figure, panels = pyplot.subplots(1, len(found), figsize=(10, 4), layout="constrained")
+    figure, panels = pyplot.subplots(1, len(found), figsize=(14, 4), layout="constrained")
     for axes, (kind, by_strategy) in zip(panels, found.items(), strict=True):
         for name, values in by_strategy.items():
             mean, low, high = zip(*values["regret"].values(), strict=True)
@@ -260,8 +278,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     seeds = range(parser.parse_args().seeds)
     runs: dict[str, dict[str, list[tuple[Course, float]]]] = {}
-    real = real_tables()
-    for kind, tables_of in (("rtx_2080_ti", lambda _: real), ("analytical", other_device)):
+    real = real_tables(lambda _: ANALYTICAL)
+    learned = real_tables(learned_models())
+    kinds: dict[str, Callable[[int], list[Table]]] = {
+        "rtx_2080_ti": lambda _: real,
+        "rtx_2080_ti, learned": lambda _: learned,
+        "analytical": other_device,
+    }
+    for kind, tables_of in kinds.items():
         runs[kind] = defaultdict(list)
         for seed in seeds:
             for name, each in compared(tables_of(seed), seed).items():

@@ -398,7 +398,7 @@ class TuneOptions(ModelOptions):
     cost_model: CostModel = field(
         default=ANALYTICAL,
         metadata=_option(
-            f"Says which configurations come first: {' or '.join(COST_MODELS)}.",
+            f"Says which configurations come first: {' or '.join(COST_MODELS)}, or a trained file.",
             _named(cost_model_named),
             str,
             metavar="NAME",

@@ -14,12 +14,15 @@ from rich.text import Text
 from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
+from boltgen.cost import learned
+from boltgen.errors import InputError, RecordError
 from boltgen.intake.numerals import MOST_ROWS
 from boltgen.ir.outcome import DeviceKind
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import read_records, write_records
+from boltgen.tuning.model_report import examples
 from boltgen.tuning.query import Query
 from boltgen.tuning.records import checked
 
@@ -194,6 +197,46 @@ def merge(
             with Database(path, read_only=True) as other:
                 count = opened.add(map(checked, other.records()))
             out.print(Text(f"{count} new records from {path}"), soft_wrap=True)
+
+
+@db_app.command()
+def train(  # noqa: PLR0917
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The model: a100.ubj")],
+    arch: OfArch = None,
+    kind: OfKind = DeviceKind.CUDA,
+    device: OfDevice = None,
+    toolchain: OfToolchain = None,
+    operation: OfOperation = None,
+    before: Before = None,
+    database: Where = None,
+    debug: Debug = False,
+) -> None:
+    """Train a cost model on the records that the options describe: measured times by default.
+
+    Problems are left out in turn, and the model has to rank them: it is written where it does so
+    better than the analytical model.
+
+    \b
+    Examples:
+      boltgen db train a100.ubj --device A100
+      boltgen tune model.onnx --cost-model a100.ubj
+    """
+    with errors_for_people(debug), _open(database) as opened:
+        if file.suffix != learned.SUFFIX:
+            raise InputError(f"{file}: the name of a cost model ends in {learned.SUFFIX}")
+        model = learned.train(examples(opened.records(_asked(context))))
+        found = model.training
+        shown = (
+            f"{found.times} times of {found.problems} problems; of those it had not seen, the "
+            f"first pick took {found.regret:.3f} of the fastest's time (analytical: "
+            f"{found.analytical_regret:.3f}), off by {found.log_error:.0%} (analytical: "
+            f"{found.analytical_log_error:.0%})"
+        )
+        if found.regret >= found.analytical_regret:
+            raise RecordError(f"the analytical model picks as well: {shown}; nothing is written")
+        model.save(file)
+        out.print(Text(f"{shown}; written to {file}"), soft_wrap=True)
 
 
 @db_app.command()

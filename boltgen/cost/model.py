@@ -1,11 +1,13 @@
-"""CostModel: predicts times of a workload's configurations; and the registry by name."""
+"""CostModel: predicts times of a workload's configurations; and how one is found by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from boltgen.arch import Arch
+from boltgen.cost import learned
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Config
 from boltgen.families.registry import predict
@@ -44,11 +46,16 @@ COST_MODELS: dict[str, CostModel] = {ANALYTICAL.name: ANALYTICAL}
 
 
 def cost_model_named(name: str) -> CostModel:
-    """The cost model called `name`.
+    """The cost model called `name`, or the one in a file of that name that `db train` wrote.
 
     Raises:
-        BoltgenError: there is none; the message lists those that there are.
+        BoltgenError: there is none; the message lists those that there are. Or the file has none.
     """
+    if name.endswith(learned.SUFFIX):
+        return learned.load(Path(name))
     if name not in COST_MODELS:
-        raise BoltgenError(f"unknown cost model {name!r}; there are {', '.join(COST_MODELS)}")
+        raise BoltgenError(
+            f"unknown cost model {name!r}; there are {', '.join(COST_MODELS)}, and the files "
+            f"FILE{learned.SUFFIX} that `boltgen db train` writes"
+        )
     return COST_MODELS[name]

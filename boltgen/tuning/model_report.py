@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boltgen.arch import Arch, arch_named
+from boltgen.cost.learned import Example
 from boltgen.families.constants import ModelConstants
 from boltgen.families.registry import predict
 from boltgen.families.trial import Trial
@@ -112,6 +113,19 @@ def measured_us(record: Record) -> float:
     if not isinstance(record.outcome, Timing):
         raise ValueError("a record without a time was not left out")
     return record.outcome.median_us
+
+
+def examples(records: Iterable[Record]) -> list[Example]:
+    """What a cost model learns from those of the records that have a time."""
+    return [
+        Example(
+            workload=record.trial.workload,
+            config=record.trial.config,
+            arch=arch_of(record.device),
+            time_us=measured_us(record),
+        )
+        for record in timed(records)
+    ]
 
 
 def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelReport:

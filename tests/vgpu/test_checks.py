@@ -192,9 +192,7 @@ def test_a_seed_repeats_a_random_order(checked: Driver, vgpu: Vgpu) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_blocks_that_wait_for_those_before_them_end(
-    checked: Driver, vgpu: Vgpu, seed: int
-) -> None:
+def test_blocks_that_wait_for_those_before_them_end(checked: Driver, vgpu: Vgpu, seed: int) -> None:
     # A serial split-K waits so. The only multiprocessor holds sixteen of the forty blocks.
     body = """
     mov.u32 %r3, %ctaid.x;

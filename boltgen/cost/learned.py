@@ -1,0 +1,278 @@
+"""Learned: the analytical model, corrected by boosted trees that records have trained.
+
+    time = analytical * exp(trees(features))
+
+The trees learn log(measured / predicted). Trees that learn times alone pick no better than the
+analytical model does on problems that they have not seen (`benchmarks.model_against_data`).
+Features are what every family gives: sizes, knobs, the footprint, the figures of the prediction.
+
+Source: Chen and Guestrin, XGBoost, KDD 2016; Zheng et al., Ansor, OSDI 2020, section 5.2, learns
+from features of programs in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.arch import Arch
+from boltgen.errors import BoltgenError, RecordError
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES, predict
+from boltgen.families.space import AnySpace
+from boltgen.ir.key import digest
+from boltgen.ir.workload import Workload
+
+SUFFIX = ".ubj"
+FOLDS = 5
+# Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
+FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
+# Choices: small trees, many of them; one thread and one seed, so that equal records make equal
+# models.
+_ROUNDS = 200
+_TREES = {
+    "max_depth": 6,
+    "eta": 0.1,
+    "subsample": 0.8,
+    "colsample_bytree": 0.8,
+    "min_child_weight": 4,
+    "nthread": 1,
+    "seed": 0,
+}
+_ATTRIBUTE = "boltgen"
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A configuration of a workload, and its measured time in microseconds."""
+
+    workload: Workload
+    config: Config
+    arch: Arch
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a model was trained on, and how it did on problems that it had not seen.
+
+    `regret` is the mean time of the first pick over the fastest of its problem, and `log_error` the
+    root mean square of log(predicted / measured); those named `analytical` are of the model that
+    it corrects, on the same examples.
+    """
+
+    arch: str
+    problems: int
+    times: int
+    regret: float
+    analytical_regret: float
+    log_error: float
+    analytical_log_error: float
+
+
+class Learned:
+    """A trained model; see the module. It knows one architecture."""
+
+    def __init__(self, trees: Any, training: Training) -> None:
+        self._trees = trees
+        self.training = training
+
+    @property
+    def name(self) -> str:
+        """By what it was trained on: learned-sm_80-1200."""
+        return f"learned-{self.training.arch}-{self.training.times}"
+
+    def predict_us(
+        self, workload: Workload, configs: Sequence[Config], arch: Arch
+    ) -> Sequence[float]:
+        """The corrected times.
+
+        Raises:
+            BoltgenError: the model was trained on another architecture.
+        """
+        if arch.name != self.training.arch:
+            raise BoltgenError(
+                f"the cost model {self.name} knows {self.training.arch}, not {arch.name}: train "
+                f"one by `boltgen db train FILE --arch {arch.name}`"
+            )
+        if not configs:
+            return []
+        analytical = np.array([predict(workload, each, arch).time_us for each in configs])
+        rows = [_features(workload, config, arch) for config in configs]
+        matrix = _xgboost().DMatrix(
+            _table(rows, self._trees.feature_names), feature_names=self._trees.feature_names
+        )
+        corrected = analytical * np.exp(self._trees.predict(matrix))
+        return [float(time_us) for time_us in corrected]
+
+    def save(self, path: Path) -> None:
+        """Write it as XGBoost's own UBJSON, with what it was trained on."""
+        self._trees.set_attr(**{_ATTRIBUTE: json.dumps(asdict(self.training))})
+        self._trees.save_model(path)
+
+
+def load(path: Path) -> Learned:
+    """The model in a file that `Learned.save` wrote.
+
+    Raises:
+        BoltgenError: XGBoost is missing, or it is no such file.
+    """
+    xgboost = _xgboost()
+    trees = xgboost.Booster({"nthread": 1})
+    try:
+        trees.load_model(path)
+        training = Training(**json.loads(trees.attr(_ATTRIBUTE)))
+    except (OSError, TypeError, ValueError, xgboost.core.XGBoostError) as error:
+        first = (str(error).splitlines() or ["?"])[0]
+        raise BoltgenError(f"{path} is no cost model of `boltgen db train`: {first}") from error
+    return Learned(trees, training)
+
+
+def train(examples: Sequence[Example]) -> Learned:
+    """A model of all examples, with the figures of a cross-validation that left problems out.
+
+    Raises:
+        RecordError: there are several architectures, or too few problems or times.
+        BoltgenError: XGBoost is missing.
+    """
+    archs = sorted({example.arch.name for example in examples})
+    problems = len({example.workload for example in examples})
+    if len(archs) > 1:
+        raise RecordError(f"there are records of {', '.join(archs)}: name one by --arch")
+    if problems < FEWEST_PROBLEMS or len(examples) < FEWEST_TIMES:
+        raise RecordError(
+            f"{len(examples)} times of {problems} problems are too few: a cost model takes "
+            f"{FEWEST_TIMES} of {FEWEST_PROBLEMS}"
+        )
+    names, table = _tables(examples)
+    analytical, measured = _logs(examples)
+    unseen = cross_validated(examples)
+    training = Training(
+        arch=archs[0],
+        problems=problems,
+        times=len(examples),
+        regret=fmean(regrets(examples, unseen)),
+        analytical_regret=fmean(regrets(examples, analytical)),
+        log_error=_root_mean_square(unseen - measured),
+        analytical_log_error=_root_mean_square(analytical - measured),
+    )
+    return Learned(_grown(names, table, measured - analytical), training)
+
+
+def cross_validated(examples: Sequence[Example], *, corrects: bool = True) -> Array:
+    """The logarithms of predicted times, each by a model that has not seen the example's problem.
+
+    With `corrects` the trees correct the analytical model; without, they learn times alone.
+    """
+    names, table = _tables(examples)
+    analytical, measured = _logs(examples)
+    base = analytical if corrects else np.zeros_like(analytical)
+    fold = np.array([fold_of(example.workload) for example in examples])
+    predicted = np.empty_like(base)
+    for index in range(FOLDS):
+        held = fold == index
+        if held.any():
+            trees = _grown(names, table[~held], (measured - base)[~held])
+            matrix = _xgboost().DMatrix(table[held], feature_names=names)
+            predicted[held] = base[held] + trees.predict(matrix)
+    return predicted
+
+
+def fold_of(workload: Workload) -> int:
+    """The fold of a cross-validation that leaves `workload` out, the same in every process."""
+    return int(digest(workload), 16) % FOLDS
+
+
+def regrets(examples: Sequence[Example], predicted: Array) -> list[float]:
+    """Of each problem, the time of the first pick over the fastest time."""
+    members: dict[Workload, list[int]] = {}
+    for index, example in enumerate(examples):
+        members.setdefault(example.workload, []).append(index)
+    return [
+        examples[min(found, key=lambda index: predicted[index])].time_us
+        / min(examples[index].time_us for index in found)
+        for found in members.values()
+    ]
+
+
+def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float]:
+    """Numbers by name; families and kinds of problems need not have the same ones."""
+    family = FAMILIES.of(config)
+    prediction = predict(workload, config, arch)
+    problem = workload.first.problem
+    found = {
+        f"family.{family.name}": 1.0,
+        "log_flops": math.log(workload.flops),
+        "log_predicted": math.log(prediction.time_us),
+    }
+    groups = {
+        f"size.{type(problem).__name__}": problem.extents,
+        "knob": _space(family.name, workload, arch).point_of(config),
+        "footprint": asdict(family.footprint(workload, config)),
+        "model": _numbers(prediction),
+    }
+    for group, values in groups.items():
+        found.update({f"{group}.{name}": float(value) for name, value in values.items()})
+    return found
+
+
+@lru_cache(maxsize=64)
+def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
+    return FAMILIES.named(family).space(workload, arch)
+
+
+def _numbers(prediction: Any) -> dict[str, float]:
+    """The figures that a prediction is made of."""
+    named = {}
+    if is_dataclass(prediction):
+        named = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+    return {name: value for name, value in named.items() if isinstance(value, (int, float))}
+
+
+def _tables(examples: Sequence[Example]) -> tuple[list[str], Array]:
+    rows = [_features(each.workload, each.config, each.arch) for each in examples]
+    names = sorted({name for row in rows for name in row})
+    return names, _table(rows, names)
+
+
+def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
+    """A row for each configuration; what it does not have is missing, which trees know."""
+    return np.array([[row.get(name, math.nan) for name in names] for row in rows])
+
+
+def _logs(examples: Sequence[Example]) -> tuple[Array, Array]:
+    """The logarithms of analytical and of measured times."""
+    analytical = [predict(each.workload, each.config, each.arch).time_us for each in examples]
+    return np.log(analytical), np.log([each.time_us for each in examples])
+
+
+def _grown(names: list[str], table: Array, target: Array) -> Any:
+    xgboost = _xgboost()
+    matrix = xgboost.DMatrix(table, target, feature_names=names)
+    return xgboost.train(_TREES, matrix, _ROUNDS)
+
+
+def _root_mean_square(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _xgboost() -> ModuleType:
+    try:
+        import xgboost  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise BoltgenError(
+            "a learned cost model needs XGBoost: pip install 'boltgen[learned]'"
+        ) from error
+    return xgboost
