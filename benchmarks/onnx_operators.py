@@ -29,8 +29,9 @@ Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 # What TVM's converter to Relax has; other operators are written as ONNX defines them.
 TAKEN = converter()
 OFFLOADED = frozenset(
-    {"Conv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "QLinearConv", "QLinearMatMul", "RNN"}
-)
+    {"Conv", "Einsum", "GRU", "Gemm", "LSTM", "LayerNormalization", "MatMul", "QLinearConv",
+     "QLinearMatMul", "RMSNormalization", "RNN", "Softmax"}
+)  # fmt: skip
 # What `boltgen.frontend.passes.epilogue_walk` puts into a product's kernel, by ONNX's names.
 FUSED = frozenset(
     {"Abs", "Add", "BatchNormalization", "Cast", "Clip", "Div", "Erf", "Exp", "Gelu",
@@ -112,7 +113,8 @@ _HEAD = (
     "operator set that changed the operator, imported, compiled for the host, and compared with",
     "ONNX Runtime.",
     "",
-    "- *offloaded*: a product; boltgen's kernels compute it where sizes and layout allow.",
+    "- *offloaded*: a product or a norm of rows; boltgen's kernels compute it where sizes, axes",
+    "  and layout allow.",
     "- *fused*: elementwise; it becomes part of the kernel of the product before it.",
     "- *TVM*: it stays with TVM.",
     "- *rewritten*: some or all of its forms are written as other operators before the import,",

@@ -362,12 +362,11 @@ def _choice_infos(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[
 
 
 def _gemm_info(problem: Problem) -> GemmInfo:
-    gemm = problem.gemm
-    batch, *extents = (
+    depth = problem.gemm.k if problem.is_product else "-"
+    batch, m, n, k = (
         str(each) if isinstance(each, Dim) else each
-        for each in (problem.batch, gemm.m, gemm.n, gemm.k)
+        for each in (problem.batch, *problem.matrix, depth)
     )
-    m, n, k = extents
     return GemmInfo(batch=batch, m=m, n=n, k=k)
 
 

@@ -17,6 +17,7 @@ from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.move import MoveConfig
+from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir.dtypes import DType, Layout
@@ -32,8 +33,9 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import Move
+from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Workload
+from boltgen.ir.workload import Layer, Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 
@@ -592,6 +594,18 @@ def all_cases() -> list[KernelCase]:
     ]
 
 
+def _residual_norm() -> Layer:
+    """A layer norm of a sum, which is a result too."""
+    before, after = ElementwiseBuilder(), ElementwiseBuilder()
+    total = before.binary(BinaryOp.ADD, 0, before.load(LoadKind.TENSOR))
+    before.store(total)
+    before.store(total, dtype=DType.F16)
+    scaled = after.binary(BinaryOp.MULTIPLY, 0, after.load(LoadKind.ROW))
+    after.binary(BinaryOp.ADD, scaled, after.load(LoadKind.ROW))
+    problem = Norm(rows=40, columns=768, function=NormFunction.LAYER, epsilon=1e-5)
+    return Layer(problem=problem, prologue=before.build(), epilogue=after.build())
+
+
 def golden_specs() -> dict[str, KernelSpec]:
     """Kernels whose text is recorded in `tests/golden`: every arch and template, by file name."""
     gemm = Gemm(m=150, n=136, k=104, b_layout=Layout.COLUMN)
@@ -621,6 +635,11 @@ def golden_specs() -> dict[str, KernelSpec]:
         "skinny_sm80": kernel_spec(
             Workload.of(replace(gemm, m=12), EPILOGUES["bias_gelu_erf"]),
             SkinnyConfig(rows=16, columns=32, warps=8, steps=2),
+            "sm_80",
+        ),
+        "norm_sm80": kernel_spec(
+            Workload(layers=(_residual_norm(),)),
+            NormConfig(threads=32, vectors=3, rows=4),
             "sm_80",
         ),
     }

@@ -150,7 +150,7 @@ def _fields(job: Job) -> frozenset[str]:
 def _judge(
     workload: Workload, results: Mapping[str, Array], a: Array, layers: Sequence[LayerInputs]
 ) -> float:
-    if workload.flops:
+    if not workload.first.problem.is_exact:
         worst = 0.0
         expected = enclose_results(workload, a, layers)
         for (name, found), right in zip(results.items(), expected, strict=True):
@@ -205,13 +205,13 @@ class _Tensors:
             where = launch.of_layer(index)
             if inputs.b.size:
                 self._pass("b", self._place(f"B of layer {index}", inputs.b), where)
-            pairs = zip(layer.epilogue.loads, inputs.operands, strict=True)
+            pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
                 operand = self._operand(name, layer.problem, load, array)
                 self._pass_operand(f"{where}operands[{number}]", operand)
-            behind = len(layer.epilogue.loads)
-            for number, (_, dtype) in enumerate(layer.epilogue.further):
+            behind = len(layer.loads)
+            for number, (_, dtype) in enumerate(layer.further):
                 result = self._put(f"result {number + 1}", _poison(self._shape, dtype.numpy))
                 self._results.append(result)
                 self._pass_operand(f"{where}operands[{behind + number}]", _whole(result))
@@ -284,8 +284,8 @@ def _whole(placed: _Placed) -> dict[str, int]:
 
 def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:
     """A, B and the epilogue's operands of a layer, in the ranges that measuring draws them from."""
-    problem, loads = layer.problem, layer.epilogue.loads
-    if not problem.flops:
+    problem, loads = layer.problem, layer.loads
+    if problem.is_exact:
         moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
         return moved.astype(problem.in_dtype.numpy), LayerInputs(np.zeros(problem.b_shape))
     batch = problem.d_shape[:1] if problem.batch > 1 else ()
@@ -296,12 +296,15 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
         LoadKind.ROW: (*ahead, span[-1]),
         LoadKind.COLUMN: (*ahead, prod(span[:-1])),
     }
-    wanted = (problem.a_shape, problem.b_shape, *(shapes[load.kind] for load in loads))
-    a, b, *operands = (
+    own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
+    wanted = (*own, *(shapes[load.kind] for load in loads))
+    a, *drawn = (
         rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
-        for tensor, shape in zip(input_tensors(problem, layer.epilogue), wanted, strict=True)
+        for tensor, shape in zip(input_tensors(layer), wanted, strict=True)
     )
-    return a, LayerInputs(b, tuple(operands))
+    b = drawn.pop(0) if problem.is_product else np.zeros(0)
+    before = len(layer.prologue.loads)
+    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]))
 
 
 def _spread(array: Array, gap: int) -> Array:

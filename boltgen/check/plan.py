@@ -51,5 +51,5 @@ def jobs_of_trials(symbol: str, trials: Sequence[Trial], arch: str) -> tuple[Job
 
 def _slicings(trial: Trial) -> tuple[bool, ...]:
     """Whether operands of the epilogue may be those of one product of a batch."""
-    has_operands = any(layer.epilogue.loads for layer in trial.workload.layers)
+    has_operands = any(layer.loads for layer in trial.workload.layers)
     return (False, True) if trial.workload.batch > 1 and has_operands else (False,)

@@ -93,7 +93,9 @@ class RegionLaunch:
         ):
             where = launch.of_layer(index)
             who = f"layer {index} " if region.workload.is_fused else ""
-            yield f"{where}b", b_call(roles, f"{who}B", layer.problem)
+            b = b_call(roles, f"{who}B", layer.problem)
+            if b is not None:
+                yield f"{where}b", b
             for name, value in operand_fields(layer, roles.operands, who):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):
@@ -154,7 +156,7 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
         comment += comment_field("Move", text)
     parameters = [f"TensorView const& p{i}" for i in range(region.parameter_count)]
     parameters.append("TensorView const& output")
-    further = region.workload.last.epilogue.further
+    further = region.workload.last.further
     parameters += [f"TensorView const& {result_name(i)}" for i in range(len(further))]
     if planned and memory.workspace_bytes:
         parameters.append("TensorView const& workspace")
@@ -228,9 +230,11 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
     """
     first = region.workload.first.problem
     a_shape = region.a_stored.shape if region.a_stored else first.a_shape
-    shapes = [(region.a, "A", *tensor_shape(region.a_view, first, first.gemm.m, a_shape))]
+    shapes = [(region.a, "A", *tensor_shape(region.a_view, first, first.matrix[0], a_shape))]
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         problem = layer.problem
+        if roles.b is None:
+            continue
         rows = b_rows(problem)
         shapes.append((roles.b, "B", *tensor_shape(roles.b_view, problem, rows, problem.b_shape)))
     for symbol in region.workload.symbols:
@@ -275,6 +279,8 @@ def _comment(region: Region) -> Iterator[str]:
     if not region.workload.is_fused:
         layer = region.workload.first
         yield from comment_field("Problem", describe(layer.problem))
+        if not layer.prologue.is_identity:
+            yield from comment_field("Prologue", layer.prologue.describe())
         yield from comment_field("Epilogue", layer.epilogue.formula)
         return
     for index, layer in enumerate(region.workload.layers):

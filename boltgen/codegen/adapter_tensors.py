@@ -34,15 +34,16 @@ def shape_check(problem: Problem, shape: tuple[int, ...]) -> ShapeCheck:
 
 def operand_fields(layer: Layer, operands: Sequence[Operand], who: str = "") -> Iterator[Field]:
     """The fields of an epilogue's operands; `who` says in messages whose they are."""
-    problem, gemm = layer.problem, layer.problem.gemm
+    problem, (m, n) = layer.problem, layer.problem.matrix
     seen = dict.fromkeys(LoadKind, 0)
-    for index, (load, operand) in enumerate(zip(layer.epilogue.loads, operands, strict=True)):
-        role = f"{who}epilogue operand {load.kind.value}{seen[load.kind]}"
+    for index, (load, operand) in enumerate(zip(layer.loads, operands, strict=True)):
+        graph = "prologue" if index < len(layer.prologue.loads) else "epilogue"
+        role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
         slices = (problem.batch,) if operand.batched and problem.batch > 1 else ()
-        shape, rank = _operand_shape(load, gemm.m, gemm.n)
+        shape, rank = _operand_shape(load, m, n)
         pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
-        ld = gemm.n if load.kind is LoadKind.TENSOR else 0
+        ld = n if load.kind is LoadKind.TENSOR else 0
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
         yield f"operands[{index}].batch_stride", str(math.prod(shape) if slices else 0)
@@ -58,14 +59,14 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
 
     They lie behind those of its operands, and are full tensors of D's shape.
     """
-    problem, behind = layer.problem, len(layer.epilogue.loads)
-    for index, (_, dtype) in enumerate(layer.epilogue.further):
+    problem, behind = layer.problem, len(layer.loads)
+    for index, (_, dtype) in enumerate(layer.further):
         name, check = result_name(index), shape_check(problem, problem.d_shape)
         where = f"operands[{behind + index}]"
         slice_elements = math.prod(problem.d_shape[1:]) if problem.batch > 1 else 0
         pointer = data_call(first + index, name, dtype, check, tensor=name)
         yield f"{where}.pointer", f"call.result({pointer})"
-        yield f"{where}.ld", str(problem.gemm.n)
+        yield f"{where}.ld", str(problem.matrix[1])
         yield f"{where}.batch_stride", str(slice_elements)
 
 

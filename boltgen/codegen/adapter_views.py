@@ -56,8 +56,10 @@ def view_call(
     return f"call.behind({whole}, {skipped})" if skipped else whole
 
 
-def b_call(roles: LayerRoles, role: str, problem: Problem) -> str:
-    """The C++ call that checks B and returns its pointer."""
+def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
+    """The C++ call that checks B and returns its pointer; None where there is none."""
+    if roles.b is None:
+        return None
     dtype = problem.in_dtype
     if roles.b_view is not None:
         return view_call(roles.b_view, roles.b, role, dtype, (problem.batch, b_rows(problem)))

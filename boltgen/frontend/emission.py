@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from boltgen.frontend.graph import Expr, Structure
+from boltgen.frontend.graph import REASON, Expr, Structure
 
 # Writes an operator that a pass has made, on operands of the IR.
 Writer: TypeAlias = Callable[[Expr, Sequence[Any]], Any]
@@ -28,7 +28,9 @@ def shared_writers(op: Any) -> Mapping[str, Writer]:
             function = op
             for part in expr.op.split("."):
                 function = getattr(function, part)
-            return function(*args, **{k: v for k, v in expr.attrs.items() if k not in left_out})
+            return function(
+                *args, **{k: v for k, v in expr.attrs.items() if k not in (REASON, *left_out)}
+            )
 
         return write
 

@@ -71,13 +71,13 @@ def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
     if expr.op in ANCHORS:
         rejected = match_anchor(graph, index)
         reason = rejected.reason if isinstance(rejected, Rejected) else reason
-        reason = str(expr.attrs.get(REASON, reason))
     elif expr.op in _OTHER_PRODUCTS:
         reason = _OTHER_PRODUCTS[expr.op]
     elif expr.op == "image_mean":
         name = "mean"
     elif expr.op == OPAQUE:
         name, reason = str(expr.attrs["callee"]), _NO_GRAPH
+    reason = str(expr.attrs.get(REASON, reason))
     return Placement(
         operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
     )

@@ -74,6 +74,26 @@ class Problem(Protocol):
         ...
 
     @property
+    def is_product(self) -> bool:
+        """Whether it multiplies A and B; what does not has no `gemm`, and an empty B."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it only moves numbers, so that a kernel's result is the one that there is."""
+        ...
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """The types that its kernels write."""
+        ...
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of D, or of one of its batch."""
+        ...
+
+    @property
     def is_matrix(self) -> bool:
         """Whether A and B are matrices, whose rows may be counted in several dimensions."""
         ...
@@ -247,6 +267,26 @@ class Gemm:
     def canonical(self) -> Gemm:
         """The same, its batch folded where it can be."""
         return self.folded if self.is_foldable else self
+
+    @property
+    def is_product(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """It is not: sums are rounded."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """That of its operands, and FP32."""
+        return frozenset({self.in_dtype, DType.F32})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(M, N)."""
+        return self.m, self.n
 
     @property
     def is_matrix(self) -> bool:

@@ -126,6 +126,26 @@ class LayoutTransform:
         return self
 
     @property
+    def is_product(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """It is: every value is rounded once at most."""
+        return True
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """That of the target."""
+        return frozenset({self.out_dtype})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """All of the target but its last extent, and that."""
+        return prod(self.d_shape[:-1]), self.d_shape[-1]
+
+    @property
     def is_matrix(self) -> bool:
         """It is not."""
         return False

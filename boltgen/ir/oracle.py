@@ -9,7 +9,8 @@ the rounding of what a prologue makes of A.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +19,27 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, evaluate, round_unbounded, rounded_at_any_scale
 from boltgen.ir.interval import enclose as enclose_nodes
-from boltgen.ir.reference import AnyArray, Enclosure, broadcast, enclosures
+from boltgen.ir.norm_bounds import norm_ends
+from boltgen.ir.reference import (
+    AnyArray,
+    Enclosure,
+    broadcast,
+    enclosed_store,
+    enclosures,
+    shaped,
+)
 from boltgen.ir.workload import Layer, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """A layer's B and the operands of its graphs.
+    """A layer's B, empty where it has none, and the operands of its graphs.
 
     Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
     in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
     """
 
-    b: AnyArray
+    b: AnyArray = field(default_factory=lambda: np.zeros(0))
     operands: tuple[AnyArray, ...] = ()
     prologue: tuple[AnyArray, ...] = ()
 
@@ -65,6 +74,8 @@ def enclose_results(
         _ = layer.epilogue.result
     error: Array | None = None
     with np.errstate(all="ignore"):
+        if not workload.first.problem.is_product:
+            return _of_rows(workload.single, a, layers[0])
         for layer, inputs in zip(workload.layers, layers, strict=True):
             if not layer.prologue.is_identity:
                 a, error = _prepared(layer, a, inputs.prologue, error)
@@ -103,6 +114,37 @@ def _prepared(
     )
     rounded = found.exact.astype(problem.in_dtype.numpy)
     return rounded, _distance(found, rounded, problem.in_dtype)
+
+
+def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure, ...]:
+    """The results of a norm: D, then what its prologue stores further.
+
+    Nothing is rounded between the graphs and the norm.
+    """
+    problem: Any = layer.problem
+    shape = problem.d_shape
+    wide = shaped("a", a, (shape,), problem.in_dtype, is_matrix=True)
+    before = broadcast(layer.prologue, shape, False, inputs.prologue)
+    prepared = evaluate(layer.prologue, wide, before)
+    images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
+    source, *further = layer.prologue.whole_results
+    rows = np.array(np.broadcast_to(prepared[source.x], shape))
+    image = images[source.x]
+    ends = norm_ends(
+        problem,
+        rows,
+        Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape)),
+    )
+    after = broadcast(layer.epilogue, shape, False, inputs.operands)
+    exact = evaluate(layer.epilogue, problem.product(rows, np.zeros(0)), after)
+    lie = enclose_nodes(layer.epilogue, ends, after)
+    return (
+        *(
+            enclosed_store(problem, each, exact[each.x], lie[each.x])
+            for each in layer.epilogue.results
+        ),
+        *(enclosed_store(problem, each, prepared[each.x], images[each.x]) for each in further),
+    )
 
 
 def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -17,8 +18,18 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
+from boltgen.ir.norm import Norm
 
-__all__ = ["PROBLEM_KINDS", "Array", "Conv2d", "Gemm", "Problem", "describe", "with_extents"]
+__all__ = [
+    "PROBLEM_KINDS",
+    "Array",
+    "Conv2d",
+    "Gemm",
+    "Norm",
+    "Problem",
+    "describe",
+    "with_extents",
+]
 
 
 @lru_cache(maxsize=4096)
@@ -122,6 +133,26 @@ class Conv2d:
         return self.gemm if self.is_pointwise else self
 
     @property
+    def is_product(self) -> bool:
+        """It is, of each pixel's neighbourhood."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """It is not: sums are rounded."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """That of its operands, and FP32."""
+        return frozenset({self.in_dtype, DType.F32})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(N*P*Q, K)."""
+        return self.n * self.p * self.q, self.k
+
+    @property
     def is_matrix(self) -> bool:
         """It is not: which pixels a filter meets depends on each dimension."""
         return False
@@ -222,14 +253,14 @@ def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
 
 
 # The kinds of problems that there are, as records and metadata name them.
-PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d)
+PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm)
 
 
 def describe(problem: Problem) -> str:
     """One line for people: `Gemm(m=64, n=10, k=128, b_layout=column, ...)`."""
 
     def show(value: object) -> str:
-        return str(value.value) if isinstance(value, (DType, Layout)) else str(value)
+        return str(value.value) if isinstance(value, Enum) else str(value)
 
     kind: Any = problem
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()

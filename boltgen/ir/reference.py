@@ -195,7 +195,7 @@ def enclosures(
         exact = evaluate(epilogue, product, arrays)
         images = enclose(epilogue, accumulated, arrays)
         return tuple(
-            _enclosed_store(problem, store, exact[store.x], images[store.x])
+            enclosed_store(problem, store, exact[store.x], images[store.x])
             for store in epilogue.results
         )
 
@@ -278,8 +278,8 @@ def _checked(
     operands: Sequence[AnyArray],
 ) -> tuple[Array, Array, list[Array]]:
     """A, B and the operands in FP64, the last shaped to broadcast against the output."""
-    a_wide = _shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
-    b_wide = _shaped("b", b, (problem.b_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
+    a_wide = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
+    b_wide = shaped("b", b, (problem.b_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     return a_wide, b_wide, broadcast(epilogue, problem.d_shape, problem.batch > 1, operands)
 
 
@@ -303,7 +303,7 @@ def broadcast(
     for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
         plain = {LoadKind.TENSOR: shape[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
         span = plain[load.kind]
-        given = _shaped(
+        given = shaped(
             f"operand {index}",
             array,
             ((*batch, *span), span),
@@ -317,7 +317,7 @@ def broadcast(
     return wide
 
 
-def _shaped(
+def shaped(
     name: str,
     array: AnyArray,
     shapes: tuple[tuple[int, ...], ...],
@@ -325,7 +325,11 @@ def _shaped(
     *,
     is_matrix: bool,
 ) -> Array:
-    """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions."""
+    """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions.
+
+    Raises:
+        InputError: it has another shape or dtype.
+    """
     if array.dtype == dtype.numpy:
         for shape in shapes:
             is_same = array.shape == shape
@@ -361,7 +365,8 @@ def _stored(problem: Problem, store: Store, x: Array) -> Array:
     return exactly_reduced(store.reduction, whole, _axes(problem, store))
 
 
-def _enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
+def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
+    """What `store` stores of a node, by its exact values and those that a kernel may have."""
     if store.reduction is not None:
         shape = problem.d_shape
         whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))

@@ -75,16 +75,20 @@ class HeadView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRoles:
-    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`."""
+    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
 
-    b: int
+    `b` is None of a problem without B. `operands` are those of the prologue, then of the epilogue.
+    """
+
+    b: int | None
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
 
     @property
     def parameters(self) -> tuple[int, ...]:
         """Their indices."""
-        return (self.b, *(operand.parameter for operand in self.operands))
+        own = () if self.b is None else (self.b,)
+        return (*own, *(operand.parameter for operand in self.operands))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +140,15 @@ class Region:
                 f"{len(self.workload.layers)}"
             )
         for index, (roles, layer) in enumerate(zip(self.layers, self.workload.layers, strict=True)):
-            if len(roles.operands) != len(layer.epilogue.loads):
+            if len(roles.operands) != len(layer.loads):
                 raise InvalidProblemError(
                     f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
-                    f"{len(layer.epilogue.loads)} loads of {layer.epilogue.describe()}"
+                    f"{len(layer.loads)} loads of {layer.describe()}"
+                )
+            if (roles.b is None) == layer.problem.is_product:
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has B={roles.b}; its problem is "
+                    f"{layer.problem.short}"
                 )
         batch = self.workload.first.problem.batch
         # A region's symbol for a symbolic batch does not say what divides it.

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
 from boltgen.ir.problem import Gemm, Problem, describe, with_extents
 
@@ -39,6 +39,21 @@ class Layer:
             raise InvalidProblemError(
                 f"Layer: a softmax is the next layer's prologue, not an epilogue: {self.describe()}"
             )
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The operands of both graphs, in the order in which a kernel takes them."""
+        return (*self.prologue.loads, *self.epilogue.loads)
+
+    @property
+    def further(self) -> tuple[tuple[Store, DType], ...]:
+        """What is stored besides D, with its types, in the order in which a kernel takes them.
+
+        Raises:
+            InvalidProblemError: a result is no full tensor.
+        """
+        before = () if self.problem.is_product else self.prologue.further
+        return (*self.epilogue.further, *before)
 
     def describe(self) -> str:
         """Name the workload in a line."""
@@ -114,6 +129,8 @@ class Workload:
     @property
     def intermediate_bytes(self) -> int:
         """Bytes of all that lies between layers: what unfused kernels write, and read again."""
+        if not self.is_fused:
+            return 0
         gemms = (layer.problem.gemm for layer in self.layers[:-1])
         return self.batch * sum(gemm.m * gemm.n * gemm.out_dtype.size_bytes for gemm in gemms)
 

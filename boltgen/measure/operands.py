@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 
+import numpy as np
+
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
@@ -19,6 +21,7 @@ from boltgen.ir.elementwise import (
     Unary,
 )
 from boltgen.ir.kernel import Launch
+from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.softmax import softmax_rounding
@@ -65,7 +68,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B and of its epilogue's operands."""
+    """Addresses of a layer's B, 0 where it has none, and of its graphs' operands."""
 
     b: int
     operands: tuple[Operand, ...]
@@ -80,30 +83,37 @@ class TensorSet:
     layers: tuple[LayerSet, ...]
 
 
-def input_tensors(problem: Problem, epilogue: ElementwiseGraph) -> tuple[Tensor, ...]:
-    """A, B and the epilogue's operands, in the order of its loads: of one product.
+def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
+    """A, B where there is one, and the graphs' operands, in the order of `layer.loads`.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
-    # The sum of k products then is as large as one of A's elements.
-    b_most = 2 * _MOST * problem.gemm.k**-0.5
+    problem = layer.problem
     output = problem.d_shape
     rows = prod(output[:-1]) // problem.batch
     counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
-    positive = _positive_nodes(epilogue)
     return (
         Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
-        Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-b_most, high=b_most),
+        *_tensors_of_b(problem),
         *(
             Tensor(
-                dtype=load.dtype,
-                count=counts[load.kind],
-                low=_LEAST_DIVISOR if index in positive else -_MOST,
+                dtype=node.dtype,
+                count=counts[node.kind],
+                low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
             )
-            for index, load in enumerate(epilogue.nodes)
-            if isinstance(load, Load)
+            for graph in (layer.prologue, layer.epilogue)
+            for index, node in enumerate(graph.nodes)
+            if isinstance(node, Load)
         ),
     )
+
+
+def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
+    if not problem.is_product:
+        return ()
+    # The sum of k products then is as large as one of A's elements.
+    most = 2 * _MOST * problem.gemm.k**-0.5
+    return (Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-most, high=most),)
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
@@ -149,10 +159,10 @@ class Operands:
         self._allocated: list[int] = []
         self._layers = workload.layers
         # A, then every layer's B and operands: the A of a later layer is no input.
-        tensors = [input_tensors(layer.problem, layer.epilogue) for layer in self._layers]
+        tensors = [input_tensors(layer) for layer in self._layers]
         self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
         *inner, output = (_output(layer.problem) for layer in self._layers)
-        further = workload.last.epilogue.further
+        further = workload.last.further
         self._results = (output, *(replace(output, dtype=dtype) for _, dtype in further))
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, *self._results))
         envelope_bytes = output.count * _ENVELOPE_BYTES
@@ -183,7 +193,8 @@ class Operands:
         values = {**launch.sizes, "a": one.a, "d": one.results[0], "stream": stream}
         for index, layer in enumerate(one.layers):
             where = launch.of_layer(index)
-            values[f"{where}b"] = layer.b
+            if layer.b:
+                values[f"{where}b"] = layer.b
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -206,10 +217,9 @@ class Operands:
             a=next(addresses),
             layers=tuple(
                 LayerSet(
-                    b=next(addresses),
+                    b=next(addresses) if layer.problem.is_product else 0,
                     operands=tuple(
-                        _operand(layer.problem, load, next(addresses))
-                        for load in layer.epilogue.loads
+                        _operand(layer.problem, load, next(addresses)) for load in layer.loads
                     ),
                 )
                 for layer in self._layers
@@ -220,7 +230,8 @@ class Operands:
     def _addresses(self, one: TensorSet) -> Iterator[int]:
         yield one.a
         for layer in one.layers:
-            yield layer.b
+            if layer.b:
+                yield layer.b
             yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
@@ -239,6 +250,9 @@ class Operands:
 
     def _enclose(self) -> None:
         """Fill the envelope: of a chain by way of what lies between its layers."""
+        if not self.workload.first.problem.is_product:
+            self._enclose_on_host()
+            return
         first, between = self.sets[0], list[int]()
         a = (first.a, 0)
         try:
@@ -257,6 +271,32 @@ class Operands:
         finally:
             for address in between:
                 self._profiler.release(address)
+
+    def _enclose_on_host(self) -> None:
+        """Fill the envelope by the oracle, where the device has no reference."""
+        layer, first = self.workload.single, self.sets[0]
+        arrays = []
+        for tensor, address in zip(self._inputs, self._addresses(first), strict=True):
+            array = np.empty(tensor.count, tensor.dtype.numpy)
+            self._profiler.copy(array.ctypes.data, address, array.nbytes)
+            arrays.append(array)
+        shape = layer.problem.d_shape
+        loaded = tuple(
+            array.reshape(shape) if load.kind is LoadKind.TENSOR else array
+            for load, array in zip(layer.loads, arrays[1:], strict=True)
+        )
+        before = len(layer.prologue.loads)
+        inputs = LayerInputs(operands=loaded[before:], prologue=loaded[:before])
+        found = enclose_results(self.workload, arrays[0].reshape(shape), [inputs])
+        for enclosure, (low, high) in zip(found, self.ends, strict=True):
+            for values, address, outward in (
+                (enclosure.low, low, -np.inf),
+                (enclosure.high, high, np.inf),
+            ):
+                with np.errstate(over="ignore"):
+                    near = np.ascontiguousarray(values, np.float32)
+                    ends = np.where(np.isinf(near), near, np.nextafter(near, np.float32(outward)))
+                self._profiler.copy(address, ends.ctypes.data, ends.nbytes)
 
     def _prepare(self, layer: Layer, ends: tuple[int, int]) -> None:
         """Turn the `ends` of what a layer's prologue takes into those of what it multiplies.

@@ -118,6 +118,8 @@ def _most(change: Change) -> float:
 def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
     """Each change of a layer, in words, and what is then computed in its place."""
     problem = layer.problem
+    if not problem.is_product:
+        return
     extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
     aligned = {name: _up(extent, problem.in_dtype) for name, extent in extents.items()}
     if aligned != extents:

@@ -29,6 +29,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
+from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments, structs
@@ -71,6 +72,16 @@ WORKLOADS = {
     "skinny": (
         Workload.of(Gemm(m=4, n=136, k=264), EPILOGUES["residual_before"]),
         Workload.of(Gemm(batch=4, m=16, n=137, k=264), EPILOGUES["columns"]),
+    ),
+    "norm": (
+        Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),
+        Workload.of(
+            Norm(rows=40, columns=768, function=NormFunction.LAYER, epsilon=1e-5),
+            EPILOGUES["residual_before"],
+        ),
+        Workload.of(
+            Norm(rows=3, columns=4096, function=NormFunction.RMS, epsilon=1e-6, out_dtype=DType.F32)
+        ),
     ),
     "attention": (
         attention(200, 136, 64, 64),

@@ -54,18 +54,20 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         operands = tuple(
             _operand(layer.problem, load.kind, operand, arrays[operand.parameter])
-            for load, operand in zip(layer.epilogue.loads, roles.operands, strict=True)
+            for load, operand in zip(layer.loads, roles.operands, strict=True)
         )
-        b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape)
-        layers.append(LayerInputs(b, operands))
+        b, before = np.zeros(0), len(layer.prologue.loads)
+        if roles.b is not None:
+            b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape)
+        layers.append(LayerInputs(b, operands[before:], operands[:before]))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
-    stores = region.workload.last.epilogue.whole_results
+    dtypes = (last.out_dtype, *(dtype for _, dtype in region.workload.last.further))
     with np.errstate(over="ignore"):
         d, *further = (
-            found.exact.astype((store.dtype or last.out_dtype).numpy)
-            for found, store in zip(
-                enclose_results(region.workload, a, layers), stores, strict=True
+            found.exact.astype(dtype.numpy)
+            for found, dtype in zip(
+                enclose_results(region.workload, a, layers), dtypes, strict=True
             )
         )
     if region.d_stored is not None:

@@ -12,6 +12,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer
 from boltgen.measure.epilogue_nodes import dtype_number, epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of, input_tensors
@@ -70,7 +71,9 @@ def inputs_of(problem, epilogue, rng):
     shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
         rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
-        for tensor, shape in zip(input_tensors(problem, epilogue), shapes, strict=True)
+        for tensor, shape in zip(
+            input_tensors(Layer(problem=problem, epilogue=epilogue)), shapes, strict=True
+        )
     ]
 
 

@@ -18,7 +18,7 @@ def test_a_convolution_a_product_and_tvms_softmax(arch: str) -> None:
         torch.nn.ReLU(),
         torch.nn.Flatten(),
         torch.nn.Linear(16 * 8 * 8, 24),
-        torch.nn.Softmax(-1),
+        torch.nn.Softmax(0),
     ).eval()
     images = torch.randn(2, 8, 8, 8)
     artifact = boltgen.compile(module, (images,), arch=arch)

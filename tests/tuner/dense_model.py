@@ -24,8 +24,8 @@ def model() -> object:
     ) -> R.Tensor((64, 64), "float16"):
         with R.dataflow():
             first = R.nn.relu(R.matmul(x, v))
-            second = R.nn.relu(R.matmul(R.abs(R.nn.softmax(first)), w))
-            out = R.matmul(R.abs(R.nn.softmax(second)), u)
+            second = R.nn.relu(R.matmul(R.abs(R.nn.softmax(first, axis=0)), w))
+            out = R.matmul(R.abs(R.nn.softmax(second, axis=0)), u)
             R.output(out)
         return out
 

@@ -12,6 +12,7 @@ from typing import Any
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Rejected
 from boltgen.ir.workload import Workload
@@ -23,13 +24,31 @@ ANCHORS = frozenset({MATMUL, CONV2D})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A problem, where its operands are, and the operators before it that its layouts replace."""
+    """A problem, where its operands are, and the operators before it that its kernel replaces.
+
+    `operand_b` is None of a problem without B. `inner` are operators before the one at `index` that
+    are a part of it, and that nothing else reads. `applied` is what the operator itself does to the
+    problem's result, with rows.
+    """
 
     index: int
     problem: Problem
     a: int
-    b: int
+    operand_b: int | None
     absorbed: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
+    applied: tuple[tuple[BinaryOp, int], ...] = ()
+
+    @property
+    def b(self) -> int:
+        """B of a product.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.operand_b is None:
+            raise ValueError(f"{self.problem.short} has no B")
+        return self.operand_b
 
 
 class _NotOffloadableError(Exception):
@@ -113,7 +132,7 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
         acc_dtype=accumulate,
         out_dtype=DType(expr.dtype),
     )
-    return Anchor(index=index, problem=problem, a=x, b=weight)
+    return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 
 def _pair(value: object) -> tuple[int, int]:
@@ -178,4 +197,4 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
             a_batched=prod(a_batch) > 1,
             **types,
         )
-    return Anchor(index=index, problem=problem, a=a, b=b, absorbed=absorbed)
+    return Anchor(index=index, problem=problem, a=a, operand_b=b, absorbed=absorbed)

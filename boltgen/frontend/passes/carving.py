@@ -26,6 +26,7 @@ from boltgen.frontend.graph import (
 from boltgen.frontend.passes.attention import find_attentions
 from boltgen.frontend.passes.borders import Border
 from boltgen.frontend.passes.chains import join
+from boltgen.frontend.passes.norms import find_norms
 from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
 from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType
@@ -71,7 +72,7 @@ class Found:
     @property
     def further(self) -> tuple[int, ...]:
         """The operators whose results the region writes besides."""
-        return self.products[-1].tail.further
+        return self.products[-1].further
 
 
 def computes_all(workload: Workload) -> str | None:
@@ -147,6 +148,12 @@ def carve(
     kept: dict[int, str] = {}
     regions = find_regions(graph, cut, accumulate, rejects)
     claimed = {member for region in regions for member in region.members}
+    norms = find_norms(graph, claimed - _casts_before(graph, regions))
+    kept.update(norms.refused)
+    written = {member for norm in norms.found for member in norm.members}
+    regions = [_reading(region, written) for region in regions]
+    regions += [Found((norm,)) for norm in norms.found]
+    claimed.update(member for norm in norms.found for member in norm.members)
     for region in regions:
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
@@ -176,6 +183,25 @@ def carve(
             attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
             names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
+
+
+def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
+    """The casts that calls of regions would do before their kernels, and do nothing besides."""
+    entries = (region.products[0].entry for region in regions)
+    return {
+        member
+        for entry in entries
+        if entry is not None and all(graph[each].op == "astype" for each in entry.members)
+        for member in entry.members
+    }
+
+
+def _reading(found: Found, written: set[int]) -> Found:
+    """`found` without what its call does before its kernel, where a norm has `written` that."""
+    first, *rest = found.products
+    if first.entry is None or written.isdisjoint(first.entry.members):
+        return found
+    return replace(found, products=(replace(first, entry=None), *rest))
 
 
 def _extended(graph: Graph, found: Found, claimed: Collection[int], rejects: Rejects) -> Found:
@@ -260,11 +286,12 @@ def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
 
 
 def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
+    b = product.anchor.operand_b
     return LayerRoles(
-        b=places[product.anchor.b],
+        b=None if b is None else places[b],
         b_view=product.b_view,
         operands=tuple(
             Operand(parameter=places[operand.expr], batched=operand.batched)
-            for operand in product.tail.operands
+            for operand in product.operands
         ),
     )

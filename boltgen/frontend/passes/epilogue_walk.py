@@ -194,7 +194,10 @@ class _Emission:
     loads: dict[tuple[int, LoadKind, bool], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.nodes[self.anchor.index] = 0
+        index, node = self.anchor.index, 0
+        for op, operand in self.anchor.applied:
+            node = self.builder.binary(op, node, self._operand(operand, self.graph[index]))
+        self.nodes[index] = node
 
     def emit(self, index: int) -> None:
         """Append the operator at `index`, at least one of whose operands is in the region."""
@@ -264,7 +267,7 @@ def grow(graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset()) -
     fusible = _fusible(graph, anchor, claimed)
     best = _close(graph, anchor, fusible, anchor.index)
     assert best is not None
-    stored = {anchor.problem.in_dtype.value, DType.F32.value}
+    stored = {dtype.value for dtype in anchor.problem.storable}
     for output in fusible[1:]:
         if graph[output].dtype not in stored or not _ends_well(graph, output):
             continue
@@ -329,7 +332,7 @@ def extensions(
     that place, so the order of the graph stays one, and there is no cycle.
     """
     going_on = _going_on(graph, anchor, tail, claimed)
-    stored = {anchor.problem.in_dtype.value, DType.F32.value}
+    stored = {dtype.value for dtype in anchor.problem.storable}
     ends = [index for index in going_on if _is_written_anyway(graph, index)]
     for count in range(len(ends), 0, -1):
         output = ends[count - 1]

@@ -99,7 +99,7 @@ def _reading(product: Product, a: _Source | None = None, b: _Source | None = Non
         anchor = replace(anchor, a=a.tensor)
     if b is not None:
         product = replace(product, b_view=b.view)
-        anchor = replace(anchor, b=b.tensor)
+        anchor = replace(anchor, operand_b=b.tensor)
     return replace(product, anchor=anchor)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
-from boltgen.frontend.passes.epilogue_walk import Tail, extensions, grow
+from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind
 from boltgen.ir.move import ImageLayout
@@ -34,8 +34,21 @@ class Softmaxed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """The operators that make a norm's A: a sum, whose results `further` are written too.
+
+    `prologue` is what they amount to, `operands` are in the order of its loads.
+    """
+
+    members: tuple[int, ...]
+    prologue: ElementwiseGraph
+    operands: tuple[TailOperand, ...]
+    further: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix product or convolution with its elementwise tail, and what is at its borders.
+    """A matrix product, convolution or norm with its elementwise tail, and what is at its borders.
 
     `stored` is the type of its result; where it is None, the graph's. `a_view`, `b_view` and
     `d_view` say where in tensors the heads of attention are.
@@ -44,6 +57,7 @@ class Product:
     anchor: Anchor
     tail: Tail
     prologue: Softmaxed | None = None
+    summed: Summed | None = None
     stored: DType | None = None
     entry: Border | None = None
     exit: Border | None = None
@@ -54,7 +68,8 @@ class Product:
     @property
     def computed(self) -> tuple[int, ...]:
         """The operators that its kernel computes."""
-        return (*(self.prologue.members if self.prologue else ()), *self.tail.members)
+        made = self.prologue or self.summed
+        return (*(made.members if made else ()), *self.anchor.inner, *self.tail.members)
 
     @property
     def operators(self) -> tuple[int, ...]:
@@ -65,13 +80,24 @@ class Product:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its operators, those that only prepare an operand first."""
-        return (*self.anchor.absorbed, *self.operators)
+        """Its operators, those that only prepare an operand first; of a norm in their order."""
+        whole = (*self.anchor.absorbed, *self.operators)
+        return whole if self.anchor.problem.is_product else tuple(sorted(whole))
 
     @property
     def moved(self) -> tuple[int, ...]:
         """Its operators whose results nothing else reads."""
         return (*self.computed, *(self.exit.members if self.exit else ()))
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The operators whose results its kernel writes besides D."""
+        return (*self.tail.further, *(self.summed.further if self.summed else ()))
+
+    @property
+    def operands(self) -> tuple[TailOperand, ...]:
+        """What its graphs load, in the order of the layer's loads."""
+        return (*(self.summed.operands if self.summed else ()), *self.tail.operands)
 
     @property
     def input(self) -> int:
@@ -98,6 +124,7 @@ class Product:
     def layer(self, graph: Graph) -> Layer:
         """It as a layer of a chain."""
         prologue = SOFTMAX if self.prologue else ElementwiseGraph()
+        prologue = self.summed.prologue if self.summed else prologue
         return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
 
 
@@ -126,7 +153,7 @@ def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: 
 
     Where its call transforms D, only that transform reads D, and the tail ends there.
     """
-    if product.exit is not None:
+    if product.exit is not None or not product.anchor.problem.is_product:
         return product
     for tail in extensions(graph, product.anchor, product.tail, claimed):
         longer = replace(product, tail=tail)

@@ -61,6 +61,10 @@ def _permutation(call: ir.Call) -> Attributes:
     return {"axes": None if axes is None else integers(axes)}
 
 
+def _norm(call: ir.Call) -> Attributes:
+    return {"axes": integers(call.attrs.axes), "epsilon": float(call.attrs.epsilon)}
+
+
 # Attributes that only Relax has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "permute_dims": _permutation,
@@ -68,6 +72,14 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
     "nn.batch_norm": lambda call: {"training": call.attrs.training},
     "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
+    "nn.layer_norm": lambda call: (
+        _norm(call)
+        | {
+            "center": bool(call.attrs.center),
+            "scale": bool(call.attrs.scale),
+        }
+    ),
+    "nn.rms_norm": _norm,
     "nn.softplus": lambda call: {"beta": call.attrs.beta},
     **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},

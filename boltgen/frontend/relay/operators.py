@@ -104,6 +104,12 @@ def _layout_transform(call: relay.Call) -> Attributes:
     return {"axes": tuple(source.index(letter) for letter in target)}
 
 
+def _norm(call: relay.Call) -> Attributes:
+    attrs = call.attrs
+    flags = {"center": bool(attrs.center), "scale": bool(attrs.scale)}
+    return {"axes": (int(attrs.axis),), "epsilon": float(attrs.epsilon), **flags}
+
+
 # Attributes that only Relay has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
     "nn.conv2d": _conv2d,
@@ -113,6 +119,7 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
     "take": _take,
     "image.resize2d": lambda call: {"size": integers(call.attrs.size)},
     "nn.batch_norm": lambda call: {"training": False},
+    "nn.layer_norm": _norm,
     "nn.pad": _pad,
     "transpose": _transpose,
     "layout_transform": _layout_transform,

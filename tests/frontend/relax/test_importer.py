@@ -191,8 +191,9 @@ def test_hostile_names_are_harmless(name: str) -> None:
 def test_a_model_with_no_product_imports() -> None:
     imported = import_model(_model(helper.make_node("Softmax", ["x"], ["y"])))
     annotated = annotate(imported.module)
-    assert annotated.regions == ()
-    assert {placed.region for placed in annotated.placements} == {None}
+    (region,) = annotated.regions
+    assert (region.label, region.workload.first.problem.is_product) == ("softmax", False)
+    assert [placed.region for placed in annotated.placements] == [region.symbol]
 
 
 def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

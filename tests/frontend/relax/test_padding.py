@@ -14,6 +14,7 @@ from torch.nn import functional
 from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
 from boltgen.ir.graph_costs import KernelTimes
+from boltgen.ir.region import Region
 from boltgen.ir.workload import Workload
 from boltgen.tuning.graph_costs import GraphTimes
 from tests.frontend.modules import operators
@@ -75,8 +76,13 @@ def _check(net: nn.Module, *shape: int, costs: Always | None = None) -> Model:
 def _alignments(model: Model) -> list[tuple[int, int]]:
     return [
         (r.workload.first.problem.alignment_a, r.workload.first.problem.alignment_d)
-        for r in model.regions
+        for r in _products(model)
     ]
+
+
+def _products(model: Model) -> list[Region]:
+    """The regions that are no norms."""
+    return [region for region in model.regions if region.workload.first.problem.is_product]
 
 
 def _said(model: Model) -> list[str]:
@@ -169,7 +175,7 @@ def test_where_moves_do_not_pay_alignment_is_lower() -> None:
         b=nn.Conv2d(6, 8, 3),
     )
     model = _check(net, 1, 8, 10, 10, costs=Never())
-    assert [region.workload.first.problem.alignment_a for region in model.regions] == [8, 2]
+    assert [each.workload.first.problem.alignment_a for each in _products(model)] == [8, 2]
     (said,) = _said(model)
     assert said == (
         "conv2d: reads 6 channels and writes 8, as the model says; "

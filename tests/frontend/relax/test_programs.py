@@ -281,7 +281,8 @@ def test_filled_tensors_are_constants_or_broadcast_numbers() -> None:
         )
 
     model = Model(build({"x": ((8, 16), "float32")}, body), normalise=True)
-    (region,) = model.regions
+    region, softmaxed = model.regions
+    assert softmaxed.label == "softmax"
     assert len(region.workload.last.epilogue.loads) == 1
     x = np.eye(8, 16, dtype=np.float32)
     softmax, counted, large = model.run(x)

@@ -1,0 +1,99 @@
+"""Norms of rows as text: the view of their template, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.codegen.cpp_text import float_literal
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.norm.config import NormConfig
+from boltgen.families.norm.traits import NormTraits
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.norm import NormFunction
+
+_HEADERS = ("boltgen/activations.h", "boltgen/norm.h")
+# The enumerators of boltgen::NormFunction.
+_FUNCTIONS = {
+    NormFunction.LAYER: "kLayer",
+    NormFunction.RMS: "kRms",
+    NormFunction.SOFTMAX: "kSoftmax",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormView:
+    """One norm."""
+
+    TEMPLATE: ClassVar[str] = "norm.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    prologue: EpilogueCode
+    epilogue: EpilogueCode
+    function: str
+    epsilon: str
+    element_a: str
+    element_d: str
+    vector: int
+    threads: int
+    vectors: int
+    rows: int
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    del spec
+    return _HEADERS
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `layer_norm_sm80_4x32_v3_8`."""
+    config, traits = _parts(spec)
+    return (
+        f"{traits.function.value}_{spec.arch.replace('_', '')}_{config.tile}_v{config.vectors}"
+        f"_{traits.vector}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    config, traits = _parts(spec)
+    types = f"{traits.in_dtype.value} to {traits.out_dtype.value}, statistics in float32"
+    epsilon = "" if traits.function is NormFunction.SOFTMAX else f", epsilon {traits.epsilon:g}"
+    described = {"Problem": f"{traits.function.value} of rows{epsilon}; {types}"}
+    if not traits.prologue.is_identity:
+        described["Prologue"] = traits.prologue.formula
+    return described | {
+        "Epilogue": traits.epilogue.formula,
+        "Alignment": f"{traits.vector} elements",
+        "Config": f"{config.rows} rows of a threadblock, {config.threads} threads of a row, "
+        f"{config.vectors} vectors of a thread: {config.columns(traits.vector)} columns at most",
+        "Arch": spec.arch,
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> NormView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    return NormView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        prologue=emit_epilogue(traits.prologue),
+        epilogue=emit_epilogue(traits.epilogue),
+        function=_FUNCTIONS[traits.function],
+        epsilon=float_literal(traits.epsilon),
+        element_a=traits.in_dtype.cutlass,
+        element_d=traits.out_dtype.cutlass,
+        vector=traits.vector,
+        threads=config.threads,
+        vectors=config.vectors,
+        rows=config.rows,
+    )
+
+
+def _parts(spec: KernelSpec) -> tuple[NormConfig, NormTraits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, NormConfig)
+    assert isinstance(traits, NormTraits)
+    return config, traits

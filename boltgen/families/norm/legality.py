@@ -1,0 +1,139 @@
+"""Which configurations are legal for a norm of rows, and what they take of an SM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.errors import InvalidProblemError
+from boltgen.families.b2b.legality import capacity_violations
+from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
+from boltgen.families.family import Footprint
+from boltgen.families.norm.config import NormConfig
+from boltgen.families.norm.traits import norm_of, vector_of
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import MAX_OPERANDS
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.workload import Layer, Workload
+
+THREADS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+VECTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+ROWS = (1, 2, 4, 8, 16, 32)
+# Of a threadblock. Source: CUDA C++ Programming Guide, compute capabilities.
+_MOST_THREADS = 1024
+_WARP = 32
+# The elements that a thread keeps in registers, beside what it computes with.
+_MOST_VALUES = 64
+
+_HEADER = "templates/include/boltgen/norm.h"
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    del arch  # they take what every architecture has
+    if workload.is_fused:
+        return f"it computes one norm, not {len(workload.layers)} layers back to back"
+    layer = workload.single
+    if not isinstance(layer.problem, Norm):
+        return f"it computes norms of rows, not a {type(layer.problem).__name__}"
+    if layer.prologue.has_softmax:
+        return "a softmax is a problem of its own here, not a prologue"
+    if layer.epilogue.stores:
+        return f"its epilogue has one result, D, not {layer.epilogue.describe()}"
+    try:
+        further = len(layer.further)
+    except InvalidProblemError as error:
+        return str(error)
+    if layer.prologue.whole_results[0].dtype is not None:
+        return "its prologue's first result is what it norms, and has no type"
+    if (count := len(layer.loads) + further) > MAX_OPERANDS:
+        return f"it has {count} operands and further results; a launch passes {MAX_OPERANDS}"
+    return None
+
+
+def violations(layer: Layer, config: NormConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal.
+
+    Values that no kernel is made with are reported alone: nothing else can be said then.
+    """
+    structural = tuple(_value_violations(config))
+    if structural:
+        return structural
+    problem = norm_of(layer)
+    taken = footprint(layer, config)
+    return (
+        *_extent_violations(problem, config),
+        *capacity_violations(
+            arch,
+            shared_bytes=taken.shared_memory_bytes,
+            registers=taken.registers,
+            threads=config.block,
+            spilt="the row",
+        ),
+    )
+
+
+def _value_violations(config: NormConfig) -> Iterator[Violation]:
+    known = {"threads": THREADS, "vectors": VECTORS, "rows": ROWS}
+    for name, values in known.items():
+        value = getattr(config, name)
+        if value not in values:
+            yield Violation(
+                name="values",
+                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
+                reason=f"a row has a part of a warp or whole warps; {_HEADER}",
+            )
+    if config.block % _WARP or config.block > _MOST_THREADS:
+        yield Violation(
+            name="threads",
+            message=f"{config.block} threads of {config}",
+            reason=f"a threadblock has whole warps, and {_MOST_THREADS} threads at most",
+        )
+
+
+def _extent_violations(problem: Norm, config: NormConfig) -> Iterator[Violation]:
+    vector = vector_of(problem)
+    most = config.columns(vector)
+    if problem.columns > most:
+        yield Violation(
+            name="columns",
+            message=f"{problem.columns} columns; {config.threads} threads have {most}",
+            reason=f"a row stays in the registers of its threads; {_HEADER}",
+            slack=1.0 - problem.columns / most,
+        )
+    if (values := config.vectors * vector) > _MOST_VALUES:
+        yield Violation(
+            name="values_of_a_thread",
+            message=f"{values} elements in the registers of a thread, {_MOST_VALUES} at most",
+            reason="its code is unrolled for each of them",
+            slack=1.0 - values / _MOST_VALUES,
+        )
+
+
+def footprint(layer: Layer, config: NormConfig) -> Footprint:
+    """Parts of each row in shared memory; registers for a row, and for a vector of each operand."""
+    vector = vector_of(norm_of(layer))
+    warps_of_row = max(1, config.threads // _WARP)
+    at_once = vector * (1 + len(layer.loads) + len(layer.further))
+    return Footprint(
+        registers=config.vectors * vector + at_once + BOOKKEEPING_REGISTERS,
+        shared_memory_bytes=2 * config.rows * warps_of_row * DType.F32.size_bytes,
+        warps=config.block // _WARP,
+    )
+
+
+def is_sensible(problem: Norm, config: NormConfig) -> bool:
+    """Whether no half of a row's threads idles, and a threadblock is of a usual size."""
+    vector = vector_of(problem)
+    least = next((v for v in VECTORS if config.threads * v * vector >= problem.columns), None)
+    is_least = config.vectors == least
+    is_busy = config.threads == THREADS[0] or config.threads * vector < 2 * problem.columns
+    # Fewer warps than four leave an SM's schedulers idle; more in a block wait for each other.
+    usual = 128 <= config.block <= max(256, config.threads)
+    return is_least and is_busy and usual
+
+
+def reductions(function: NormFunction) -> int:
+    """How often a row's threads wait for each other."""
+    return 1 if function is NormFunction.RMS else 2

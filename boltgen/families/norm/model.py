@@ -1,0 +1,96 @@
+"""Predicts the time of a norm of rows: that of its bytes, or of its threads' waits.
+
+Every byte goes over the bus once. A threadblock waits for its row, and for each of its reductions;
+what covers these waits is how many threadblocks an SM has at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
+from boltgen.families.norm.config import NormConfig
+from boltgen.families.norm.legality import footprint, reductions
+from boltgen.families.norm.traits import norm_of, vector_of
+from boltgen.ir.dtypes import VECTOR_BYTES
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.workload import Layer
+
+# Of a shuffle and the addition after it, and of a barrier with the reads after it. Estimates.
+_STEP_CLOCKS, _BARRIER_CLOCKS = 30, 60
+# Of an element in a thread's registers: unpacked, added, squared, scaled and packed, in order.
+_VALUE_CLOCKS = 6
+# What DRAM and L2 move at least. Source: CUDA C++ Best Practices Guide, coalesced access.
+_SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormPrediction:
+    """What the model says of one launch; `bound_by` is what takes longest."""
+
+    time_us: float
+    bound_by: str
+    resident_threadblocks: int
+
+    @property
+    def bound(self) -> str:
+        """Say in a line what the time is mostly made of."""
+        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
+
+
+def bytes_moved(layer: Layer) -> int:
+    """What is read and written: each tensor once, rows and columns once in all."""
+    problem = norm_of(layer)
+    rows, columns = problem.matrix
+    counts = {LoadKind.TENSOR: rows * columns, LoadKind.ROW: columns, LoadKind.COLUMN: rows}
+    loaded = sum(counts[load.kind] * load.dtype.size_bytes for load in layer.loads)
+    stored = sum(rows * columns * dtype.size_bytes for _, dtype in layer.further)
+    return problem.a_bytes + loaded + stored + rows * columns * problem.out_dtype.size_bytes
+
+
+def predict(
+    layer: Layer, config: NormConfig, arch: Arch, constants: ModelConstants | None = None
+) -> NormPrediction:
+    """The predicted time of a norm in a legal `config` on `arch`."""
+    c = constants or model_constants()
+    problem = norm_of(layer)
+    taken = footprint(layer, config)
+    resident = fitting_threadblocks(
+        arch, registers=taken.registers, shared_bytes=taken.shared_memory_bytes, warps=taken.warps
+    )
+    blocks = math.ceil(problem.rows / config.rows)
+    rounds = math.ceil(blocks / (resident * arch.sm_count))
+    steps = math.ceil(math.log2(min(config.threads, 32)))
+    of_reduction = steps * _STEP_CLOCKS + (_BARRIER_CLOCKS if config.threads > 32 else 0)
+    vector = vector_of(problem)
+    waits = (
+        2 * arch.memory_latency_clocks
+        + reductions(problem.function) * of_reduction
+        + config.vectors * vector * _VALUE_CLOCKS
+    )
+    elements = math.ceil(blocks / arch.sm_count) * config.rows * problem.columns
+    # Two passes of the row beside its graphs: of statistics, and of what is made of them.
+    arithmetic = sum(
+        arithmetic_clocks(graph, elements, arch, c) for graph in (layer.prologue, layer.epilogue)
+    )
+    run_bytes = min(config.threads, 32) * vector * problem.in_dtype.size_bytes
+    vector_bytes = min(vector * problem.in_dtype.size_bytes, VECTOR_BYTES)
+    load = bytes_per_clock(vector_bytes, arch, c) * min(1.0, run_bytes / _SECTOR_BYTES)
+    loaded_bytes = bytes_moved(layer) / arch.sm_count
+    us = {
+        "loads of an SM": loaded_bytes / load / arch.boost_mhz,
+        "waits": rounds * waits / arch.boost_mhz,
+        "arithmetic": 2 * arithmetic / arch.boost_mhz,
+        "DRAM": c.copy_us(bytes_moved(layer), arch),
+    }
+    bound_by = max(us, key=lambda name: us[name])
+    # What a threadblock waits for at its end nothing hides.
+    last_us = waits / arch.boost_mhz if bound_by != "waits" else 0.0
+    return NormPrediction(
+        time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
+        bound_by=bound_by if us[bound_by] > c.launch_us else "its launch",
+        resident_threadblocks=resident,
+    )

@@ -1,0 +1,52 @@
+"""What of a workload a norm's kernel is compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.workload import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormTraits:
+    """The function, types, elements per vector access, and the graphs before and after."""
+
+    function: NormFunction
+    epsilon: float
+    in_dtype: DType
+    out_dtype: DType
+    vector: int
+    prologue: ElementwiseGraph
+    epilogue: ElementwiseGraph
+
+
+def norm_of(layer: Layer) -> Norm:
+    """The problem of a layer that the family does not reject."""
+    problem = layer.problem
+    assert isinstance(problem, Norm)
+    return problem
+
+
+def vector_of(problem: Norm) -> int:
+    """Elements per vector access: 16 bytes of the narrower of A and D, where columns allow it.
+
+    The wider one takes two accesses.
+    """
+    return max(problem.alignment_a, problem.alignment_d)
+
+
+def compiled_traits(layer: Layer) -> NormTraits:
+    """What is compiled of a layer."""
+    problem = norm_of(layer)
+    return NormTraits(
+        function=problem.function,
+        epsilon=problem.epsilon,
+        in_dtype=problem.in_dtype,
+        out_dtype=problem.out_dtype,
+        vector=vector_of(problem),
+        prologue=layer.prologue,
+        epilogue=layer.epilogue,
+    )

@@ -1,0 +1,244 @@
+"""Norms of rows that kernels compute: layer norm, RMS norm and softmax, with what is beside them.
+
+IR-neutral. Like a product, a norm has an elementwise tail; casts and an addition of two tensors
+before it are its prologue. A sum that others read too is a further result of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.anchor import Anchor
+from boltgen.frontend.passes.epilogue_walk import TailOperand, grow
+from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
+from boltgen.frontend.passes.products import Product, Summed
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, ElementwiseBuilder, LoadKind
+from boltgen.ir.extent import Dim
+from boltgen.ir.norm import Norm, NormFunction
+
+LAYER_NORM, RMS_NORM, SOFTMAX = "nn.layer_norm", "nn.rms_norm", "nn.softmax"
+NORMS = {
+    LAYER_NORM: NormFunction.LAYER,
+    RMS_NORM: NormFunction.RMS,
+    SOFTMAX: NormFunction.SOFTMAX,
+}
+_CAST, _ADD = "astype", "add"
+_FLOATS = frozenset(dtype.value for dtype in DType)
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """The norms that kernels may compute, and why others stay with TVM, by their indices."""
+
+    found: tuple[Product, ...]
+    refused: dict[int, str]
+
+
+class _NotOffloadableError(Exception):
+    """Carries the reason out of the checks below."""
+
+
+def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
+    """The norms of a graph none of whose operators is in `claimed`, nor in two of them."""
+    taken = set(claimed)
+    found: list[Product] = []
+    refused: dict[int, str] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in taken:
+            continue
+        spelled = spelled_norm(graph, index)
+        if expr.op not in NORMS and (spelled is None or not taken.isdisjoint(spelled.members)):
+            continue
+        try:
+            anchor = (
+                _match(graph, index) if spelled is None else _match_spelled(graph, index, spelled)
+            )
+        except (_NotOffloadableError, InvalidProblemError) as error:
+            refused[index] = str(error)
+            continue
+        norm = Product(anchor=anchor, tail=grow(graph, anchor, taken))
+        norm = _with_source(graph, norm, taken)
+        taken.update(norm.computed, spelled.members if spelled is not None else ())
+        found.append(norm)
+    return Norms(tuple(found), refused)
+
+
+def _match(graph: Graph, index: int) -> Anchor:
+    expr = graph[index]
+    if not all(graph[at].is_static for at in (index, *expr.args)):
+        raise _NotOffloadableError("a shape is not known")
+    x, *rows = expr.args
+    shape = graph[x].static_shape
+    if not shape:
+        raise _NotOffloadableError("it is of a single number")
+    if _axes(graph, index) != (len(shape) - 1,):
+        axes = ", ".join(map(str, _axes(graph, index)))
+        raise _NotOffloadableError(
+            f"it is along the axes {axes} of {len(shape)}; kernels norm rows, along the last one"
+        )
+    columns = shape[-1]
+    _check(graph, index, x, rows)
+    for at in rows:
+        if graph[at].static_shape != (columns,):
+            raise _NotOffloadableError(
+                f"its scale or shift is {graph[at].static_shape}, not ({columns},)"
+            )
+    function = NORMS[expr.op]
+    epsilon = cast("float", expr.attrs["epsilon"]) if rows else 0.0
+    problem = Norm(
+        rows=prod(shape[:-1]),
+        columns=columns,
+        function=function,
+        epsilon=epsilon,
+        in_dtype=DType(graph[x].dtype),
+        out_dtype=DType(expr.dtype),
+    )
+    return Anchor(
+        index=index,
+        problem=problem,
+        a=x,
+        operand_b=None,
+        applied=_applied(graph, index),
+    )
+
+
+def _match_spelled(graph: Graph, index: int, spelled: Spelled) -> Anchor:
+    x, expr = graph[spelled.x], graph[index]
+    if not x.is_static or x.static_shape != expr.static_shape:
+        raise _NotOffloadableError("a shape is not known")
+    _check(graph, index, spelled.x, ())
+    problem = Norm(
+        rows=prod(x.static_shape[:-1]),
+        columns=x.static_shape[-1],
+        function=spelled.function,
+        epsilon=spelled.epsilon,
+        in_dtype=DType(x.dtype),
+        out_dtype=DType(expr.dtype),
+    )
+    whole = {*spelled.members, index}
+    shared = tuple(each for each in spelled.members if _escapes(graph, each, whole))
+    return Anchor(
+        index=index,
+        problem=problem,
+        a=spelled.x,
+        operand_b=None,
+        absorbed=shared,
+        inner=tuple(each for each in spelled.members if each not in shared),
+    )
+
+
+def _check(graph: Graph, index: int, x: int, rows: Sequence[int]) -> None:
+    """Check the length of rows, and all types."""
+    columns = graph[x].static_shape[-1]
+    if isinstance(columns, Dim):
+        raise _NotOffloadableError(
+            f"its rows have {columns} elements, which is symbolic; a row stays in the registers of "
+            "threads that are chosen for its length"
+        )
+    for at in (x, *rows, index):
+        if graph[at].dtype not in _FLOATS:
+            raise _NotOffloadableError(f"a tensor of it is {graph[at].dtype}")
+
+
+def _axes(graph: Graph, index: int) -> tuple[int, ...]:
+    attrs, rank = graph[index].attrs, len(graph[index].static_shape)
+    axes = (attrs["axis"],) if "axis" in attrs else cast("tuple[int, ...]", attrs["axes"])
+    return tuple(sorted(cast("int", axis) % rank for axis in axes))
+
+
+def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
+    """What the operator itself does to what is normed: its scale and its shift."""
+    expr = graph[index]
+    ops = (BinaryOp.MULTIPLY, BinaryOp.ADD)
+    given = (expr.attrs.get("scale", True), expr.attrs.get("center", True))
+    pairs = zip(ops, expr.args[1:], given[: len(expr.args) - 1], strict=False)
+    return tuple((op, at) for op, at, is_given in pairs if is_given)
+
+
+def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product:
+    """`norm` from before the casts, and the addition, that make its A."""
+    casts, source = _widened(graph, norm.anchor.a, taken)
+    summed = _summed(graph, norm, casts, source, taken)
+    if summed is not None:
+        return summed
+    if not casts:
+        return norm
+    anchor = _reading(norm.anchor, source, graph[source].dtype)
+    absorbed = tuple(sorted({*casts, *anchor.absorbed}))
+    return replace(norm, anchor=replace(anchor, absorbed=absorbed))
+
+
+def _widened(graph: Graph, at: int, taken: Collection[int]) -> tuple[list[int], int]:
+    """The casts to wider types before `at`, last first, and what the first of them reads."""
+    casts: list[int] = []
+    while graph[at].op == _CAST and at not in taken:
+        (source,) = graph[at].args
+        before, after = graph[source].dtype, graph[at].dtype
+        is_wider = after in {DType.F32.value, before}
+        if before not in _FLOATS or not is_wider or not graph[source].is_static:
+            break
+        casts.append(at)
+        at = source
+    return casts, at
+
+
+def _reading(anchor: Anchor, a: int, dtype: str) -> Anchor:
+    problem: Any = anchor.problem
+    return replace(anchor, a=a, problem=replace(problem, in_dtype=DType(dtype)))
+
+
+def _summed(
+    graph: Graph, norm: Product, casts: list[int], total: int, taken: Collection[int]
+) -> Product | None:
+    """`norm` of the two tensors whose sum `total` its A is; None where a kernel does not add."""
+    expr = graph[total]
+    members = [total, *reversed(casts)]
+    if expr.op != _ADD or total in taken or len(expr.args) != 2:
+        return None
+    if any(not graph[arg].is_static or graph[arg].dtype not in _FLOATS for arg in expr.args):
+        return None
+    if {graph[arg].static_shape for arg in expr.args} != {expr.static_shape}:
+        return None
+    inner = {*members, *norm.anchor.inner, *norm.tail.members}
+    if norm.anchor.absorbed:  # casts that others read
+        return None
+    if any(operand.expr in inner for operand in norm.tail.operands):
+        return None
+    if any(_escapes(graph, each, inner) for each in members[1:]):
+        return None
+    builder = ElementwiseBuilder()
+    left, right = expr.args
+    added = builder.binary(
+        BinaryOp.ADD, 0, builder.load(LoadKind.TENSOR, DType(graph[right].dtype))
+    )
+    further: tuple[int, ...] = ()
+    if _escapes(graph, total, inner):
+        # The region stands where its last operator does: who reads the sum has to stand behind.
+        if any(each not in inner and each < norm.tail.output for each in graph.consumers[total]):
+            return None
+        further = (total,)
+        builder.store(added)
+        builder.store(added, dtype=DType(expr.dtype))
+    if 1 + len(further) + len(norm.tail.operands) > MAX_OPERANDS:
+        return None
+    return replace(
+        norm,
+        anchor=_reading(norm.anchor, left, graph[left].dtype),
+        summed=Summed(
+            members=tuple(members),
+            prologue=builder.build(),
+            operands=(TailOperand(expr=right, batched=False),),
+            further=further,
+        ),
+    )
+
+
+def _escapes(graph: Graph, index: int, inner: Collection[int]) -> bool:
+    """Whether anything but `inner` reads a value."""
+    return index in graph.escaping or not set(inner).issuperset(graph.consumers[index])

@@ -1,0 +1,188 @@
+"""Norms of rows: layer norm, RMS norm and softmax as problems of their own.
+
+Arrow: like `problem`. What is exact here, and how far a correct FP32 kernel may be from it, is in
+`ir.norm_bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError, assert_never
+from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.gemm import Array, Gemm, check_positive
+from boltgen.ir.softmax import softmax
+
+
+class NormFunction(Enum):
+    """What is done to a row x of n elements."""
+
+    LAYER = "layer_norm"  # (x - mean) / sqrt(variance + epsilon); the variance divides by n
+    RMS = "rms_norm"  # x / sqrt(mean of squares + epsilon)
+    SOFTMAX = "softmax"  # exp(x - maximum) / sum of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
+
+    A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
+
+    Raises:
+        InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,
+            or is given to a softmax, which has none.
+    """
+
+    kind: ClassVar[str] = "norm"
+
+    rows: int
+    columns: int
+    function: NormFunction
+    epsilon: float = 0.0
+    in_dtype: DType = DType.F16
+    out_dtype: DType = DType.F16
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("rows", "columns"))
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
+            raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; it is finite and at least 0")
+        if self.function is NormFunction.SOFTMAX and self.epsilon:
+            raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; a softmax has none")
+
+    @property
+    def acc_dtype(self) -> DType:
+        """FP32, which statistics are in."""
+        return DType.F32
+
+    @property
+    def gemm(self) -> Gemm:
+        """It has none."""
+        raise InvalidProblemError(f"{self.short} is no matrix product")
+
+    @property
+    def is_product(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """It is not: kernels round."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """All types: a result is cast when it is stored."""
+        return frozenset(DType)
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.rows, self.columns
+
+    @property
+    def short(self) -> str:
+        """`layer_norm 64x768`."""
+        return f"{self.function.value} {self.rows}x{self.columns}"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> Norm:
+        """Itself."""
+        return self
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is: rows may be counted in several dimensions."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(rows, columns)."""
+        return self.rows, self.columns
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty: there is no B."""
+        return (0,)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(rows, columns)."""
+        return self.rows, self.columns
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.columns)
+
+    @property
+    def alignment_b(self) -> int:
+        """One: there is no B."""
+        return 1
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return alignment_elements(self.out_dtype, self.columns)
+
+    @property
+    def flops(self) -> int:
+        """None of a product's, which are what is counted."""
+        return 0
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A."""
+        return self.rows * self.columns * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_norm_args`."""
+        n = self.columns
+        return {"rows": self.rows, "columns": n, "lda": n, "ldd": n}
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Rows and columns; the profiler has no struct for them."""
+        return {"rows": self.rows, "columns": self.columns}
+
+    def resized(self, channels: int, filters: int) -> Norm:
+        """The norm of so many columns, of A and of D alike."""
+        if channels != filters:
+            raise InvalidProblemError(f"Norm: {channels} columns of A and {filters} of D")
+        return replace(self, columns=channels)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Nothing: there is no B."""
+        del channels, filters
+        return (0,)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The norm of each row in FP64; `b` is of no account."""
+        del b
+        match self.function:
+            case NormFunction.LAYER:
+                centred = a - a.mean(axis=-1, keepdims=True)
+            case NormFunction.RMS:
+                centred = a
+            case NormFunction.SOFTMAX:
+                return softmax(a)
+            case _:
+                assert_never(self.function)
+        variance = np.square(centred).mean(axis=-1, keepdims=True)
+        epsilon = float(np.float32(self.epsilon))
+        return np.asarray(centred * (1.0 / np.sqrt(variance + epsilon)), dtype=np.float64)

@@ -1,0 +1,106 @@
+"""Legality, candidates, boundaries and predictions of norms of rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.errors import InvalidProblemError, NoLegalConfigError
+from boltgen.families.norm.config import NormConfig
+from boltgen.families.registry import FAMILIES, boundaries, candidates, predict, violations
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, LoadKind, Store
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.workload import Layer, Workload
+
+SM80 = ARCHES["sm_80"]
+FAMILY = FAMILIES.named("norm")
+
+
+def _norm(columns: int, *, rows: int = 64, dtype: DType = DType.F16) -> Workload:
+    function = NormFunction.SOFTMAX
+    return Workload.of(
+        Norm(rows=rows, columns=columns, function=function, in_dtype=dtype, out_dtype=dtype)
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 7, 64, 197, 768, 1000, 4096, 4097, 16384, 32768])
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+def test_rows_that_fit_have_tens_of_candidates_at_most(
+    columns: int, dtype: DType, arch: str
+) -> None:
+    workload = _norm(columns, dtype=dtype)
+    found = candidates(workload, ARCHES[arch])
+    assert 1 <= len(found) <= 24
+    for config in found:
+        assert config.family == "norm"
+        assert not violations(workload, config, ARCHES[arch])
+        assert boundaries(workload, config, ARCHES[arch])
+        assert config.block % 32 == 0
+
+
+@pytest.mark.parametrize("columns", [32769, 40000, 2**20])
+def test_rows_that_are_too_long_have_none_and_say_so(columns: int) -> None:
+    with pytest.raises(NoLegalConfigError, match=f"{columns} columns") as caught:
+        candidates(_norm(columns), SM80)
+    assert "registers" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (NormConfig(threads=32, vectors=1, rows=4), "columns"),
+        (NormConfig(threads=32, vectors=12, rows=4), "values_of_a_thread"),
+        (NormConfig(threads=4, vectors=4, rows=4), "threads"),
+        (NormConfig(threads=1024, vectors=1, rows=2), "threads"),
+        (NormConfig(threads=48, vectors=4, rows=2), "values"),
+        (NormConfig(threads=1024, vectors=8, rows=1), "registers"),
+    ],
+)
+def test_rules_are_named(config: NormConfig, name: str) -> None:
+    assert name in [each.name for each in violations(_norm(768), config, SM80)]
+
+
+def test_a_boundary_has_as_many_columns_as_there_may_be_and_as_few() -> None:
+    config = NormConfig(threads=32, vectors=3, rows=4)
+    sizes = [each.single.problem.matrix for each in boundaries(_norm(760), config, SM80)]
+    assert sizes == [(5, 760), (5, 768), (1, 8)]
+
+
+def test_an_epilogue_with_two_results_is_refused() -> None:
+    graph = ElementwiseGraph((Accumulator(),), (Store(0), Store(0, LoadKind.TENSOR, DType.F16)))
+    problem = _norm(64).single.problem
+    reason = FAMILY.rejects(Workload(layers=(Layer(problem=problem, epilogue=graph),)), SM80)
+    assert reason is not None
+    assert "one result" in reason
+
+
+def test_a_launch_passes_seven_operands_and_results() -> None:
+    loads = (Load(LoadKind.TENSOR), Load(LoadKind.TENSOR), *(Load(LoadKind.ROW),) * 2)
+    graph = ElementwiseGraph((Accumulator(), *loads))
+    layer = Layer(problem=_norm(64).single.problem, prologue=graph, epilogue=graph)
+    reason = FAMILY.rejects(Workload(layers=(layer,)), SM80)
+    assert reason is not None
+    assert "8 operands" in reason
+
+
+def test_more_rows_take_longer_and_memory_bounds_many() -> None:
+    config = NormConfig(threads=32, vectors=3, rows=4)
+    times = [predict(_norm(768, rows=rows), config, SM80) for rows in (64, 4096, 65536)]
+    assert times[0].time_us < times[1].time_us < times[2].time_us
+    assert "DRAM" in times[2].bound
+
+
+@pytest.mark.parametrize(
+    ("function", "epsilon"),
+    [
+        (NormFunction.SOFTMAX, 1e-5),
+        (NormFunction.LAYER, -1.0),
+        (NormFunction.RMS, float("nan")),
+        (NormFunction.RMS, float("inf")),
+    ],
+)
+def test_an_epsilon_that_means_nothing_is_refused(function: NormFunction, epsilon: float) -> None:
+    with pytest.raises(InvalidProblemError, match="epsilon"):
+        Norm(rows=4, columns=8, function=function, epsilon=epsilon)

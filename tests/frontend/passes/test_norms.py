@@ -1,0 +1,247 @@
+"""Which norms of rows become regions, in which spellings, and why others stay with TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder
+from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.workload import Workload
+
+SHAPE = (2, 5, 64)
+COLUMNS = SHAPE[-1]
+F16, F32 = "float16", "float32"
+
+
+class Builder(GraphBuilder):
+    """Grows norms in the neutral graph."""
+
+    def input(self, *shape: int, dtype: str = F16) -> int:
+        return self.add(Expr(op=INPUT, shape=shape or SHAPE, dtype=dtype))
+
+    def number(self, value: float, dtype: str = F16) -> int:
+        return self.add(Expr(op="constant", shape=(), dtype=dtype, scalar=value))
+
+    def softmax(self, x: int, axis: int = -1) -> int:
+        return self.operator("nn.softmax", (x,), self.shape(x), self.dtype(x), axis=axis)
+
+    def layer_norm(self, x: int, axes: tuple[int, ...] = (-1,), **flags: bool) -> int:
+        rows = [self.input(COLUMNS, dtype=self.dtype(x)) for _ in range(2)]
+        attrs = {"axes": axes, "epsilon": 1e-5, "scale": True, "center": True, **flags}
+        return self.operator("nn.layer_norm", (x, *rows), self.shape(x), self.dtype(x), **attrs)
+
+    def mean(self, x: int) -> int:
+        shape = (*self.shape(x)[:-1], 1)
+        return self.operator("mean", (x,), shape, self.dtype(x), axis=(-1,), keepdims=True)
+
+    def summed_mean(self, x: int) -> int:
+        shape = (*self.shape(x)[:-1], 1)
+        total = self.operator("sum", (x,), shape, self.dtype(x), axis=(2,), keepdims=True)
+        return self.elementwise("divide", total, self.number(COLUMNS))
+
+    def squares(self, x: int, how: str) -> int:
+        match how:
+            case "power":
+                return self.elementwise("power", x, self.number(2.0))
+            case "square":
+                return self.elementwise("square", x)
+            case _:
+                return self.elementwise("multiply", x, x)
+
+    def scaled(self, x: int, variance: int, how: str) -> int:
+        raised = self.elementwise("add", variance, self.number(1e-5))
+        match how:
+            case "sqrt":
+                return self.elementwise("divide", x, self.elementwise("sqrt", raised))
+            case "power":
+                root = self.elementwise("power", raised, self.number(0.5))
+                return self.elementwise("divide", x, root)
+            case "inverse":
+                root = self.elementwise("sqrt", raised)
+                inverse = self.elementwise("divide", self.number(1.0), root)
+                return self.elementwise("multiply", x, inverse)
+            case _:
+                return self.elementwise("multiply", self.elementwise("rsqrt", raised), x)
+
+
+def _carved(
+    build: Callable[[Builder], Any], rejects: Callable[[Workload], str | None] | None = None
+) -> tuple[Graph, tuple[CarvedRegion, ...]]:
+    builder = Builder()
+    graph = builder.graph(build(builder))
+    return carve(graph, Symbols(()), rejects=rejects or (lambda workload: None))
+
+
+def _only(build: Callable[[Builder], Any]) -> tuple[Graph, CarvedRegion, Norm]:
+    graph, (found,) = _carved(build)
+    problem = found.region.workload.single.problem
+    assert isinstance(problem, Norm)
+    return graph, found, problem
+
+
+def _operators(graph: Graph) -> list[str]:
+    return [expr.op for expr in graph.exprs if expr.op != INPUT]
+
+
+def test_a_softmax_is_a_region_with_the_casts_around_it() -> None:
+    def build(b: Builder) -> int:
+        return b.astype(b.softmax(b.astype(b.input(), F32)), F16)
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert (problem.function, problem.matrix) == (NormFunction.SOFTMAX, (10, COLUMNS))
+    assert (problem.in_dtype, problem.out_dtype) == (DType.F16, DType.F16)
+    assert found.region.parameter_count == 1
+    assert found.region.layers[0].b is None
+
+
+def test_scale_shift_and_activation_are_the_epilogue_of_a_layer_norm() -> None:
+    def build(b: Builder) -> int:
+        return b.elementwise("nn.relu", b.layer_norm(b.input()))
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert (problem.function, problem.epsilon) == (NormFunction.LAYER, 1e-5)
+    layer = found.region.workload.single
+    assert layer.epilogue.describe() == "relu(add(multiply(acc, row0), row1))"
+    assert found.region.parameter_count == 3
+
+
+def test_a_layer_norm_without_a_shift_loads_its_scale_alone() -> None:
+    _, found, _ = _only(lambda b: b.layer_norm(b.input(), center=False))
+    assert found.region.workload.single.epilogue.describe() == "multiply(acc, row0)"
+
+
+def test_a_sum_before_is_the_prologue_and_a_result_where_others_read_it() -> None:
+    def build(b: Builder, *, is_read: bool) -> Any:
+        total = b.elementwise("add", b.input(), b.input())
+        made = b.layer_norm(total)
+        return (made, b.permute_dims(total, (0, 2, 1))) if is_read else made
+
+    graph, found, _ = _only(lambda b: build(b, is_read=False))
+    layer = found.region.workload.single
+    assert _operators(graph) == [REGION]
+    assert layer.prologue.describe() == "add(acc, tensor0)"
+    assert [load.kind for load in layer.loads] == [LoadKind.TENSOR, LoadKind.ROW, LoadKind.ROW]
+    graph, found, _ = _only(lambda b: build(b, is_read=True))
+    layer = found.region.workload.single
+    assert [dtype for _, dtype in layer.further] == [DType.F16]
+    assert _operators(graph) == [REGION, "part", "part", "permute_dims"]
+
+
+def test_a_sum_that_is_read_before_the_norm_ends_stays_with_tvm() -> None:
+    def build(b: Builder) -> int:
+        total = b.elementwise("add", b.input(), b.input())
+        turned = b.permute_dims(b.permute_dims(total, (0, 2, 1)), (0, 2, 1))
+        return b.elementwise("add", b.layer_norm(total), turned)
+
+    graph, found, _ = _only(build)
+    assert found.region.workload.single.prologue.is_identity
+    assert _operators(graph) == ["add", "permute_dims", "permute_dims", REGION]
+
+
+@pytest.mark.parametrize("mean", ["mean", "summed_mean"])
+@pytest.mark.parametrize("squares", ["power", "square", "multiply"])
+@pytest.mark.parametrize("root", ["sqrt", "power", "inverse", "rsqrt"])
+def test_a_layer_norm_is_known_in_all_spellings(mean: str, squares: str, root: str) -> None:
+    def build(b: Builder) -> int:
+        x = b.input()
+        centred = b.elementwise("subtract", x, getattr(b, mean)(x))
+        made = b.scaled(centred, getattr(b, mean)(b.squares(centred, squares)), root)
+        scaled = b.elementwise("multiply", made, b.input(COLUMNS))
+        return b.elementwise("add", scaled, b.input(COLUMNS))
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert (problem.function, problem.epsilon) == (NormFunction.LAYER, 1e-5)
+    layer = found.region.workload.single
+    assert layer.epilogue.describe() == "add(multiply(acc, row0), row1)"
+
+
+@pytest.mark.parametrize("squares", ["power", "square", "multiply"])
+@pytest.mark.parametrize("root", ["sqrt", "power", "inverse", "rsqrt"])
+def test_an_rms_norm_is_known_in_all_spellings_with_casts_between(squares: str, root: str) -> None:
+    def build(b: Builder) -> int:
+        wide = b.astype(b.input(), F32)
+        made = b.astype(b.scaled(wide, b.mean(b.squares(wide, squares)), root), F16)
+        return b.elementwise("multiply", b.input(COLUMNS), made)
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert (problem.function, problem.in_dtype) == (NormFunction.RMS, DType.F16)
+    assert found.region.workload.single.epilogue.loads[0].kind is LoadKind.ROW
+
+
+def _mean_of_another(b: Builder) -> int:
+    x = b.input()
+    centred = b.elementwise("subtract", x, b.mean(b.input()))
+    return b.scaled(centred, b.mean(b.squares(b.input(), "power")), "sqrt")
+
+
+def _mean_is_read(b: Builder) -> tuple[int, int]:
+    x = b.input()
+    squared = b.mean(b.squares(x, "power"))
+    return b.scaled(x, squared, "rsqrt"), squared
+
+
+def _root_of_a_product(b: Builder) -> int:
+    x = b.input()
+    return b.scaled(x, b.mean(b.elementwise("multiply", x, b.input())), "rsqrt")
+
+
+def _inverted_division(b: Builder) -> int:
+    x = b.input()
+    raised = b.elementwise("add", b.mean(b.squares(x, "power")), b.number(1e-5))
+    return b.elementwise("divide", x, b.elementwise("rsqrt", raised))
+
+
+@pytest.mark.parametrize(
+    "build", [_mean_of_another, _mean_is_read, _root_of_a_product, _inverted_division]
+)
+def test_what_only_resembles_a_norm_is_none(build: Callable[[Builder], Any]) -> None:
+    graph, found = _carved(build)
+    assert not found
+    assert REGION not in _operators(graph)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda b: b.softmax(b.input(), axis=1), "the axes 1 of 3"),
+        (lambda b: b.layer_norm(b.input(), axes=(1, 2)), "the axes 1, 2 of 3"),
+        (lambda b: b.softmax(b.input(dtype="float64")), "float64"),
+    ],
+    ids=["axis", "axes", "type"],
+)
+def test_a_norm_that_no_kernel_computes_stays_with_its_reason(
+    build: Callable[[Builder], int], reason: str
+) -> None:
+    graph, found = _carved(build)
+    assert not found
+    (stays,) = (expr for expr in graph.exprs if expr.op.startswith("nn."))
+    assert reason in str(stays.attrs[REASON])
+
+
+def test_a_norm_that_is_rejected_stays_with_its_reason() -> None:
+    graph, found = _carved(lambda b: b.softmax(b.input()), lambda workload: "there is no time")
+    assert not found
+    assert graph.exprs[-1].attrs[REASON] == "there is no time"
+
+
+def test_a_norm_writes_what_the_product_behind_it_multiplies() -> None:
+    """The product's call would cast it else, in a kernel of its own."""
+
+    def build(b: Builder) -> int:
+        weights = b.softmax(b.input(dtype=F32))
+        return b.matmul(b.astype(weights, F16), b.input(COLUMNS, 32), F16)
+
+    graph, (norm, product) = _carved(build)
+    assert _operators(graph) == [REGION, REGION]
+    assert norm.region.workload.single.problem.out_dtype is DType.F16
+    assert product.region.a_stored is None
