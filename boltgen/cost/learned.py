@@ -214,7 +214,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
     problem = workload.first.problem
     found = {
         f"family.{family.name}": 1.0,
-        "log_flops": math.log(workload.flops),
+        "log_flops": math.log1p(workload.flops),  # a norm has none
         "log_predicted": math.log(prediction.time_us),
     }
     groups = {
