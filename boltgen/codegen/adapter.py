@@ -94,7 +94,7 @@ class RegionLaunch:
             where = launch.of_layer(index)
             who = f"layer {index} " if region.workload.is_fused else ""
             yield f"{where}b", b_call(roles, f"{who}B", layer.problem)
-            for name, value in operand_fields(layer, roles.operands, who):
+            for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):
                 yield where + name, value

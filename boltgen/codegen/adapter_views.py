@@ -17,7 +17,7 @@ def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
     A launch has one number of heads, so a dense operand has strides of heads too.
     """
     made = dict(sizes)
-    if not region.views:
+    if region.heads == 1 and not region.views:
         return made
     made["heads"] = region.heads
     for where, name, view, rows in _operands(region):

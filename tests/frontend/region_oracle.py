@@ -14,10 +14,19 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import HeadView, Operand, Region, Stored
+from boltgen.ir.region import HeadView, Operand, Region, Sharing, Stored
 
 
 def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
+    if operand.shared is not None:
+        gemm = problem.gemm
+        own = {LoadKind.TENSOR: (gemm.m, gemm.n), LoadKind.ROW: (gemm.n,)}.get(kind, (gemm.m,))
+        slices = array.reshape(operand.shared.slices(problem.batch), *own)
+        if operand.shared.by is Sharing.HEADS:
+            return np.repeat(slices, operand.shared.heads, axis=0)
+        return np.tile(slices, (problem.batch // operand.shared.heads, *(1 for _ in own)))
+    if operand.batched and kind is not LoadKind.TENSOR:
+        return array.reshape(problem.batch, -1)
     if kind is not LoadKind.TENSOR:
         return array.reshape(-1)
     is_shared = problem.batch > 1 and not operand.batched

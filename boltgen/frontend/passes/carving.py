@@ -90,9 +90,10 @@ def find_regions(
 
     Products with a softmax between them do so wherever no reason `rejects` them.
     """
-    products = find_products(graph, accumulate)
-    found = find_attentions(graph, products, rejects)
+    found = find_attentions(graph, find_products(graph, accumulate, lambda _: True), rejects)
     taken = {product.anchor.index for pair in found.pairs for product in pair}
+    # What turned out to be no attention has only the operands that other kernels can read.
+    products = find_products(graph, accumulate, taken.__contains__)
     rest = [product for product in products if product.anchor.index not in taken]
     regions = [Found(pair) for pair in found.pairs]
     for joined in join(graph, rest, cut):
@@ -264,7 +265,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
         b=places[product.anchor.b],
         b_view=product.b_view,
         operands=tuple(
-            Operand(parameter=places[operand.expr], batched=operand.batched)
+            Operand(parameter=places[operand.expr], batched=operand.batched, shared=operand.shared)
             for operand in product.tail.operands
         ),
     )

@@ -65,6 +65,12 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
     return _reading(_reading(before, a=q), b=k), _writing(_reading(after, b=v), d)
 
 
+def shared_heads(pair: Pair) -> set[int]:
+    """The heads of a sequence, as operands say that not all products have a slice of."""
+    operands = (operand for product in pair for operand in product.tail.operands)
+    return {operand.shared.heads for operand in operands if operand.shared is not None}
+
+
 def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
     """Where Q, K, V and the result are, with one number of heads; None where that is no view."""
     before, after = pair
@@ -84,7 +90,9 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
         v = _source(graph, after.anchor.b, hidden, output, output.alignment_b)
     if after.exit is None:
         d = _target(graph, after.tail.output, output)
-    heads = max((each.view.heads for each in (q, k, v, d) if each), default=1)
+    # Masks that heads share leave no choice.
+    counts = shared_heads(pair) or {each.view.heads for each in (q, k, v, d) if each}
+    heads = max(counts, default=1)
     return tuple(each if each and each.view.heads == heads else None for each in (q, k, v, d))
 
 

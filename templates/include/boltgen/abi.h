@@ -162,21 +162,27 @@ typedef struct boltgen_gemm_chain_args {
   void* stream;
 } boltgen_gemm_chain_args;
 
-/* B of one of attention's products, K or V, as of a layer of a chain. */
+/* B of one of attention's products, K or V, as of a layer of a chain.
+ *
+ * `group_b` heads of Q that follow each other read one matrix of B; 1 where each has its own.
+ */
 typedef struct boltgen_attention_layer {
   int32_t n;
+  int32_t group_b;
   void const* b;
   int64_t ldb;
   int64_t batch_stride_b;
   int64_t head_stride_b;
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  int64_t operand_head_strides[BOLTGEN_MAX_OPERANDS];
 } boltgen_attention_layer;
 
 /* Two products with a softmax between them, `batch` times: `heads` for each sequence.
  *
  * A: (m, k) row-major, D: (m, n of the last layer) row-major. Matrix i of A, B and D begins at
  * i / heads * batch_stride + i % heads * head_stride, so that the heads of a sequence may lie side
- * by side in its rows. Those of the epilogues' operands are batch_stride apart.
+ * by side in its rows; of B it is i % heads / group_b. The epilogues' operands have a batch_stride
+ * and one of operand_head_strides each; 0 shares a mask between sequences, or between heads.
  */
 typedef struct boltgen_attention_args {
   int32_t m;
@@ -196,6 +202,24 @@ typedef struct boltgen_attention_args {
   size_t workspace_bytes;
   void* stream;
 } boltgen_attention_args;
+
+/* D = epilogue(normalise(prologue(A))) of each row: a norm, or a softmax.
+ *
+ * A: (rows, columns), rows lda apart. D: (rows, columns), rows ldd apart, in elements. Operands are
+ * those of the prologue, then those of the epilogue, then the further results; each spans D.
+ */
+typedef struct boltgen_norm_args {
+  int32_t rows;
+  int32_t columns;
+  void const* a;
+  void* d;
+  int64_t lda;
+  int64_t ldd;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream; /* a cudaStream_t */
+} boltgen_norm_args;
 
 /* A convolution, then 1x1 convolutions of stride 1 without padding.
  *
