@@ -12,9 +12,10 @@ from typing import Any
 
 from boltgen.errors import ModelImportError
 
-# What a masked key's score is lowered by: the lowest finite number of FP16. Beside any score that
-# is not masked its exponential is zero, and a row of nothing else stays finite.
-_MASKED = -65504.0
+# What a masked key's score is lowered by: half of FP16's range, so that the sum with a score of the
+# other half stays finite in FP16. Beside a score that is not masked its exponential is zero. What a
+# float mask has below counts as that.
+_MASKED = -32768.0
 
 
 def decompositions() -> Any:
