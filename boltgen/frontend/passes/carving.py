@@ -94,7 +94,12 @@ def find_regions(
     taken = {product.anchor.index for pair in found.pairs for product in pair}
     # What turned out to be no attention has only the operands that other kernels can read.
     products = find_products(graph, accumulate, taken.__contains__)
-    rest = [product for product in products if product.anchor.index not in taken]
+    within = {member for pair in found.pairs for product in pair for member in product.computed}
+    rest = [
+        product
+        for product in products
+        if product.anchor.index not in taken and within.isdisjoint(product.computed)
+    ]
     regions = [Found(pair) for pair in found.pairs]
     for joined in join(graph, rest, cut):
         refused = found.refused.get(joined.products[-1].anchor.index, "")
