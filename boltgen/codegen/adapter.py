@@ -232,7 +232,8 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         problem = layer.problem
         rows = b_rows(problem)
-        shapes.append((roles.b, "B", *tensor_shape(roles.b_view, problem, rows, problem.b_shape)))
+        shape = tensor_shape(roles.b_view, problem, rows, problem.b_shape, roles.b_group)
+        shapes.append((roles.b, "B", *shape))
     for symbol in region.workload.symbols:
         extent = symbolic(symbol)
         found = (

@@ -62,9 +62,14 @@ def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
     """The dimension before those of a slice, if there is one."""
     if operand.shared is None:
         return (batch,) if operand.batched and batch > 1 else ()
-    if operand.shared.by is Sharing.HEADS and isinstance(batch, Dim):
-        return (f"{batch} / {operand.shared.heads}",)
+    if operand.shared.by is Sharing.HEADS:
+        return (sequences(batch, operand.shared.heads),)
     return (operand.shared.slices(batch),)
+
+
+def sequences(batch: int, heads: int) -> int | str:
+    """How many sequences a batch of heads is, as a number or a C++ expression."""
+    return f"{batch} / {heads}" if isinstance(batch, Dim) else batch // heads
 
 
 def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[int, int]:

@@ -100,11 +100,16 @@ class HeadView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRoles:
-    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`."""
+    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
+
+    So many heads as `b_group` that follow each other share a matrix of B, of which the tensor has
+    as many fewer.
+    """
 
     b: int
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
+    b_group: int = 1
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -145,14 +150,16 @@ class Region:
 
     @property
     def heads(self) -> int:
-        """The heads of each sequence in its views and operands; 1 where these have none."""
-        return max(self._counts, default=1)
+        """The heads of each sequence: those of views and operands, or that share a B; else 1."""
+        return max(self._counts, default=max(roles.b_group for roles in self.layers))
 
     @property
     def _counts(self) -> tuple[int, ...]:
         operands = (operand for roles in self.layers for operand in roles.operands)
         shared = (operand.shared.heads for operand in operands if operand.shared is not None)
-        return (*(view.heads for view in self.views), *shared)
+        of_a, of_d = ((view.heads,) if view else () for view in (self.a_view, self.d_view))
+        of_b = (each.b_view.heads * each.b_group for each in self.layers if each.b_view)
+        return (*of_a, *of_b, *of_d, *shared)
 
     @property
     def views(self) -> tuple[HeadView, ...]:
@@ -180,6 +187,11 @@ class Region:
             raise InvalidProblemError(
                 f"{self.symbol}: its views and operands have {numbers} heads for a batch of "
                 f"{batch}; it is sequences with one number of heads"
+            )
+        groups = [roles.b_group for roles in self.layers]
+        if any(self.heads % group for group in groups):
+            raise InvalidProblemError(
+                f"{self.symbol}: of {self.heads} heads {groups} share a B; groups divide the heads"
             )
         used = (self.a, *(index for roles in self.layers for index in roles.parameters))
         if not all(0 <= index < self.parameter_count for index in used):

@@ -65,7 +65,7 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             _operand(layer.problem, load.kind, operand, arrays[operand.parameter])
             for load, operand in zip(layer.epilogue.loads, roles.operands, strict=True)
         )
-        b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape)
+        b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape, roles.b_group)
         layers.append(LayerInputs(b, operands))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
@@ -86,8 +86,13 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [d, *further]
 
 
-def _matrices(view: HeadView | None, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The batch of matrices, of `shape` all together, that a tensor has."""
+def _matrices(
+    view: HeadView | None, array: np.ndarray, shape: tuple[int, ...], group: int = 1
+) -> np.ndarray:
+    """The batch of matrices, of `shape` all together, that a tensor has; `group` share each."""
+    if group > 1:
+        own = _matrices(view, array, (shape[0] // group, *shape[1:]))
+        return np.repeat(own, group, axis=0)
     if view is None:
         return array.reshape(shape)
     rows, columns = shape[-2:]

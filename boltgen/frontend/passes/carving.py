@@ -269,6 +269,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     return LayerRoles(
         b=places[product.anchor.b],
         b_view=product.b_view,
+        b_group=product.b_group,
         operands=tuple(
             Operand(parameter=places[operand.expr], batched=operand.batched, shared=operand.shared)
             for operand in product.tail.operands

@@ -43,7 +43,7 @@ class Product:
     """A matrix product or convolution with its elementwise tail, and what is at its borders.
 
     `stored` is the type of its result; where it is None, the graph's. `a_view`, `b_view` and
-    `d_view` say where in tensors the heads of attention are.
+    `d_view` say where in tensors the heads of attention are, `b_group` how many share a matrix.
     """
 
     anchor: Anchor
@@ -54,6 +54,7 @@ class Product:
     exit: Border | None = None
     a_view: HeadView | None = None
     b_view: HeadView | None = None
+    b_group: int = 1
     d_view: HeadView | None = None
 
     @property
