@@ -79,6 +79,34 @@ def test_an_onnx_encoder_runs_in_one_kernel_for_its_attention(
     assert not any("softmax" in name or "transpose" in name for name in kernels)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (BATCH, 1, 1, LENGTH),
+        (BATCH, 1, LENGTH, LENGTH),
+        (1, HEADS, LENGTH, LENGTH),
+        (BATCH, HEADS, LENGTH, LENGTH),
+    ],
+    ids=["padding", "each-sequence", "each-head", "each"],
+)
+def test_masks_are_read_where_heads_or_sequences_share_them(
+    shape: tuple[int, ...], checking: Vgpu, tmp_path: Path
+) -> None:
+    graph = GraphBuilder("encoder", parameters=RandomParameters(0))
+    x = graph.input("x", (BATCH, LENGTH, WIDTH))
+    mask = graph.input("mask", shape)
+    graph.output(_attention(graph, x, mask), "y")
+    path = tmp_path / "encoder.onnx"
+    onnx.save(graph.build(), path)
+    rng = np.random.default_rng(0)
+    masks = rng.uniform(-1, 1, shape).astype(np.float32)
+    masks[0, ..., LENGTH // 2 :] = -1e4  # keys that the first sequence does not have
+    inputs = {"x": rng.normal(0, 1, (BATCH, LENGTH, WIDTH)).astype(np.float32), "mask": masks}
+    kernels = _judged(path, inputs, checking)
+    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
+    assert not any("softmax" in name or "transpose" in name for name in kernels)
+
+
 def test_heads_are_read_from_rows_of_several_tensors(checking: Vgpu, tmp_path: Path) -> None:
     """TVM adds positions to the query, which key and value are not beside."""
     graph = GraphBuilder("encoder", parameters=RandomParameters(0))

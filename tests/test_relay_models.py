@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 
 from models.digits import MODEL_PATH as MODEL
 from models.digits import load_heldout
@@ -97,13 +98,16 @@ def test_the_demo_model_loses_no_accuracy(tmp_path: Path) -> None:
     assert heldout.accuracy(logits) >= heldout.accuracy(exact) - 0.003
 
 
-def test_bert(tmp_path: Path) -> None:
-    onnx.save(build("bert_base", layers=1, seq_len=32, mask=True), tmp_path / "bert.onnx")
+@pytest.mark.parametrize("batch", [1, 2])
+def test_bert(batch: int, tmp_path: Path) -> None:
+    """Of two sequences each has its own padding, which all of its heads share."""
+    model = build("bert_base", layers=1, batch=batch, seq_len=32, mask=True)
+    onnx.save(model, tmp_path / "bert.onnx")
     rng = np.random.default_rng(0)
-    mask = np.zeros((1, 1, 1, 1, 32), np.float32)
-    mask[..., 24:] = -10000.0
+    mask = np.zeros((1, batch, 1, 1, 32), np.float32)
+    mask[:, 0, ..., 24:] = -10000.0
     inputs = {
-        "hidden_states": rng.standard_normal((1, 1, 32, 768)).astype(np.float32),
+        "hidden_states": rng.standard_normal((1, batch, 32, 768)).astype(np.float32),
         "attention_mask": mask,
     }
     report, outputs, expected = run(tmp_path / "bert.onnx", inputs, tmp_path)

@@ -96,7 +96,7 @@ class RegionLaunch:
             b = b_call(roles, f"{who}B", layer.problem)
             if b is not None:
                 yield f"{where}b", b
-            for name, value in operand_fields(layer, roles.operands, who):
+            for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):
                 yield where + name, value
@@ -236,7 +236,8 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
         if roles.b is None:
             continue
         rows = b_rows(problem)
-        shapes.append((roles.b, "B", *tensor_shape(roles.b_view, problem, rows, problem.b_shape)))
+        shape = tensor_shape(roles.b_view, problem, rows, problem.b_shape, roles.b_group)
+        shapes.append((roles.b, "B", *shape))
     for symbol in region.workload.symbols:
         extent = symbolic(symbol)
         found = (

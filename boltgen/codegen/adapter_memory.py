@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, shape_check
+from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, sequences, shape_check
 from boltgen.codegen.adapter_views import view_call
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, greatest
@@ -123,7 +123,7 @@ def _out_of(stored: Stored, problem: Problem) -> LayoutTransform:
 def a_call(region: Region, problem: Problem) -> str:
     """The C++ call that checks A as TVM has it and returns its pointer."""
     if region.a_view is not None:
-        outer = problem.batch, problem.gemm.m
+        outer = sequences(problem.batch, region.a_view.heads), problem.gemm.m
         return view_call(region.a_view, region.a, "A", problem.in_dtype, outer)
     check, dtype = _checked(problem, problem.a_shape, problem.in_dtype, region.a_stored)
     return data_call(region.a, "A", dtype, check)
@@ -133,7 +133,7 @@ def d_call(region: Region, problem: Problem) -> str:
     """The C++ call that checks D as TVM has it and returns its pointer."""
     index = region.parameter_count
     if region.d_view is not None:
-        outer = problem.batch, problem.gemm.m
+        outer = sequences(problem.batch, region.d_view.heads), problem.gemm.m
         return view_call(region.d_view, index, "D", problem.out_dtype, outer, tensor="output")
     check, dtype = _checked(problem, problem.d_shape, problem.out_dtype, region.d_stored)
     return data_call(index, "D", dtype, check, tensor="output")

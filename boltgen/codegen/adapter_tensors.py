@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from boltgen.errors import assert_never
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
+from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import Operand
+from boltgen.ir.region import Operand, Sharing
 from boltgen.ir.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
@@ -32,21 +34,56 @@ def shape_check(problem: Problem, shape: tuple[int, ...]) -> ShapeCheck:
     return shape, "kMatrix" if problem.is_matrix else "kExact"
 
 
-def operand_fields(layer: Layer, operands: Sequence[Operand], who: str = "") -> Iterator[Field]:
-    """The fields of an epilogue's operands; `who` says in messages whose they are."""
+def operand_fields(
+    layer: Layer, operands: Sequence[Operand], who: str = "", heads: int = 1
+) -> Iterator[Field]:
+    """The fields of an epilogue's operands; `who` says in messages whose they are.
+
+    The batch is sequences of so many `heads`.
+    """
     problem, (m, n) = layer.problem, layer.problem.matrix
     seen = dict.fromkeys(LoadKind, 0)
     for index, (load, operand) in enumerate(zip(layer.loads, operands, strict=True)):
         graph = "prologue" if index < len(layer.prologue.loads) else "epilogue"
         role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
-        slices = (problem.batch,) if operand.batched and problem.batch > 1 else ()
+        slices = _slices(operand, problem.batch)
         shape, rank = _operand_shape(load, m, n)
         pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
         ld = n if load.kind is LoadKind.TENSOR else 0
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
-        yield f"operands[{index}].batch_stride", str(math.prod(shape) if slices else 0)
+        by_sequence, by_head = _slice_strides(operand, math.prod(shape) if slices else 0, heads)
+        yield f"operands[{index}].batch_stride", str(by_sequence)
+        if heads > 1:
+            yield f"operand_head_strides[{index}]", str(by_head)
+
+
+def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
+    """The dimension before those of a slice, if there is one."""
+    if operand.shared is None:
+        return (batch,) if operand.batched and batch > 1 else ()
+    if operand.shared.by is Sharing.HEADS:
+        return (sequences(batch, operand.shared.heads),)
+    return (operand.shared.slices(batch),)
+
+
+def sequences(batch: int, heads: int) -> int | str:
+    """How many sequences a batch of heads is, as a number or a C++ expression."""
+    return f"{batch} / {heads}" if isinstance(batch, Dim) else batch // heads
+
+
+def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[int, int]:
+    """From a sequence to the next one, and from a head to the next one."""
+    if operand.shared is None:
+        # Where no launch has heads, each is a sequence of its own.
+        return slice_elements * heads, slice_elements
+    match operand.shared.by:
+        case Sharing.HEADS:
+            return slice_elements, 0
+        case Sharing.SEQUENCES:
+            return 0, slice_elements
+    assert_never(operand.shared.by)
 
 
 def result_name(index: int) -> str:
@@ -70,7 +107,7 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
         yield f"{where}.batch_stride", str(slice_elements)
 
 
-def _operand_shape(load: Load, m: int, n: int) -> ShapeCheck:
+def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
     """Shape of one slice of an operand, and how strictly it is compared."""
     match load.kind:
         case LoadKind.TENSOR:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from boltgen.codegen.adapter_tensors import data_call, shape_check
+from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, LayerRoles, Region
 
@@ -17,17 +16,18 @@ def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
     A launch has one number of heads, so a dense operand has strides of heads too.
     """
     made = dict(sizes)
-    if not region.views:
+    if region.heads == 1 and not region.views:
         return made
     made["heads"] = region.heads
+    for index, roles in enumerate(region.layers):
+        made[f"layers[{index}].group_b"] = roles.b_group
     for where, name, view, rows in _operands(region):
         dense = made[f"{where}batch_stride_{name}"]
+        matrices = region.heads // made.get(f"{where}group_{name}", 1)
         if view is not None:
             made[f"{where}ld{name}"] = view.row
         made[f"{where}head_stride_{name}"] = dense if view is None else view.stride
-        made[f"{where}batch_stride_{name}"] = (
-            dense * region.heads if view is None else rows * view.row
-        )
+        made[f"{where}batch_stride_{name}"] = dense * matrices if view is None else rows * view.row
     return made
 
 
@@ -42,15 +42,19 @@ def _operands(region: Region) -> Iterator[tuple[str, str, HeadView | None, int]]
 
 
 def view_call(
-    view: HeadView, index: int, role: str, dtype: DType, outer: tuple[int, int], *, tensor: str = ""
+    view: HeadView,
+    index: int,
+    role: str,
+    dtype: DType,
+    outer: tuple[int | str, int],
+    *,
+    tensor: str = "",
 ) -> str:
     """The C++ call that checks the tensor of a view and returns its first head's pointer.
 
-    `outer` are the batch, and the rows of each matrix.
+    `outer` are the sequences, and the rows of each matrix.
     """
-    batch, rows = outer
-    sequences = f"{batch} / {view.heads}" if isinstance(batch, Dim) else batch // view.heads
-    shape = (sequences, rows, *view.inner)
+    shape = (*outer, *view.inner)
     whole = data_call(index, role, dtype, (shape, "kMatrix"), tensor)
     skipped = view.offset * dtype.size_bytes
     return f"call.behind({whole}, {skipped})" if skipped else whole
@@ -62,8 +66,13 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
         return None
     dtype = problem.in_dtype
     if roles.b_view is not None:
-        return view_call(roles.b_view, roles.b, role, dtype, (problem.batch, b_rows(problem)))
-    return data_call(roles.b, role, dtype, shape_check(problem, problem.b_shape))
+        heads = roles.b_view.heads * roles.b_group
+        outer = (sequences(problem.batch, heads), b_rows(problem))
+        return view_call(roles.b_view, roles.b, role, dtype, outer)
+    shape, rank = shape_check(problem, problem.b_shape)
+    if roles.b_group > 1:
+        shape = (sequences(problem.batch, roles.b_group), *shape[1:])
+    return data_call(roles.b, role, dtype, (shape, rank))
 
 
 def b_rows(problem: Problem) -> int:
@@ -73,12 +82,13 @@ def b_rows(problem: Problem) -> int:
 
 
 def tensor_shape(
-    view: HeadView | None, problem: Problem, rows: int, dense: tuple[int, ...]
+    view: HeadView | None, problem: Problem, rows: int, dense: tuple[int, ...], group: int = 1
 ) -> tuple[tuple[int, ...], int]:
     """The shape of TVM's tensor, and what its first extent has to be multiplied with.
 
-    That of a view begins with the batch, which is as many sequences times their heads.
+    That of a view begins with the batch, which is as many sequences times their heads; so many as
+    `group` share a matrix.
     """
     if view is None:
-        return dense, 1
-    return (problem.batch, rows, *view.inner), view.heads
+        return dense, group
+    return (problem.batch, rows, *view.inner), view.heads * group

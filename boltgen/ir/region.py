@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from boltgen.errors import InvalidProblemError
+from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.move import Form, ImageLayout
 from boltgen.ir.workload import Workload
@@ -19,16 +19,41 @@ class Convention(Enum):
     RELAY = "relay"  # the packed C functions of TVM up to 0.19
 
 
+class Sharing(Enum):
+    """Which heads of which sequences read one slice of an operand of attention."""
+
+    HEADS = "heads"  # all of a sequence: (sequences, 1, ...)
+    SEQUENCES = "sequences"  # the same one of each sequence: (1, heads, ...)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What has a slice for some products of a batch, which is sequences of so many `heads`."""
+
+    by: Sharing
+    heads: int
+
+    def slices(self, batch: int) -> int:
+        """How many slices there are."""
+        match self.by:
+            case Sharing.HEADS:
+                return batch // self.heads
+            case Sharing.SEQUENCES:
+                return self.heads
+        assert_never(self.by)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """Where an epilogue's load comes from.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
-    per product of a batch.
+    per product of a batch, `shared` whether there are some that several products read.
     """
 
     parameter: int
     batched: bool = False
+    shared: Shared | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +102,16 @@ class HeadView:
 class LayerRoles:
     """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
 
+    So many heads as `b_group` that follow each other share a matrix of B, of which the tensor has
+    as many fewer.
+
     `b` is None of a problem without B. `operands` are those of the prologue, then of the epilogue.
     """
 
     b: int | None
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
+    b_group: int = 1
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -124,8 +153,16 @@ class Region:
 
     @property
     def heads(self) -> int:
-        """The heads of each sequence in its views; 1 where it has none."""
-        return max((view.heads for view in self.views), default=1)
+        """The heads of each sequence: those of views and operands, or that share a B; else 1."""
+        return max(self._counts, default=max(roles.b_group for roles in self.layers))
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        operands = (operand for roles in self.layers for operand in roles.operands)
+        shared = (operand.shared.heads for operand in operands if operand.shared is not None)
+        of_a, of_d = ((view.heads,) if view else () for view in (self.a_view, self.d_view))
+        of_b = (each.b_view.heads * each.b_group for each in self.layers if each.b_view)
+        return (*of_a, *of_b, *of_d, *shared)
 
     @property
     def views(self) -> tuple[HeadView, ...]:
@@ -153,11 +190,16 @@ class Region:
         batch = self.workload.first.problem.batch
         # A region's symbol for a symbolic batch does not say what divides it.
         is_odd = not isinstance(batch, Dim) and batch % self.heads != 0
-        if is_odd or any(view.heads != self.heads for view in self.views):
-            numbers = ", ".join(str(view.heads) for view in self.views)
+        if is_odd or any(count != self.heads for count in self._counts):
+            numbers = ", ".join(map(str, self._counts))
             raise InvalidProblemError(
-                f"{self.symbol}: its views have {numbers} heads for a batch of {batch}; it is "
-                "sequences with one number of heads"
+                f"{self.symbol}: its views and operands have {numbers} heads for a batch of "
+                f"{batch}; it is sequences with one number of heads"
+            )
+        groups = [roles.b_group for roles in self.layers]
+        if any(self.heads % group for group in groups):
+            raise InvalidProblemError(
+                f"{self.symbol}: of {self.heads} heads {groups} share a B; groups divide the heads"
             )
         used = (self.a, *(index for roles in self.layers for index in roles.parameters))
         if not all(0 <= index < self.parameter_count for index in used):

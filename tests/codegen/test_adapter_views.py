@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,10 +13,11 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import launch
 from boltgen.ir.cells import localised
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import HeadView, LayerRoles, Region
+from boltgen.ir.region import HeadView, LayerRoles, Operand, Region, Shared, Sharing
 from boltgen.ir.workload import Workload
-from tests.attention_cases import attention
+from tests.attention_cases import attention, scaled
 
 HEADS, HEAD = 3, 16
 CONFIG = AttentionConfig(rows=64, keys=32, depth=16, columns=16, warps=4, stages=2)
@@ -69,6 +71,54 @@ def test_dense_operands_have_strides_of_heads_where_another_is_a_view() -> None:
     shape = f"{{2, 56, 3, {HEADS * HEAD}}}"
     assert shape in fields["layers[0].b"]
     assert fields["layers[0].b"].endswith(", 96)")
+
+
+@pytest.mark.parametrize(
+    ("operand", "shape", "strides"),
+    [
+        (Operand(parameter=3), "{56}", ("0", "0")),
+        (Operand(parameter=3, batched=True), "{6, 56}", (f"{HEADS * 56}", "56")),
+        (
+            Operand(parameter=3, shared=Shared(by=Sharing.HEADS, heads=HEADS)),
+            "{2, 56}",
+            ("56", "0"),
+        ),
+        (
+            Operand(parameter=3, shared=Shared(by=Sharing.SEQUENCES, heads=HEADS)),
+            "{3, 56}",
+            ("0", "56"),
+        ),
+    ],
+)
+def test_masks_have_strides_of_sequences_and_of_heads(
+    operand: Operand, shape: str, strides: tuple[str, str]
+) -> None:
+    scores = scaled(HEAD, LoadKind.ROW)
+    workload = attention(40, 56, HEAD, HEAD, batch=2 * HEADS, scores=scores)
+    region = replace(
+        _region(attention(40, 56, HEAD, HEAD, batch=2 * HEADS), None, _view()),
+        workload=workload,
+        parameter_count=4,
+        layers=(LayerRoles(b=1, operands=(operand,)), LayerRoles(b=2)),
+    )
+    _, fields = _fields(region)
+    assert shape in fields["layers[0].operands[0].pointer"]
+    assert strides == (
+        fields["layers[0].operands[0].batch_stride"],
+        fields["layers[0].operand_head_strides[0]"],
+    )
+
+
+def test_masks_of_other_heads_than_views_are_refused() -> None:
+    region = _region(attention(40, 56, HEAD, HEAD, batch=2 * HEADS), None, _view())
+    shared = Operand(parameter=2, shared=Shared(by=Sharing.HEADS, heads=2))
+    scores = scaled(HEAD, LoadKind.ROW)
+    with pytest.raises(InvalidProblemError, match="3, 2 heads"):
+        replace(
+            region,
+            workload=attention(40, 56, HEAD, HEAD, batch=2 * HEADS, scores=scores),
+            layers=(LayerRoles(b=1, operands=(shared,)), LayerRoles(b=2)),
+        )
 
 
 def test_symbols_are_read_off_the_tensor_of_a_view() -> None:

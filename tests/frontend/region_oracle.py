@@ -14,10 +14,19 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import HeadView, Operand, Region, Stored
+from boltgen.ir.region import HeadView, Operand, Region, Sharing, Stored
 
 
 def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
+    if operand.shared is not None:
+        gemm = problem.gemm
+        own = {LoadKind.TENSOR: (gemm.m, gemm.n), LoadKind.ROW: (gemm.n,)}.get(kind, (gemm.m,))
+        slices = array.reshape(operand.shared.slices(problem.batch), *own)
+        if operand.shared.by is Sharing.HEADS:
+            return np.repeat(slices, operand.shared.heads, axis=0)
+        return np.tile(slices, (problem.batch // operand.shared.heads, *(1 for _ in own)))
+    if operand.batched and kind is not LoadKind.TENSOR:
+        return array.reshape(problem.batch, -1)
     if kind is not LoadKind.TENSOR:
         return array.reshape(-1)
     is_shared = problem.batch > 1 and not operand.batched
@@ -58,7 +67,7 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         )
         b, before = np.zeros(0), len(layer.prologue.loads)
         if roles.b is not None:
-            b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape)
+            b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape, roles.b_group)
         layers.append(LayerInputs(b, operands[before:], operands[:before]))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
@@ -79,8 +88,13 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [d, *further]
 
 
-def _matrices(view: HeadView | None, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The batch of matrices, of `shape` all together, that a tensor has."""
+def _matrices(
+    view: HeadView | None, array: np.ndarray, shape: tuple[int, ...], group: int = 1
+) -> np.ndarray:
+    """The batch of matrices, of `shape` all together, that a tensor has; `group` share each."""
+    if group > 1:
+        own = _matrices(view, array, (shape[0] // group, *shape[1:]))
+        return np.repeat(own, group, axis=0)
     if view is None:
         return array.reshape(shape)
     rows, columns = shape[-2:]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir import reference
-from boltgen.ir.oracle import enclose
+from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.measure.abi import arguments
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import Args, Array, Cuda, KernelLibrary, Operand, poison
@@ -62,27 +62,65 @@ class Rows:
 
 
 def judge_heads(
-    cuda: Cuda, library: KernelLibrary, case: ChainCase, inputs: ChainInputs, heads: int
+    cuda: Cuda,
+    library: KernelLibrary,
+    case: ChainCase,
+    inputs: ChainInputs,
+    heads: int,
+    *,
+    group: int = 1,
 ) -> reference.Agreement:
-    """How the result compares with the oracle's; nothing may be written beside the heads."""
+    """How the result compares with the oracle's; nothing may be written beside the heads.
+
+    An operand of the first layer with two dimensions before its own, (sequences, heads), of which
+    either may be 1, is shared as that says; K and V have a matrix for each `group` of heads.
+    """
     cuda.become(case.spec.arch)
     try:
-        actual = _run(cuda, library, case, inputs, heads)
+        actual = _run(cuda, library, case, inputs, heads=heads, group=group)
     finally:
         cuda.free_all()
-    expected = enclose(case.chain, inputs.a, inputs.layers)
+    expected = enclose(case.chain, inputs.a, _of_each_product(case, inputs, heads, group))
     return reference.compare(actual, expected.exact, expected.bound)
 
 
+def _of_each_product(
+    case: ChainCase, inputs: ChainInputs, heads: int, group: int
+) -> tuple[LayerInputs, ...]:
+    """The layers' inputs with a slice for each product."""
+    batch = case.chain.batch
+
+    def whole(array: Array) -> Array:
+        if array.ndim < 3:
+            return array
+        own = np.broadcast_to(array, (batch // heads, heads, *array.shape[2:]))
+        return own.reshape(batch, *array.shape[2:])
+
+    return tuple(
+        replace(
+            made,
+            b=np.repeat(made.b, group, axis=0),
+            operands=tuple(map(whole, made.operands)),
+        )
+        for made in inputs.layers
+    )
+
+
 def _run(
-    cuda: Cuda, library: KernelLibrary, case: ChainCase, inputs: ChainInputs, heads: int
+    cuda: Cuda,
+    library: KernelLibrary,
+    case: ChainCase,
+    inputs: ChainInputs,
+    *,
+    heads: int,
+    group: int,
 ) -> Array:
     traits = case.spec.traits
     asked = launch(case.chain, case.spec.config)
     args: Args = arguments(asked.struct, {**asked.sizes, "heads": heads})
 
-    def upload(matrices: Array, alignment: int) -> tuple[int, Rows, Array]:
-        rows = Rows(heads, matrices.shape[-1], alignment)
+    def upload(matrices: Array, alignment: int, group: int = 1) -> tuple[int, Rows, Array]:
+        rows = Rows(heads // group, matrices.shape[-1], alignment)
         packed = rows.packed(matrices)
         address = cuda.upload(packed, skip_bytes=min(16, alignment * packed.itemsize))
         return address + rows.offset * packed.itemsize, rows, packed
@@ -90,11 +128,17 @@ def _run(
     args.a, a, sequences = upload(inputs.a, traits.alignment_a)
     args.lda, args.head_stride_a, args.batch_stride_a = a.row, a.stride, sequences[0].size
     for layer, own, made in zip(args.layers, traits.layers, inputs.layers, strict=True):
-        layer.b, b, sequences = upload(made.b, own.alignment_b)
+        layer.b, b, sequences = upload(made.b, own.alignment_b, group)
+        layer.group_b = group
         layer.ldb, layer.head_stride_b, layer.batch_stride_b = b.row, b.stride, sequences[0].size
         for index, array in enumerate(made.operands):
-            ld = array.shape[-1] if array.ndim > 1 else 0
-            layer.operands[index] = Operand(cuda.upload(array), ld, 0)
+            ld, batch_stride = array.shape[-1] if array.ndim > 1 else 0, 0
+            if array.ndim > 2:
+                slice_elements = array[0, 0].size
+                by_head = slice_elements if array.shape[1] > 1 else 0
+                layer.operand_head_strides[index] = by_head
+                batch_stride = array[0].size if array.shape[0] > 1 else 0
+            layer.operands[index] = Operand(cuda.upload(array), ld, batch_stride)
     empty = poison(case.chain.last.problem.d_shape, traits.out_dtype.value)
     args.d, d, before = upload(empty, traits.layers[-1].alignment_d)
     args.ldd, args.head_stride_d, args.batch_stride_d = d.row, d.stride, before[0].size

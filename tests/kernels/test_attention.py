@@ -75,6 +75,42 @@ def test_heads_that_lie_side_by_side_in_rows(
     assert not checking.vgpu.findings()
 
 
+_SEQUENCES, _HEADS, _ROWS, _KEYS = 2, 4, 70, 130
+
+
+@pytest.mark.parametrize(
+    "leading",
+    [(1, 1), (_SEQUENCES, 1), (1, _HEADS), (_SEQUENCES, _HEADS)],
+    ids=["one", "each-sequence", "each-head", "each"],
+)
+@pytest.mark.parametrize("group", [1, 2])
+def test_masks_and_keys_are_shared_between_heads_or_sequences(
+    leading: tuple[int, int],
+    group: int,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """A mask of rows and keys, one of keys and one of rows, ragged all."""
+    batch = _SEQUENCES * _HEADS
+    scores = scaled(64, LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN)
+    workload = attention(_ROWS, _KEYS, 64, 48, batch=batch, scores=scores)
+    case = attention_case("masked", workload)
+    inputs = random_chain_inputs(case, rng)
+    shapes = ((_ROWS, _KEYS), (_KEYS,), (_ROWS,))
+    operands = [rng.uniform(-2, 2, (*leading, *shape)).astype(np.float16) for shape in shapes]
+    # What models mask padding with, another number of keys in each slice.
+    for number, keys in enumerate(operands[1].reshape(-1, _KEYS)):
+        keys[_KEYS - 5 * number :] = _FEW
+    layers = tuple(replace(each, b=each.b[::group].copy()) for each in inputs.layers)
+    layers = (replace(layers[0], operands=tuple(operands)), *layers[1:])
+    inputs = replace(inputs, layers=layers)
+    library = attention_kernels[case.spec]
+    agreement = judge_heads(checking, library, case, inputs, _HEADS, group=group)
+    assert agreement.within, agreement
+    assert not checking.vgpu.findings()
+
+
 def _masked(mask: np.ndarray, rng: np.random.Generator) -> tuple[ChainInputs, Workload]:
     """Attention of one head, whose scores have `mask` added, in the kernel "masked"."""
     m, n = mask.shape
@@ -174,6 +210,7 @@ def test_what_a_tile_does_not_hold_is_refused_by_the_kernel_too(
         ("layers[0].head_stride_b", 4, MISALIGNED),
         ("layers[1].head_stride_b", 4, MISALIGNED),
         ("head_stride_d", 2, MISALIGNED),
+        ("layers[1].group_b", 0, INVALID),
     ],
 )
 def test_heads_that_vectors_do_not_fit_are_refused_by_the_kernel_too(

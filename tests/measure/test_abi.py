@@ -31,6 +31,7 @@ NAMES = {
     "boltgen_gemm_chain_args",
     "boltgen_attention_layer",
     "boltgen_attention_args",
+    "boltgen_norm_args",
     "boltgen_conv2d_chain_args",
 }
 

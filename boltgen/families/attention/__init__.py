@@ -77,7 +77,9 @@ class Attention(WithoutLibrary[AttentionConfig]):
         dense = launch_of(workload)
         # Each head is a sequence of its own. Where TVM has heads side by side is no part of a
         # workload: strides are the launch's alone, so one kernel and its record serve all of them.
-        return replace(dense, struct="boltgen_attention_args", sizes={**dense.sizes, "heads": 1})
+        own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
+        sizes = {**dense.sizes, "heads": 1, **own}
+        return replace(dense, struct="boltgen_attention_args", sizes=sizes)
 
     def boundaries(
         self, workload: Workload, config: AttentionConfig, arch: Arch

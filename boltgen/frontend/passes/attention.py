@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.heads import with_views
+from boltgen.frontend.passes.heads import shared_heads, with_views
 from boltgen.frontend.passes.products import Product, Softmaxed, alike
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim
 from boltgen.ir.workload import Workload
 
 _SOFTMAX, _CAST, _VIEW = "nn.softmax", "astype", "reshape"
@@ -52,7 +53,8 @@ def find_attentions(
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
         pair = with_views(graph, pair, hidden)
         try:
-            reason = rejects(Workload(layers=tuple(each.layer(graph) for each in alike(pair))))
+            workload = Workload(layers=tuple(each.layer(graph) for each in alike(pair)))
+            reason = _split(pair, workload) or rejects(workload)
         except InvalidProblemError as error:
             reason = str(error)
         if reason is None:
@@ -64,6 +66,17 @@ def find_attentions(
                 f"not one kernel with the softmax and the product that follow: {reason}"
             )
     return Attentions(pairs=tuple(pairs), refused=refused)
+
+
+def _split(pair: tuple[Product, Product], workload: Workload) -> str | None:
+    """Why a batch is not sequences with one number of heads, as its masks say."""
+    counts = sorted(shared_heads(pair))
+    if len(counts) > 1:
+        return f"its masks are shared by {' and by '.join(map(str, counts))} heads"
+    batch = workload.batch
+    if counts and not isinstance(batch, Dim) and batch % counts[0]:
+        return f"its masks are of {counts[0]} heads, its batch is {batch}"
+    return None
 
 
 def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Softmaxed | None:

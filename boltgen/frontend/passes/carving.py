@@ -91,10 +91,16 @@ def find_regions(
 
     Products with a softmax between them do so wherever no reason `rejects` them.
     """
-    products = find_products(graph, accumulate)
-    found = find_attentions(graph, products, rejects)
+    found = find_attentions(graph, find_products(graph, accumulate, lambda _: True), rejects)
     taken = {product.anchor.index for pair in found.pairs for product in pair}
-    rest = [product for product in products if product.anchor.index not in taken]
+    # What turned out to be no attention has only the operands that other kernels can read.
+    products = find_products(graph, accumulate, taken.__contains__)
+    within = {member for pair in found.pairs for product in pair for member in product.computed}
+    rest = [
+        product
+        for product in products
+        if product.anchor.index not in taken and within.isdisjoint(product.computed)
+    ]
     regions = [Found(pair) for pair in found.pairs]
     for joined in join(graph, rest, cut):
         refused = found.refused.get(joined.products[-1].anchor.index, "")
@@ -290,8 +296,9 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     return LayerRoles(
         b=None if b is None else places[b],
         b_view=product.b_view,
+        b_group=product.b_group,
         operands=tuple(
-            Operand(parameter=places[operand.expr], batched=operand.batched)
+            Operand(parameter=places[operand.expr], batched=operand.batched, shared=operand.shared)
             for operand in product.operands
         ),
     )

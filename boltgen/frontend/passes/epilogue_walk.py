@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor
+from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.region import Shared
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
@@ -32,10 +33,11 @@ _MAX_MEMBERS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOperand:
-    """The value that a load reads, and whether it has one slice per product of a batch."""
+    """The value that a load reads, and its slices for the products of a batch, as of `Operand`."""
 
     expr: int
     batched: bool
+    shared: Shared | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,40 +160,19 @@ _RULES: dict[str, _Rule] = {
 ELEMENTWISE = frozenset(_RULES)
 
 
-def span(
-    shape: Sequence[int], out: Sequence[int], *, batched: bool
-) -> tuple[LoadKind, bool] | None:
-    """How an operand of `shape` spans an output of shape `out`, and whether it has one slice per
-    product; None where a kernel cannot load it.
-
-    `out` is (..., M, N) of a `batched` product, else (..., N) with M the product of the rest.
-    """
-    if len(shape) > len(out):
-        return None
-    full = (1,) * (len(out) - len(shape)) + tuple(shape)
-    goal = tuple(out)
-    if full[-1] == goal[-1] and prod(full[:-1]) == 1:
-        return LoadKind.ROW, False
-    if full == goal:
-        return LoadKind.TENSOR, batched
-    inner = 2 if batched else len(goal)
-    is_shared = prod(full[:-inner]) == 1 if batched else True
-    if is_shared and full[-inner:] == goal[-inner:]:
-        return LoadKind.TENSOR, False
-    if is_shared and full[-1] == 1 and full[-inner:-1] == goal[-inner:-1]:
-        return LoadKind.COLUMN, False
-    return None
-
-
 @dataclass(slots=True)
 class _Emission:
-    """An epilogue under construction, and where each value of the graph is in it."""
+    """An epilogue under construction, and where each value of the graph is in it.
+
+    Only a kernel of attention `shares` slices of operands between heads, or between sequences.
+    """
 
     graph: Graph
     anchor: Anchor
+    shares: bool = False
     builder: ElementwiseBuilder = field(default_factory=ElementwiseBuilder)
     nodes: dict[int, int] = field(default_factory=dict)
-    loads: dict[tuple[int, LoadKind, bool], int] = field(default_factory=dict)
+    loads: dict[tuple[int, LoadKind, bool, Shared | None], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         index, node = self.anchor.index, 0
@@ -237,14 +218,22 @@ class _Emission:
             return self.builder.scalar(operand.scalar)
         if operand.dtype not in {dtype.value for dtype in DType}:
             raise _NotFusibleError(f"an operand of dtype {operand.dtype}")
-        batched = self.anchor.problem.batch > 1
-        found = span(operand.static_shape, consumer.static_shape, batched=batched)
+        found = self._span(operand.static_shape, consumer.static_shape)
         if found is None:
             raise _NotFusibleError("an operand whose broadcast no kernel loads")
         key = (arg, *found)
         if key not in self.loads:
             self.loads[key] = self.builder.load(found[0], DType(operand.dtype))
         return self.loads[key]
+
+    def _span(
+        self, shape: Sequence[int], out: Sequence[int]
+    ) -> tuple[LoadKind, bool, Shared | None] | None:
+        batched = self.anchor.problem.batch > 1
+        if batched and self.shares:
+            return shared_span(shape, out)
+        found = span(shape, out, batched=batched)
+        return None if found is None else (*found, None)
 
     def finish(
         self, output: int, further: Sequence[int] = ()
@@ -257,27 +246,35 @@ class _Emission:
         # Every load is read by the operator that it was made for, so recognition keeps them all.
         out_dtype, precision = DType(self.graph[output].dtype), self.anchor.problem.in_dtype
         epilogue = recognise(self.builder.build(), out_dtype, precision)
-        operands = tuple(TailOperand(expr=arg, batched=flag) for arg, _, flag in self.loads)
+        operands = tuple(
+            TailOperand(expr=arg, batched=flag, shared=shared)
+            for arg, _, flag, shared in self.loads
+        )
         assert len(epilogue.loads) == len(operands)
         return epilogue, operands
 
 
-def grow(graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset()) -> Tail:
-    """The largest region that starts at `anchor` and has no operator that is in `claimed`."""
-    fusible = _fusible(graph, anchor, claimed)
-    best = _close(graph, anchor, fusible, anchor.index)
+def grow(
+    graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset(), *, shares: bool = False
+) -> Tail:
+    """The largest region that starts at `anchor` and has no operator that is in `claimed`.
+
+    It `shares` operands as only attention can: `shared_span`.
+    """
+    fusible = _fusible(graph, anchor, claimed, shares=shares)
+    best = _close(graph, anchor, fusible, anchor.index, shares=shares)
     assert best is not None
     stored = {dtype.value for dtype in anchor.problem.storable}
     for output in fusible[1:]:
         if graph[output].dtype not in stored or not _ends_well(graph, output):
             continue
-        best = _close(graph, anchor, fusible, output) or best
+        best = _close(graph, anchor, fusible, output, shares=shares) or best
     return best
 
 
-def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int]) -> list[int]:
+def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool) -> list[int]:
     """The anchor, and every operator that elementwise operators connect to it, in order."""
-    emission = _Emission(graph, anchor)
+    emission = _Emission(graph, anchor, shares)
     found = [anchor.index]
     pending = set(_readers(graph, anchor.index))
     while pending and len(found) < _MAX_MEMBERS:
@@ -384,7 +381,9 @@ def _is_written_anyway(graph: Graph, output: int) -> bool:
     )
 
 
-def _close(graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int) -> Tail | None:
+def _close(
+    graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int, *, shares: bool
+) -> Tail | None:
     """The region with the result `output`; None where a value leaks or loads are too many."""
     members = _with_sources(graph, [output], set(fusible))
     if anchor.index not in members:
@@ -392,7 +391,7 @@ def _close(graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int) ->
     for member in members - {output}:
         if member in graph.escaping or not members.issuperset(graph.consumers[member]):
             return None
-    return _tail(graph, anchor, members, output)
+    return _tail(graph, anchor, members, output, shares=shares)
 
 
 def _with_sources(graph: Graph, ends: Sequence[int], allowed: set[int]) -> set[int]:
@@ -416,9 +415,11 @@ def _tail(
     members: Collection[int],
     output: int,
     further: tuple[int, ...] = (),
+    *,
+    shares: bool = False,
 ) -> Tail | None:
     """The region of `members`; None where loads are too many."""
-    emission = _Emission(graph, anchor)
+    emission = _Emission(graph, anchor, shares)
     ordered = tuple(sorted(members))
     try:
         for member in ordered[1:]:

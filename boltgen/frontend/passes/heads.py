@@ -22,6 +22,7 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.region import HeadView
 
 _SLICE, _VIEW, _PERMUTATION = "strided_slice", "reshape", "permute_dims"
+_BROADCAST = "broadcast_to"
 
 Pair = tuple[Product, Product]
 
@@ -39,11 +40,22 @@ class _Strided:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """TVM's tensor that has an operand's heads, and the operators that cut them out."""
+    """TVM's tensor that has an operand's heads, and the operators that cut them out.
 
-    view: HeadView
+    Without a view it has them as the kernel takes them. So many as `group` share a matrix. Those
+    `by_keys` are the transposed ones of the product's operand.
+    """
+
+    view: HeadView | None
     tensor: int
     members: tuple[int, ...]
+    group: int = 1
+    by_keys: bool = False
+
+    @property
+    def heads(self) -> int:
+        """Those of a sequence, where a view says so; else 1."""
+        return self.view.heads * self.group if self.view else 1
 
 
 def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
@@ -58,11 +70,17 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
     read |= {operand.expr for product in pair for operand in product.tail.operands}
     if any(read.intersection(source.members) for _, source in given if source):
         return pair  # a region does not compute what it is given
-    if k is not None:
+    if k is not None and k.by_keys:
         scores: Any = before.anchor.problem
         by_keys = replace(scores, b_layout=Layout.COLUMN)
         before = replace(before, anchor=replace(before.anchor, problem=by_keys))
     return _reading(_reading(before, a=q), b=k), _writing(_reading(after, b=v), d)
+
+
+def shared_heads(pair: Pair) -> set[int]:
+    """The heads of a sequence, as operands say that not all products have a slice of."""
+    operands = (operand for product in pair for operand in product.tail.operands)
+    return {operand.shared.heads for operand in operands if operand.shared is not None}
 
 
 def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
@@ -76,6 +94,7 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
         return q, k, v, d  # what shares K and V is one product of more rows, and has no heads
     if before.entry is None and scores.a_batched:
         q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
+        q = q if q and q.group == 1 else None  # no kernel repeats queries
     if scores.b_batched:
         # Keys are rows of TVM's tensor, so their vectors are of Q's columns.
         is_row, alignment = scores.b_layout is Layout.ROW, scores.alignment_a
@@ -84,8 +103,17 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
         v = _source(graph, after.anchor.b, hidden, output, output.alignment_b)
     if after.exit is None:
         d = _target(graph, after.tail.output, output)
-    heads = max((each.view.heads for each in (q, k, v, d) if each), default=1)
-    return tuple(each if each and each.view.heads == heads else None for each in (q, k, v, d))
+    sources = [each for each in (q, k, v, d) if each]
+    # Masks that heads share leave no choice, and where nothing else knows heads, groups are all.
+    counts = shared_heads(pair) or {each.heads for each in sources}
+    heads = max(counts, default=1)
+    if heads == 1:
+        heads = max((each.group for each in sources), default=1)
+
+    def fits(each: _Source) -> bool:
+        return each.heads == heads if each.view else heads % each.group == 0
+
+    return tuple(each if each and fits(each) else None for each in (q, k, v, d))
 
 
 def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:
@@ -98,7 +126,7 @@ def _reading(product: Product, a: _Source | None = None, b: _Source | None = Non
         product = replace(product, a_view=a.view)
         anchor = replace(anchor, a=a.tensor)
     if b is not None:
-        product = replace(product, b_view=b.view)
+        product = replace(product, b_view=b.view, b_group=b.group)
         anchor = replace(anchor, operand_b=b.tensor)
     return replace(product, anchor=anchor)
 
@@ -124,12 +152,20 @@ def _source(
 
     Matrices of keys are `is_swapped` where the keys are columns of the tensor at `at`.
     """
-    joins: list[int] = []
-    while _keeps_matrices(graph, at):
-        joins.insert(0, at)
-        at = graph[at].args[0]
+    joins, at = _joins(graph, at)
+    is_turned = False
+    if is_swapped and _swaps(graph, at):
+        before, inner = _joins(graph, graph[at].args[0])
+        if _repeats(graph, inner) > 1:  # what is repeated has the keys as rows
+            joins, at = (*before, at, *joins), inner
+            is_swapped, is_turned = False, True
+    group = _repeats(graph, at)
+    if group > 1:
+        before, tensor = _joins(graph, graph[at].args[0])
+        joins, at = (*before, at, *joins), tensor
     chain: list[int] = []
-    found = None
+    # Repeated matrices are read from where they are once, whatever comes before.
+    found = _Source(None, at, joins, group, is_turned) if group > 1 else None
     tensor = at
     while graph[tensor].op in {_SLICE, _VIEW, _PERMUTATION} and graph[tensor].is_static:
         chain.insert(0, tensor)
@@ -146,9 +182,9 @@ def _source(
             continue
         if is_swapped:
             strided = _permuted(strided, (*range(len(strided.shape) - 2), -1, -2))
-        view = _heads(strided, base, problem.batch, alignment)
+        view = _heads(strided, base, problem.batch, alignment, group)
         if view is not None:
-            found = _Source(view, tensor, (*chain, *joins))
+            found = _Source(view, tensor, (*chain, *joins), group, is_turned or is_swapped)
     return found
 
 
@@ -174,6 +210,39 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
         view = _heads(strided, target, problem.batch, problem.alignment_d)
         return _Source(view, at, tuple(members)) if view is not None else None
     return None
+
+
+def _joins(graph: Graph, at: int) -> tuple[tuple[int, ...], int]:
+    """The operators before `at`, itself among them, that keep matrices; and what those read."""
+    joins: list[int] = []
+    while _keeps_matrices(graph, at):
+        joins.insert(0, at)
+        at = graph[at].args[0]
+    return tuple(joins), at
+
+
+def _swaps(graph: Graph, at: int) -> bool:
+    """Whether an operator transposes each matrix of a batch, and nothing else."""
+    expr = graph[at]
+    if expr.op != _PERMUTATION or not expr.is_static:
+        return False
+    rank = len(expr.static_shape)
+    return tuple(_axes(expr, rank)) == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _repeats(graph: Graph, at: int) -> int:
+    """How often each matrix of a batch is there, one behind the other: grouped-query attention.
+
+    (B, groups, S, D) -> reshape (B, groups, 1, S, D) -> broadcast_to (B, groups, n, S, D)
+    """
+    expr = graph[at]
+    if expr.op != _BROADCAST or not expr.is_static or not graph[expr.args[0]].is_static:
+        return 1
+    before, after = graph[expr.args[0]].static_shape, expr.static_shape
+    is_last = len(before) == len(after) > 3 and before[-3] == 1
+    others = (*before[:-3], *before[-2:]) == (*after[:-3], *after[-2:])
+    times = after[-3]
+    return times if is_last and others and not isinstance(times, Dim) else 1
 
 
 def _keeps_matrices(graph: Graph, index: int) -> bool:
@@ -256,15 +325,20 @@ def _is_joint(dimensions: Sequence[tuple[int, int]]) -> bool:
     return all(stride == extent * inner for (_, stride), (extent, inner) in pairs)
 
 
-def _heads(x: _Strided, base: tuple[int, ...], batch: int, alignment: int) -> HeadView | None:
-    """The matrices of `x`, its last two dimensions, as heads in the rows of `base`."""
+def _heads(
+    x: _Strided, base: tuple[int, ...], batch: int, alignment: int, group: int = 1
+) -> HeadView | None:
+    """The matrices of `x`, its last two dimensions, as heads in the rows of `base`.
+
+    Each is that of `group` products of the `batch`.
+    """
     *leading, rows, _ = zip(x.shape, x.strides, strict=True)
     if x.strides[-1] != 1 or rows[0] == 1:
         return None
     row = rows[1]
     sequence = rows[0] * row
     batches = _merged(leading)
-    if prod(extent for extent, _ in batches) != batch:
+    if prod(extent for extent, _ in batches) * group != batch:
         return None
     if batches and batches[0][1] == sequence:
         sequences, *batches = batches

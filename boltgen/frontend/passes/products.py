@@ -25,6 +25,11 @@ from boltgen.ir.workload import Layer, Workload
 Rejects: TypeAlias = Callable[[Workload], "str | None"]
 
 
+def _none(anchor: int) -> bool:
+    del anchor
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmaxed:
     """The operators, a softmax of rows among them, that make a product's A of `source`."""
@@ -51,7 +56,7 @@ class Product:
     """A matrix product, convolution or norm with its elementwise tail, and what is at its borders.
 
     `stored` is the type of its result; where it is None, the graph's. `a_view`, `b_view` and
-    `d_view` say where in tensors the heads of attention are.
+    `d_view` say where in tensors the heads of attention are, `b_group` how many share a matrix.
     """
 
     anchor: Anchor
@@ -63,6 +68,7 @@ class Product:
     exit: Border | None = None
     a_view: HeadView | None = None
     b_view: HeadView | None = None
+    b_group: int = 1
     d_view: HeadView | None = None
 
     @property
@@ -128,10 +134,13 @@ class Product:
         return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
 
 
-def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:
+def find_products(
+    graph: Graph, accumulate: DType = DType.F32, shares: Callable[[int], bool] = _none
+) -> list[Product]:
     """The products that kernels compute, with their tails; no operator is in two of them.
 
-    They are summed in `accumulate`.
+    They are summed in `accumulate`. `shares` says of which anchors a kernel of attention may read
+    the operands of the tail.
     """
     claimed: set[int] = set()
     found = []
@@ -141,7 +150,7 @@ def find_products(graph: Graph, accumulate: DType = DType.F32) -> list[Product]:
         anchor = match_anchor(graph, index, accumulate)
         if isinstance(anchor, Rejected):
             continue
-        tail = grow(graph, anchor, claimed)
+        tail = grow(graph, anchor, claimed, shares=shares(index))
         claimed.update(tail.members)
         found.append(Product(anchor=anchor, tail=tail))
     activations = Counter(product.anchor.a for product in found)

@@ -22,6 +22,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
 from boltgen.frontend.relax.symbols import with_ranges
+from boltgen.frontend.relax.torch_attention import decompositions
 from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
@@ -100,7 +101,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
         _check_parameters(program)
     try:
         with quietly():
-            own = program.run_decompositions()
+            own = program.run_decompositions(decompositions())
     except Exception as error:
         raise _failure(error) from error
     _refuse_state(own.graph_signature)

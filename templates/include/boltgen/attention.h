@@ -41,10 +41,39 @@ struct Head {
   CUTLASS_DEVICE
   Head(int index, int heads) : sequence(index / heads), head(index % heads) {}
 
-  /// Where its matrix begins in a tensor.
+  /// Where its matrix begins in a tensor of which `group` heads that follow each other read one.
   CUTLASS_DEVICE
-  int64_t offset(int64_t batch_stride, int64_t head_stride) const {
-    return sequence * batch_stride + head * head_stride;
+  int64_t offset(int64_t batch_stride, int64_t head_stride, int group = 1) const {
+    return sequence * batch_stride + head / group * head_stride;
+  }
+};
+
+/// The operands of a graph as one head has them: pointers to its own slices.
+template <typename OperandTypes>
+struct HeadOperands;
+
+template <typename... Operand>
+struct HeadOperands<Operands<Operand...>> {
+  static constexpr int kCount = sizeof...(Operand);
+
+  boltgen_operand own[kCount > 0 ? kCount : 1];
+
+  CUTLASS_DEVICE
+  HeadOperands([[maybe_unused]] boltgen_attention_layer const& layer, [[maybe_unused]] Head head) {
+    [[maybe_unused]] int index = 0;
+    ((own[index] = slice<typename Operand::Element>(layer.operands[index],
+                                                    layer.operand_head_strides[index], head),
+      ++index),
+     ...);
+  }
+
+ private:
+  template <typename Element>
+  CUTLASS_DEVICE static boltgen_operand slice(boltgen_operand operand, int64_t head_stride,
+                                              Head head) {
+    operand.pointer = static_cast<Element const*>(operand.pointer) +
+                      head.offset(operand.batch_stride, head_stride);
+    return operand;
   }
 };
 
@@ -70,7 +99,7 @@ struct StreamedOperand {
   CUTLASS_DEVICE
   StreamedOperand(boltgen_attention_layer const& layer, Head head, int keys, int others, int thread)
       : source_(static_cast<Element const*>(layer.b) +
-                head.offset(layer.batch_stride_b, layer.head_stride_b)),
+                head.offset(layer.batch_stride_b, layer.head_stride_b, layer.group_b)),
         ld_(layer.ldb),
         keys_(keys),
         others_(others),
@@ -326,6 +355,7 @@ struct Attention {
     RowStatistics<kM> statistics;
     typename Second::FragmentC sums;
     sums.clear();
+    HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
     // The lane's first row, and its first column in eight.
     int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
     for (int step = 0; step < steps; ++step) {
@@ -341,7 +371,7 @@ struct Attention {
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
       int const first_key = step * kKeys + column;
       inner_epilogue<typename Scores::Graph, (Scores::kAlignmentD > 1), kM, kKeys / 8>(
-          scores, scores_layer.operands, batch, row, params.rows, first_key, keys,
+          scores, masks.own, 0, row, params.rows, first_key, keys,
           [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
             CUTLASS_PRAGMA_UNROLL
             for (int e = 0; e < 2; ++e) {
@@ -356,7 +386,7 @@ struct Attention {
       }
     }
     statistics.normalise(sums);
-    store(params, sums, batch, row, column);
+    store(params, sums, head, row, column);
   }
 
  private:
@@ -398,13 +428,13 @@ struct Attention {
   }
 
   CUTLASS_DEVICE
-  static void store(Params const& params, typename Second::FragmentC const& sums, int batch,
+  static void store(Params const& params, typename Second::FragmentC const& sums, Head head,
                     int row, int column) {
     auto const& layer = params.layers[1];
-    ElementD* const d =
-        params.d + Head(batch, params.heads).offset(params.batch_stride_d, params.head_stride_d);
+    HeadOperands<typename Output::Graph::Operands> const operands(layer, head);
+    ElementD* const d = params.d + head.offset(params.batch_stride_d, params.head_stride_d);
     inner_epilogue<typename Output::Graph, (Output::kAlignmentD > 1), kM, kColumns / 8>(
-        sums, layer.operands, batch, row, params.rows, column, layer.n,
+        sums, operands.own, 0, row, params.rows, column, layer.n,
         [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
           int const r = row + 16 * m + 8 * half, c = column + 8 * n;
           if (r < params.rows) {
@@ -433,6 +463,20 @@ struct Attention {
   }
 };
 
+/// Checks the strides of heads against the vectors in which the kernel loads each operand.
+template <typename... Operand>
+void check_head_strides(Operands<Operand...>, ArgumentCheck& check, int layer,
+                        [[maybe_unused]] int64_t const* strides, [[maybe_unused]] int alignment) {
+  [[maybe_unused]] char name[48];
+  [[maybe_unused]] int index = 0;
+  [[maybe_unused]] auto const check_one = [&](int vector) {
+    std::snprintf(name, sizeof(name), "layers[%d].operand_head_strides[%d]", layer, index);
+    check.multiple(name, strides[index], vector);
+    ++index;
+  };
+  (check_one(Operand::kVectorised ? alignment : 1), ...);
+}
+
 /// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.
 template <typename Layer>
 void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_layer const& layer,
@@ -446,6 +490,7 @@ void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_la
     return name;
   };
   check.at_least(named("n"), layer.n, 1);
+  check.at_least(named("group_b"), layer.group_b, 1);
   check.multiple(named("n"), layer.n, Layer::kAlignmentD);
   check.at_least(named("ldb"), layer.ldb, along);
   check.multiple(named(kRowMajor ? "n (rows of B)" : "k (columns of B)"), along,
@@ -454,8 +499,10 @@ void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_la
   check.multiple(named("batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
   check.multiple(named("head_stride_b"), layer.head_stride_b, Layer::kAlignmentB);
   check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
-  check_operands(typename Layer::Graph::Operands(), check, layer.operands, layer.n,
-                 Layer::kAlignmentD);
+  using LayerOperands = typename Layer::Graph::Operands;
+  check_operands(LayerOperands(), check, layer.operands, layer.n, Layer::kAlignmentD);
+  check_head_strides(LayerOperands(), check, index, layer.operand_head_strides,
+                     Layer::kAlignmentD);
 }
 
 template <typename Kernel>

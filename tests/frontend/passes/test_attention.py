@@ -14,6 +14,7 @@ from boltgen.frontend.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.carving import Found, Symbols, carve, find_regions
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
+from boltgen.ir.region import Shared, Sharing
 from boltgen.ir.workload import Workload
 
 BATCH, HEADS, ROWS, KEYS, DEPTH, COLUMNS = 2, 3, 40, 56, 16, 24
@@ -142,7 +143,6 @@ def _rows_are_split(b: Builder) -> int:
 @pytest.mark.parametrize(
     "build",
     [
-        _mask_of_each_image,
         _of_columns,
         _weights_are_read_twice,
         _twice_normalised,
@@ -153,6 +153,34 @@ def test_what_a_kernel_does_not_compute_stays_two_products(
     build: Callable[[Builder], Any],
 ) -> None:
     assert [len(each.products) for each in find_regions(_graph(build), rejects=_on_sm80)] == [1, 1]
+
+
+def test_a_mask_may_be_shared_by_the_heads_of_each_image() -> None:
+    _, (carved,) = carve(_graph(_mask_of_each_image), Symbols(()), rejects=_on_sm80)
+    (mask,) = carved.region.layers[0].operands
+    assert mask.shared == Shared(by=Sharing.HEADS, heads=HEADS)
+    assert carved.region.heads == HEADS
+
+
+def test_masks_that_are_shared_by_other_heads_are_no_attention() -> None:
+    def build(b: Builder) -> int:
+        first = b.elementwise("add", b.scores(), b.input(BATCH, 1, ROWS, KEYS))
+        other = b.reshape(first, (HEADS, BATCH, ROWS, KEYS))
+        third = b.elementwise("add", other, b.input(HEADS, 1, ROWS, KEYS))
+        back = b.reshape(third, (BATCH, HEADS, ROWS, KEYS))
+        return b.matmul(b.softmax(back), b.values(), "float16")
+
+    found = find_regions(_graph(build), rejects=_on_sm80)
+    assert [len(each.products) for each in found] == [1, 1]
+    assert f"{BATCH} and by {HEADS} heads" in " ".join(each.reason for each in found)
+
+
+def test_what_is_no_attention_reads_no_mask_that_heads_share() -> None:
+    def build(b: Builder) -> int:
+        return b.elementwise("add", b.scores(), b.input(BATCH, 1, ROWS, KEYS))
+
+    (found,) = find_regions(_graph(build), rejects=_on_sm80)
+    assert found.products[0].tail.operands == ()
 
 
 def test_a_region_says_why_it_is_not_attention() -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
-from boltgen.frontend.passes.epilogue_walk import Tail, grow, span
+from boltgen.frontend.passes.epilogue_walk import Tail, grow
+from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.region import Shared, Sharing
 
 M, N, K = 16, 24, 8
 
@@ -223,3 +225,24 @@ def test_span(
     expected: tuple[LoadKind, bool] | None,
 ) -> None:
     assert span(shape, out, batched=batched) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((N,), (LoadKind.ROW, False, None)),
+        ((2, 3, M, N), (LoadKind.TENSOR, True, None)),
+        ((2, 3, 1, N), (LoadKind.ROW, True, None)),
+        ((2, 1, 1, N), (LoadKind.ROW, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((2, 1, M, N), (LoadKind.TENSOR, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((2, 1, M, 1), (LoadKind.COLUMN, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((1, 3, M, N), (LoadKind.TENSOR, False, Shared(by=Sharing.SEQUENCES, heads=3))),
+        ((3, 1, N), (LoadKind.ROW, False, Shared(by=Sharing.SEQUENCES, heads=3))),
+        ((2, 1, 1, 1), None),
+        ((2, 2, M, N), None),
+    ],
+)
+def test_shared_span(
+    shape: tuple[int, ...], expected: tuple[LoadKind, bool, Shared | None] | None
+) -> None:
+    assert shared_span(shape, (2, 3, M, N)) == expected
