@@ -107,6 +107,35 @@ def test_masks_are_read_where_heads_or_sequences_share_them(
     assert not any("softmax" in name or "transpose" in name for name in kernels)
 
 
+@pytest.mark.parametrize("lowest", [float(np.finfo(np.float32).min), -np.inf], ids=str)
+def test_scores_that_a_boolean_mask_hides(lowest: float, checking: Vgpu, tmp_path: Path) -> None:
+    """As exporters write `masked_fill`: ONNX's Where behind the scores."""
+    shape = (BATCH, HEADS, LENGTH, HEAD)
+    names = ("query", "key", "value")
+    inputs = [onnx.helper.make_tensor_value_info(name, 1, shape) for name in names]
+    seen = onnx.helper.make_tensor_value_info("seen", 9, (BATCH, 1, 1, LENGTH))
+    nodes = [
+        onnx.helper.make_node("Transpose", ["key"], ["turned"], perm=(0, 1, 3, 2)),
+        onnx.helper.make_node("MatMul", ["query", "turned"], ["scores"]),
+        onnx.helper.make_node("Where", ["seen", "scores", "lowest"], ["masked"]),
+        onnx.helper.make_node("Softmax", ["masked"], ["weights"], axis=-1),
+        onnx.helper.make_node("MatMul", ["weights", "value"], ["y"]),
+    ]
+    output = onnx.helper.make_tensor_value_info("y", 1, shape)
+    number = onnx.numpy_helper.from_array(np.array(lowest, np.float32), "lowest")
+    graph = onnx.helper.make_graph(nodes, "masked", [*inputs, seen], [output], [number])
+    opset = onnx.helper.make_opsetid("", 17)
+    path = tmp_path / "masked.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    rng = np.random.default_rng(0)
+    given = {name: rng.normal(0, 1, shape).astype(np.float32) for name in names}
+    lengths = np.array([LENGTH, LENGTH // 3])
+    given["seen"] = (np.arange(LENGTH) < lengths[:, None])[:, None, None]
+    kernels = _judged(path, given, checking)
+    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1
+    assert not any("softmax" in name for name in kernels)
+
+
 def test_heads_are_read_from_rows_of_several_tensors(checking: Vgpu, tmp_path: Path) -> None:
     """TVM adds positions to the query, which key and value are not beside."""
     graph = GraphBuilder("encoder", parameters=RandomParameters(0))

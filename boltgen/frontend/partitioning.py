@@ -8,6 +8,7 @@ from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
+from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
@@ -100,7 +101,7 @@ def partition_graphs(
     for name, graph in graphs.items():
         large = passes.large if name == "main" else frozenset()
         normal = _normalised(graph, passes, large, grouped_nhwc=grouped_nhwc)
-        joined = _joined(normal.graph, passes)
+        joined = _joined(masks_as_bounds(normal.graph), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()

@@ -1,0 +1,70 @@
+"""Masks that choose between scores and a number, as numbers that a kernel takes a minimum with.
+
+    softmax(where(seen, scores, lowest)) -> softmax(minimum(scores, where(seen, inf, lowest)))
+
+A kernel loads numbers and no truths. No score is below the lowest number of its type, so both are
+the same where the scores are no NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import DType
+
+_CAST, _VIEW, _SOFTMAX = "astype", "reshape", "nn.softmax"
+
+
+def masks_as_bounds(graph: Graph) -> Graph:
+    """`graph` with each choice between scores and the lowest number as a minimum."""
+    bounded = {index: lowest for index in range(len(graph)) if (lowest := _lowest(graph, index))}
+    if not bounded:
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in bounded:
+            names[index] = _bounded(builder, renamed(expr, names), bounded[index])
+        else:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _lowest(graph: Graph, index: int) -> int:
+    """Which operand of a choice is the lowest number, 1 or 2; 0 where it is no mask of scores."""
+    expr = graph[index]
+    known = {dtype.value: dtype for dtype in (DType.F16, DType.F32)}
+    if expr.op != "where" or not expr.is_static or expr.dtype not in known:
+        return 0
+    if not all(graph[arg].is_static for arg in expr.args) or not _is_score(graph, index):
+        return 0
+    least = float(np.finfo(known[expr.dtype].numpy).min)
+    numbers = [graph[arg].scalar for arg in expr.args[1:]]
+    found = [which for which, number in enumerate(numbers, 1) if number is not None]
+    is_low = len(found) == 1 and (numbers[found[0] - 1] or 0.0) <= least
+    return found[0] if is_low else 0
+
+
+def _is_score(graph: Graph, index: int) -> bool:
+    """Whether a softmax reads a value, if only by a cast or another shape, and nothing else."""
+    readers = graph.consumers[index]
+    return (
+        bool(readers)
+        and index not in graph.escaping
+        and all(
+            graph[reader].op == _SOFTMAX
+            or (graph[reader].op in {_CAST, _VIEW} and _is_score(graph, reader))
+            for reader in readers
+        )
+    )
+
+
+def _bounded(builder: GraphBuilder, expr: Expr, lowest: int) -> int:
+    seen, *choice = expr.args
+    scores, low = choice[2 - lowest], choice[lowest - 1]
+    high = builder.constant(np.array(np.inf, expr.dtype))
+    either = (low, high) if lowest == 1 else (high, low)
+    shape = builder.shape(seen)
+    bound = builder.operator("where", (seen, *either), shape, expr.dtype)
+    return builder.elementwise("minimum", scores, bound)
