@@ -62,7 +62,9 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
         except (_NotOffloadableError, InvalidProblemError) as error:
             refused[index] = str(error)
             continue
-        norm = Product(anchor=anchor, tail=grow(graph, anchor, taken))
+        # What the region computes for itself is no tensor that its graph could load.
+        readers = {each for member in anchor.absorbed for each in graph.consumers[member]}
+        norm = Product(anchor=anchor, tail=grow(graph, anchor, taken | readers - {index}))
         norm = _with_source(graph, norm, taken)
         taken.update(norm.computed, spelled.members if spelled is not None else ())
         found.append(norm)
@@ -167,7 +169,7 @@ def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product
     summed = _summed(graph, norm, casts, source, taken)
     if summed is not None:
         return summed
-    if not casts:
+    if not casts or any(operand.expr in casts for operand in norm.tail.operands):
         return norm
     anchor = _reading(norm.anchor, source, graph[source].dtype)
     absorbed = tuple(sorted({*casts, *anchor.absorbed}))

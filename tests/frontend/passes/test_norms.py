@@ -101,6 +101,33 @@ def test_a_softmax_is_a_region_with_the_casts_around_it() -> None:
     assert found.region.layers[0].b is None
 
 
+def test_a_cast_that_the_epilogue_reads_too_stays_before() -> None:
+    def build(b: Builder) -> int:
+        wide = b.astype(b.input(), F32)
+        return b.astype(b.elementwise("add", b.softmax(wide), wide), F16)
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == ["astype", REGION]
+    assert (problem.in_dtype, problem.out_dtype) == (DType.F32, DType.F16)
+    assert found.region.parameter_count == 1
+    (load,) = found.region.workload.single.epilogue.loads
+    assert (load.kind, load.dtype) == (LoadKind.TENSOR, DType.F32)
+
+
+def test_a_cast_in_a_spelled_norm_is_no_operand_of_it() -> None:
+    def build(b: Builder) -> int:
+        x = b.astype(b.input(), F32)
+        centred = b.elementwise("subtract", x, b.mean(x))
+        variance = b.mean(b.elementwise("multiply", centred, centred))
+        root = b.elementwise("sqrt", b.elementwise("add", variance, b.number(1e-5, F32)))
+        return b.elementwise("add", b.elementwise("divide", centred, root), x)
+
+    graph, found, problem = _only(build)
+    assert problem.function is NormFunction.LAYER
+    assert _operators(graph) == ["astype", REGION, "add"]
+    assert found.region.parameter_count == 1
+
+
 def test_scale_shift_and_activation_are_the_epilogue_of_a_layer_norm() -> None:
     def build(b: Builder) -> int:
         return b.elementwise("nn.relu", b.layer_norm(b.input()))
