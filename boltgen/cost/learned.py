@@ -127,7 +127,7 @@ def load(path: Path) -> Learned:
     """The model in a file that `Learned.save` wrote.
 
     Raises:
-        BoltgenError: XGBoost is missing, or it is no such file.
+        BoltgenError: XGBoost is missing, or the file has no cost model.
     """
     xgboost = _xgboost()
     trees = xgboost.Booster({"nthread": 1})

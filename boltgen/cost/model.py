@@ -49,7 +49,7 @@ def cost_model_named(name: str) -> CostModel:
     """The cost model called `name`, or the one in a file of that name that `db train` wrote.
 
     Raises:
-        BoltgenError: there is none; the message lists those that there are. Or the file has none.
+        BoltgenError: no model has the name, and the message lists all names; or the file has none.
     """
     if name.endswith(learned.SUFFIX):
         return learned.load(Path(name))

@@ -80,7 +80,7 @@ class Problem(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it only moves numbers, so that a kernel's result is the one that there is."""
+        """Whether it only moves numbers, so that each kernel's result is the same."""
         ...
 
     @property
@@ -270,17 +270,17 @@ class Gemm:
 
     @property
     def is_product(self) -> bool:
-        """It is."""
+        """Yes."""
         return True
 
     @property
     def is_exact(self) -> bool:
-        """It is not: sums are rounded."""
+        """No: sums are rounded."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """That of its operands, and FP32."""
+        """The type of its operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
 
     @property

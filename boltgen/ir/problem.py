@@ -134,17 +134,17 @@ class Conv2d:
 
     @property
     def is_product(self) -> bool:
-        """It is, of each pixel's neighbourhood."""
+        """Yes, of each pixel's neighbourhood."""
         return True
 
     @property
     def is_exact(self) -> bool:
-        """It is not: sums are rounded."""
+        """No: sums are rounded."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """That of its operands, and FP32."""
+        """The type of its operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
 
     @property

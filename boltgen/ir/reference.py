@@ -366,7 +366,7 @@ def _stored(problem: Problem, store: Store, x: Array) -> Array:
 
 
 def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
-    """What `store` stores of a node, by its exact values and those that a kernel may have."""
+    """What `store` stores of a node, by its exact values and the bounds of a kernel's."""
     if store.reduction is not None:
         shape = problem.d_shape
         whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))

@@ -32,7 +32,7 @@ def masks_as_bounds(graph: Graph) -> Graph:
 
 
 def _lowest(graph: Graph, index: int) -> int:
-    """Which operand of a choice is the lowest number, 1 or 2; 0 where it is no mask of scores."""
+    """Which operand of a mask of scores is the lowest number, 1 or 2; 0 for anything else."""
     expr = graph[index]
     known = {dtype.value: dtype for dtype in (DType.F16, DType.F32)}
     if expr.op != "where" or not expr.is_static or expr.dtype not in known:

@@ -86,7 +86,7 @@ class Product:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its operators, those that only prepare an operand first; of a norm in their order."""
+        """Its operators: first those that prepare an operand, but a norm's keep their order."""
         whole = (*self.anchor.absorbed, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(whole))
 

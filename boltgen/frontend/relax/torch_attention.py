@@ -88,7 +88,7 @@ def _lowered(is_read: Any, scores: Any) -> Any:
 
 
 def _causal(scores: Any) -> Any:
-    """Which keys each row reads: those that do not come after it."""
+    """Which keys each row reads: its own place and all before."""
     import torch  # noqa: PLC0415
 
     rows, keys = scores.shape[-2:]
