@@ -16,6 +16,8 @@ from tvm import ir, relax, tirx
 from boltgen.frontend.attributes import Attributes, integers, shared_attributes
 from boltgen.frontend.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.frontend.imported import TensorType
+from boltgen.frontend.relax.composed_attention import OPERATORS as ATTENTIONS
+from boltgen.frontend.relax.composed_attention import composed_attention
 from boltgen.frontend.relax.symbols import Symbols
 from boltgen.frontend.translation import Translation
 from boltgen.ir.extent import Dim
@@ -157,6 +159,9 @@ class _Translation(Translation):
             attrs = {**shared_attributes(name, call.attrs), **more}
         except TypeError:  # a number that is not known before the model runs
             return self._opaque(call, type_, name, args)
+        composed = composed_attention(self._builder, call, args) if name in ATTENTIONS else None
+        if composed is not None:
+            return composed
         if (filled := self._filled(name, call, args)) is not None:
             return filled
         if (known := self._of_inference(call, type_, name, args, attrs)) is not None:
