@@ -501,8 +501,7 @@ void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_la
   check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
   using LayerOperands = typename Layer::Graph::Operands;
   check_operands(LayerOperands(), check, layer.operands, layer.n, Layer::kAlignmentD);
-  check_head_strides(LayerOperands(), check, index, layer.operand_head_strides,
-                     Layer::kAlignmentD);
+  check_head_strides(LayerOperands(), check, index, layer.operand_head_strides, Layer::kAlignmentD);
 }
 
 template <typename Kernel>

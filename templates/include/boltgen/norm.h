@@ -155,7 +155,8 @@ class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
   template <size_t... kIndex>
   struct Slots<std::index_sequence<kIndex...>> : Slot<kIndex, Result>... {
     CUTLASS_DEVICE
-    Slots(boltgen_operand const* results, int row) : Slot<kIndex, Result>(results[kIndex], row)... {}
+    Slots(boltgen_operand const* results, int row)
+        : Slot<kIndex, Result>(results[kIndex], row)... {}
 
     CUTLASS_DEVICE
     void put(float const* further, int element) {
@@ -291,8 +292,8 @@ struct Norm {
     load(params, row, is_row, first, values);
     float factor = 1.0f;
     if constexpr (kFunction == NormFunction::kSoftmax) {
-      float const greatest = reduce<Maximum>(shared, 0, params, first, values,
-                                             [](float x) { return x; });
+      float const greatest =
+          reduce<Maximum>(shared, 0, params, first, values, [](float x) { return x; });
       float const total = reduce<Sum>(shared, 1, params, first, values, [&](float& x) {
         // 2 to the power of a difference times log2(e). Source: PTX ISA, ex2: within 2 ulp.
         float const difference = (x - greatest) * 1.44269504f;
@@ -364,7 +365,7 @@ struct Norm {
     if constexpr (kWarps > 1) {
       int const row = int(threadIdx.x) / kThreads;
       int const warp = int(threadIdx.x) % kThreads / 32;
-      float(&parts)[kWarps] = shared.parts[place][row];
+      float (&parts)[kWarps] = shared.parts[place][row];
       if (threadIdx.x % 32 == 0) {
         parts[warp] = joined;
       }
