@@ -165,7 +165,9 @@ def _source(
         joins, at = (*before, at, *joins), tensor
     chain: list[int] = []
     # Repeated matrices are read from where they are once, whatever comes before.
-    found = _Source(None, at, joins, group, is_turned) if group > 1 else None
+    found = None
+    if group > 1 and at not in hidden:
+        found = _Source(None, at, joins, group, is_turned)
     tensor = at
     while graph[tensor].op in {_SLICE, _VIEW, _PERMUTATION} and graph[tensor].is_static:
         chain.insert(0, tensor)
