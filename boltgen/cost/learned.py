@@ -50,6 +50,8 @@ _TREES = {
     "seed": 0,
 }
 _ATTRIBUTE = "boltgen"
+# The feature that is the logarithm of the analytical time.
+_ANALYTICAL = "log_predicted"
 
 Array = NDArray[np.float64]
 
@@ -109,13 +111,12 @@ class Learned:
             )
         if not configs:
             return []
-        analytical = np.array([predict(workload, each, arch).time_us for each in configs])
         rows = [_features(workload, config, arch) for config in configs]
         matrix = _xgboost().DMatrix(
             _table(rows, self._trees.feature_names), feature_names=self._trees.feature_names
         )
-        corrected = analytical * np.exp(self._trees.predict(matrix))
-        return [float(time_us) for time_us in corrected]
+        analytical = np.array([row[_ANALYTICAL] for row in rows])
+        return [float(time_us) for time_us in np.exp(analytical + self._trees.predict(matrix))]
 
     def save(self, path: Path) -> None:
         """Write it as XGBoost's own UBJSON, with what it was trained on."""
@@ -156,9 +157,9 @@ def train(examples: Sequence[Example]) -> Learned:
             f"{len(examples)} times of {problems} problems are too few: a cost model takes "
             f"{FEWEST_TIMES} of {FEWEST_PROBLEMS}"
         )
-    names, table = _tables(examples)
-    analytical, measured = _logs(examples)
-    unseen = cross_validated(examples)
+    learning = _learning(examples)
+    analytical, measured = learning.analytical, learning.measured
+    unseen = _held_out(learning, analytical)
     training = Training(
         arch=archs[0],
         problems=problems,
@@ -168,7 +169,8 @@ def train(examples: Sequence[Example]) -> Learned:
         log_error=_root_mean_square(unseen - measured),
         analytical_log_error=_root_mean_square(analytical - measured),
     )
-    return Learned(_grown(names, table, measured - analytical), training)
+    trees = _grown(learning.names, learning.table, measured - analytical)
+    return Learned(trees, training)
 
 
 def cross_validated(examples: Sequence[Example], *, corrects: bool = True) -> Array:
@@ -176,18 +178,9 @@ def cross_validated(examples: Sequence[Example], *, corrects: bool = True) -> Ar
 
     With `corrects` the trees correct the analytical model; without, they learn times alone.
     """
-    names, table = _tables(examples)
-    analytical, measured = _logs(examples)
-    base = analytical if corrects else np.zeros_like(analytical)
-    fold = np.array([fold_of(example.workload) for example in examples])
-    predicted = np.empty_like(base)
-    for index in range(FOLDS):
-        held = fold == index
-        if held.any():
-            trees = _grown(names, table[~held], (measured - base)[~held])
-            matrix = _xgboost().DMatrix(table[held], feature_names=names)
-            predicted[held] = base[held] + trees.predict(matrix)
-    return predicted
+    learning = _learning(examples)
+    analytical = learning.analytical
+    return _held_out(learning, analytical if corrects else np.zeros_like(analytical))
 
 
 def fold_of(workload: Workload) -> int:
@@ -215,7 +208,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
     found = {
         f"family.{family.name}": 1.0,
         "log_flops": math.log1p(workload.flops),  # a norm has none
-        "log_predicted": math.log(prediction.time_us),
+        _ANALYTICAL: math.log(prediction.time_us),
     }
     groups = {
         f"size.{type(problem).__name__}": problem.extents,
@@ -241,21 +234,48 @@ def _numbers(prediction: Any) -> dict[str, float]:
     return {name: value for name, value in named.items() if isinstance(value, (int, float))}
 
 
-def _tables(examples: Sequence[Example]) -> tuple[list[str], Array]:
+@dataclass(frozen=True, slots=True)
+class _Learning:
+    """Examples as numbers: a row of features for each, its fold, and logarithms of its time."""
+
+    names: list[str]
+    table: Array
+    folds: NDArray[np.int64]
+    measured: Array
+
+    @property
+    def analytical(self) -> Array:
+        """The logarithms of the analytical model's times."""
+        return self.table[:, self.names.index(_ANALYTICAL)]
+
+
+def _learning(examples: Sequence[Example]) -> _Learning:
     rows = [_features(each.workload, each.config, each.arch) for each in examples]
     names = sorted({name for row in rows for name in row})
-    return names, _table(rows, names)
+    return _Learning(
+        names=names,
+        table=_table(rows, names),
+        folds=np.array([fold_of(each.workload) for each in examples]),
+        measured=np.log([each.time_us for each in examples]),
+    )
+
+
+def _held_out(learning: _Learning, base: Array) -> Array:
+    """`base` corrected, each fold by trees of the others."""
+    predicted = np.empty_like(base)
+    for index in range(FOLDS):
+        held = learning.folds == index
+        if held.any():
+            others = learning.table[~held], (learning.measured - base)[~held]
+            trees = _grown(learning.names, *others)
+            matrix = _xgboost().DMatrix(learning.table[held], feature_names=learning.names)
+            predicted[held] = base[held] + trees.predict(matrix)
+    return predicted
 
 
 def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
     """A row for each configuration; what it does not have is missing, which trees know."""
     return np.array([[row.get(name, math.nan) for name in names] for row in rows])
-
-
-def _logs(examples: Sequence[Example]) -> tuple[Array, Array]:
-    """The logarithms of analytical and of measured times."""
-    analytical = [predict(each.workload, each.config, each.arch).time_us for each in examples]
-    return np.log(analytical), np.log([each.time_us for each in examples])
 
 
 def _grown(names: list[str], table: Array, target: Array) -> Any:

@@ -20,7 +20,7 @@ class Convention(Enum):
 
 
 class Sharing(Enum):
-    """Which heads of which sequences read one slice of an operand of attention."""
+    """How products of attention share one slice of an operand."""
 
     HEADS = "heads"  # all of a sequence: (sequences, 1, ...)
     SEQUENCES = "sequences"  # the same one of each sequence: (1, heads, ...)
@@ -102,8 +102,7 @@ class HeadView:
 class LayerRoles:
     """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
 
-    So many heads as `b_group` that follow each other share a matrix of B, of which the tensor has
-    as many fewer.
+    `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
 
     `b` is None of a problem without B. `operands` are those of the prologue, then of the epilogue.
     """

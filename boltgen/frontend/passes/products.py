@@ -86,7 +86,7 @@ class Product:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its operators: first those that prepare an operand, but a norm's keep their order."""
+        """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
         whole = (*self.anchor.absorbed, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(whole))
 
@@ -139,8 +139,8 @@ def find_products(
 ) -> list[Product]:
     """The products that kernels compute, with their tails; no operator is in two of them.
 
-    They are summed in `accumulate`. `shares` says of which anchors a kernel of attention may read
-    the operands of the tail.
+    They are summed in `accumulate`. `shares` tells for an anchor whether it may be attention, whose
+    kernel shares slices of operands between products.
     """
     claimed: set[int] = set()
     found = []
