@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from boltgen.runtime.device import activate
+from boltgen.runtime.vgpu import Vgpu
+from tests.virtual_gpu import all_checks, loaded_virtual_gpu, reset
+
 _TESTS = Path(__file__).parent
 _GOLDEN = _TESTS / "golden"
 # Folders whose files share a fixture that takes minutes, and files whose tests are such files.
@@ -24,6 +28,24 @@ def _no_measurements_of_the_user() -> Iterator[None]:
         os.environ["BOLTGEN_DATA_DIR"] = folder
         yield
         del os.environ["BOLTGEN_DATA_DIR"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_by_other_files() -> None:
+    """The virtual GPU in its first state, whichever file's tests this process ran before."""
+    vgpu = loaded_virtual_gpu()
+    if vgpu is not None:
+        reset(vgpu)
+
+
+@pytest.fixture
+def checking() -> Iterator[Vgpu]:
+    """The virtual GPU with every check on, nothing found or launched before."""
+    vgpu = activate("vgpu").vgpu
+    assert vgpu is not None
+    vgpu.clear_launches()
+    with all_checks(vgpu):
+        yield vgpu
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +18,6 @@ from tests.test_end_to_end import fp16_tolerance
 
 BATCH, LENGTH, HEADS, HEAD = 2, 45, 3, 16
 WIDTH = HEADS * HEAD
-
-
-@pytest.fixture
-def checking() -> Iterator[Vgpu]:
-    device = boltgen.activate("vgpu").vgpu
-    assert device is not None
-    device.set_option("check", "all")
-    device.clear_findings()
-    device.clear_launches()
-    yield device
-    device.set_option("check", "none")
-    device.clear_findings()
 
 
 def _attention(

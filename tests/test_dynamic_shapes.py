@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +107,6 @@ def encoder_file(folder: Path) -> Path:
 def encoder(encoder_file: Path) -> Artifact:
     shapes = {"x": ("1..4", "1..40", WIDTH)}
     return boltgen.compile(encoder_file, arch="sm_80", shapes=shapes)
-
-
-@pytest.fixture
-def checking() -> Iterator[Vgpu]:
-    device = boltgen.activate("vgpu").vgpu
-    assert device is not None
-    device.set_option("check", "all")
-    device.clear_findings()
-    device.clear_launches()
-    yield device
-    device.set_option("check", "none")
-    device.clear_findings()
 
 
 def _inputs(batch: int, length: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,18 +18,6 @@ GROUPS = 2
 WIDTH = HEADS * HEAD
 
 Attend = Callable[..., torch.Tensor]
-
-
-@pytest.fixture
-def checking() -> Iterator[Vgpu]:
-    device = boltgen.activate("vgpu").vgpu
-    assert device is not None
-    device.set_option("check", "all")
-    device.clear_findings()
-    device.clear_launches()
-    yield device
-    device.set_option("check", "none")
-    device.clear_findings()
 
 
 class Layer(nn.Module):

@@ -22,6 +22,7 @@ from boltgen.settings import settings_from
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
+from tests.virtual_gpu import all_checks
 
 # About half a minute of nvcc each, a third of it for CUTLASS's headers.
 _KERNELS_PER_LIBRARY = 24
@@ -39,11 +40,8 @@ def cuda() -> Iterator[Cuda]:
 @pytest.fixture
 def checking(cuda: Cuda) -> Iterator[Cuda]:
     """The virtual GPU's runtime with every check on."""
-    cuda.vgpu.set_option("check", "all")
-    cuda.vgpu.clear_findings()
-    yield cuda
-    cuda.vgpu.set_option("check", "none")
-    cuda.vgpu.clear_findings()
+    with all_checks(cuda.vgpu):
+        yield cuda
 
 
 @pytest.fixture(scope="session")

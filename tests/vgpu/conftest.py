@@ -11,6 +11,7 @@ from boltgen.build.vgpu import vgpu_libraries
 from boltgen.runtime.vgpu import Vgpu, load
 from boltgen.settings import settings_from
 from tests.vgpu.driver import Driver
+from tests.virtual_gpu import all_checks, reset
 
 
 @pytest.fixture(scope="session")
@@ -25,17 +26,9 @@ def loaded(library_folder: Path) -> Vgpu:
 
 @pytest.fixture
 def vgpu(loaded: Vgpu) -> Iterator[Vgpu]:
-    _reset(loaded)  # tests of other folders run in this process too
-    loaded.clear_launches()
+    reset(loaded)
     yield loaded
-    _reset(loaded)
-
-
-def _reset(vgpu: Vgpu) -> None:
-    vgpu.clear_error()
-    first = {"device": "sm_80", "isa": "auto", "copies": "late", "check": "none"}
-    for name, value in {**first, "fresh": "nan", "seed": 0, "timeout": 0}.items():
-        vgpu.set_option(name, value)
+    reset(loaded)
 
 
 @pytest.fixture
@@ -55,10 +48,8 @@ def hopper(driver: Driver, vgpu: Vgpu) -> Driver:
 
 @pytest.fixture
 def checked(driver: Driver, vgpu: Vgpu) -> Iterator[Driver]:
-    vgpu.set_option("check", "all")
-    vgpu.clear_findings()
-    yield driver
-    vgpu.clear_findings()
+    with all_checks(vgpu):
+        yield driver
 
 
 @pytest.fixture
