@@ -37,7 +37,7 @@ def passes_for(arch: str, options: PipelineOptions) -> Passes:
         precision=options.precision.dtype,
         cut=cutter(arch, options),
         padding=costs if options.pad else None,
-        siblings=costs if options.fuse else None,
+        joining=costs if options.fuse else None,
         rejects=rejecter(arch, options),
         accumulate=options.accumulate,
     )

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from boltgen.check.protocol import Job
 from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
-from boltgen.ir.elementwise import Load, LoadKind
+from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import compare
+from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
-from boltgen.measure.operands import input_tensors
+from boltgen.measure.tensors import input_tensors
 
 Array = NDArray[Any]
 
@@ -181,6 +182,7 @@ class _Placed:
     stride: int
     contents: Array
     gap: int
+    shape: tuple[int, ...]
 
 
 class _Tensors:
@@ -195,8 +197,7 @@ class _Tensors:
         drawn = [_draw(layer, job.is_sliced, rng) for layer in workload.layers]
         self.a, self.layers = drawn[0][0], [inputs for _, inputs in drawn]
         last = workload.last.problem
-        self._shape = last.d_shape
-        self._results = [self._put("the output", _poison(self._shape, last.out_dtype.numpy))]
+        self._results = [self._put("the output", _poison(last.d_shape, last.out_dtype.numpy))]
         ends = ("a", "d") if "a" in _fields(job) else ("source", "target")
         self.values: dict[str, int] = dict(launch.sizes)
         self._pass(ends[0], self._place("A", self.a), "")
@@ -211,10 +212,15 @@ class _Tensors:
                 operand = self._operand(name, layer.problem, load, array)
                 self._pass_operand(f"{where}operands[{number}]", operand)
             behind = len(layer.loads)
-            for number, (_, dtype) in enumerate(layer.further):
-                result = self._put(f"result {number + 1}", _poison(self._shape, dtype.numpy))
+            for number, (store, dtype) in enumerate(layer.further):
+                name, shape = f"result {number + 1}", store_shape(layer.problem, store)
+                gap = 0 if store.reduction else None
+                result = self._put(name, _poison(shape, dtype.numpy), gap)
                 self._results.append(result)
-                self._pass_operand(f"{where}operands[{behind + number}]", _whole(result))
+                fields = _whole(result)
+                if store.reduction:
+                    fields |= _of_reduction(layer.problem, store)
+                self._pass_operand(f"{where}operands[{behind + number}]", fields)
 
     def _pass(self, field: str, placed: _Placed, where: str, letter: str = "") -> None:
         """Set a tensor's address, and its strides where the launch has them."""
@@ -233,7 +239,8 @@ class _Tensors:
         ld = array.shape[-1] + gap
         rows = array.shape[-2] if array.ndim > 1 else 1
         stride = rows * ld if array.ndim == 3 else 0
-        return _Placed(name, self._device.upload(contents), ld, stride, contents, gap)
+        address = self._device.upload(contents)
+        return _Placed(name, address, ld, stride, contents, gap, array.shape)
 
     def _place(self, name: str, array: Array, gap: int | None = None) -> _Placed:
         self._inputs.append(self._put(name, array, gap))
@@ -258,12 +265,12 @@ class _Tensors:
 
     def _result(self, result: _Placed) -> Array:
         found = self._device.download(result.address, result.contents)
-        columns = self._shape[-1]
+        columns = result.shape[-1]
         whole = np.concatenate([found, _poison((result.gap,), found.dtype)])
         rows = whole.reshape(-1, columns + result.gap)
         if (np.ascontiguousarray(rows[:, columns:]).view(np.uint8) != _POISON).any():
             raise LaunchError(f"the kernel wrote beyond a row of {result.name}")
-        return np.ascontiguousarray(rows[:, :columns]).reshape(self._shape)
+        return np.ascontiguousarray(rows[:, :columns]).reshape(result.shape)
 
     def require_unchanged(self) -> None:
         """Check that the kernel has left its operands alone.
@@ -280,6 +287,12 @@ class _Tensors:
 def _whole(placed: _Placed) -> dict[str, int]:
     """A full tensor, as a launch passes operands."""
     return {"pointer": placed.address, "ld": placed.ld, "batch_stride": placed.stride}
+
+
+def _of_reduction(problem: Problem, store: Store) -> dict[str, int]:
+    """What a launch passes of a reduction's result, which is packed, with its address."""
+    stride = store_batch_stride(problem, store)
+    return {"ld": store_ld(problem, store), "batch_stride": stride}
 
 
 def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:

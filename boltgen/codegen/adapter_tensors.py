@@ -12,6 +12,7 @@ from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand, Sharing
+from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
@@ -94,17 +95,17 @@ def result_name(index: int) -> str:
 def result_fields(layer: Layer, first: int) -> Iterator[Field]:
     """The fields of an epilogue's further results; `first` is the first one's parameter.
 
-    They lie behind those of its operands, and are full tensors of D's shape.
+    They lie behind those of its operands.
     """
     problem, behind = layer.problem, len(layer.loads)
-    for index, (_, dtype) in enumerate(layer.further):
-        name, check = result_name(index), shape_check(problem, problem.d_shape)
+    for index, (store, dtype) in enumerate(layer.further):
+        name, shape = result_name(index), store_shape(problem, store)
+        check = (shape, "kVector") if store.reduction else shape_check(problem, shape)
         where = f"operands[{behind + index}]"
-        slice_elements = math.prod(problem.d_shape[1:]) if problem.batch > 1 else 0
         pointer = data_call(first + index, name, dtype, check, tensor=name)
         yield f"{where}.pointer", f"call.result({pointer})"
-        yield f"{where}.ld", str(problem.matrix[1])
-        yield f"{where}.batch_stride", str(slice_elements)
+        yield f"{where}.ld", str(store_ld(problem, store))
+        yield f"{where}.batch_stride", str(store_batch_stride(problem, store))
 
 
 def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:

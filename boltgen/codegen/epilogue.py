@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
 from boltgen.errors import InvalidProblemError, assert_never
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
@@ -17,8 +18,10 @@ from boltgen.ir.elementwise import (
     Load,
     LoadKind,
     Node,
+    Reduction,
     Scalar,
     Softmax,
+    Store,
     Unary,
 )
 
@@ -30,13 +33,20 @@ _INFIX = {
 }
 
 
+_REDUCTION = {
+    Reduction.SUM: "boltgen::Sum",
+    Reduction.SUM_OF_SQUARES: "boltgen::SumOfSquares",
+    Reduction.MAXIMUM: "boltgen::Maximum",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpilogueCode:
     """The parts of the functor that a template arranges.
 
     `operands` is a C++ type, of the loads and the further results; `parameters` is a list, laid
     out, of the accumulator, the loads and an array for the further results. `statements` define one
-    value each, or put one into that array.
+    value each, or put one into that array. Where it `reduces`, memory is to be cleared before.
     """
 
     formula: tuple[str, ...]
@@ -45,13 +55,14 @@ class EpilogueCode:
     statements: tuple[str, ...]
     result: str
     is_long: str
+    reduces: bool
 
 
 def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
     """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
 
     Raises:
-        InvalidProblemError: a result is no full tensor.
+        InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not to FP32.
     """
     names: list[str] = []
     parameters = ["acc"]
@@ -87,8 +98,9 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
         operands=_operands(epilogue),
         parameters=_list(parameters, 6),
         statements=tuple(statements),
-        result=names[epilogue.whole_results[0].x],
+        result=names[epilogue.typed_results[0].x],
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
+        reduces=bool(epilogue.reductions),
     )
 
 
@@ -98,8 +110,24 @@ def _operands(epilogue: ElementwiseGraph) -> str:
     if not epilogue.further:
         return f"boltgen::Operands<{_list(loads, 6)}>"
     loaded = f"boltgen::Operands<{_list(loads, 10)}>"
-    results = ", ".join(dtype.cutlass for _, dtype in epilogue.further)
+    results = ", ".join(_result(store, dtype) for store, dtype in epilogue.further)
     return f"boltgen::OperandsAndResults<\n      {loaded},\n      {results}>"
+
+
+def _result(store: Store, dtype: DType) -> str:
+    """The type of a further result.
+
+    Raises:
+        InvalidProblemError: it reduces to another type than FP32.
+    """
+    if store.reduction is None:
+        return dtype.cutlass
+    if dtype is not DType.F32:
+        raise InvalidProblemError(
+            f"a {store.reduction.value} in {dtype.value}: kernels reduce full tensors to float32"
+        )
+    span = f"{OPERAND[store.kind]}<{dtype.cutlass}>"
+    return f"boltgen::Reduced<{span}, {_REDUCTION[store.reduction]}>"
 
 
 def _is_long(node: Node) -> bool:

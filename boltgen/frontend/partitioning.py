@@ -27,9 +27,9 @@ class Passes:
 
     `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
     that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, and `siblings` by what times products of one tensor are joined, if at all,
-    `rejects` why no kernel computes a workload; products are summed
-    in `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
+    tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
+    their results, if at all, `rejects` why no kernel computes a workload; products are summed in
+    `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
     leave the range of `precision`.
     """
 
@@ -38,7 +38,7 @@ class Passes:
     allow_nonfinite: bool = False
     cut: Cutter = separate
     padding: GraphCosts | None = None
-    siblings: GraphCosts | None = None
+    joining: GraphCosts | None = None
     rejects: Rejects = computes_all
     accumulate: DType = DType.F32
     large: frozenset[int] = frozenset()
@@ -107,7 +107,12 @@ def partition_graphs(
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
         padding += [choice.describe(joined.graph) for choice in plan]
         made[name], found = carve(
-            padded(joined.graph, plan), symbols, passes.cut, passes.rejects, summed
+            padded(joined.graph, plan),
+            symbols,
+            passes.cut,
+            passes.rejects,
+            summed,
+            reductions=passes.joining,
         )
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
@@ -122,9 +127,9 @@ def partition_graphs(
 
 
 def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
-    if passes.siblings is None:
+    if passes.joining is None:
         return JoinedSiblings(graph, ())
-    return join_siblings(graph, passes.siblings, passes.accumulate)
+    return join_siblings(graph, passes.joining, passes.accumulate)
 
 
 def _normalised(

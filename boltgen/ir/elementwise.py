@@ -114,9 +114,10 @@ class Softmax:
 class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
-    TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output. COLUMN: (M,),
-    each that of a row. Without a `dtype` it is in the problem's output type. An epilogue's first
-    store is D; a launch passes the addresses of the others behind those of the loads.
+    TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output; of one image,
+    or of one product of a batch, where there are several. COLUMN: (M,), each that of a row. Without
+    a `dtype` it is in the problem's output type. An epilogue's first store is D; a launch passes
+    the addresses of the others behind those of the loads.
     """
 
     x: int
@@ -243,19 +244,18 @@ class ElementwiseGraph:
         return len(self.nodes) - 1
 
     @property
-    def whole_results(self) -> tuple[Store, ...]:
-        """What is stored, where all are full tensors: the first in the problem's output type, the
-        further ones in types that they name.
+    def typed_results(self) -> tuple[Store, ...]:
+        """What is stored: first D, a full tensor in the problem's output type, then results in
+        types that they name.
 
         Raises:
             InvalidProblemError: the graph stores something else.
         """
         first, *further = self.results
-        named = first.dtype is None and all(store.dtype for store in further)
-        if not named or any(store.reduction for store in self.results):
+        if first.dtype or first.reduction or not all(store.dtype for store in further):
             raise InvalidProblemError(
-                "Epilogue: results other than full tensors, the first in the problem's output "
-                f"type and each further one in a type of its own: {self.describe()}"
+                "Epilogue: results other than a full tensor in the problem's output type, and "
+                f"further ones each in a type of its own: {self.describe()}"
             )
         return self.results
 
@@ -264,9 +264,14 @@ class ElementwiseGraph:
         """What is stored besides D, with its types.
 
         Raises:
-            InvalidProblemError: see `whole_results`.
+            InvalidProblemError: see `typed_results`.
         """
-        return tuple((store, store.dtype) for store in self.whole_results[1:] if store.dtype)
+        return tuple((store, store.dtype) for store in self.typed_results[1:] if store.dtype)
+
+    @property
+    def reductions(self) -> tuple[Store, ...]:
+        """The stores of one value for each row or column."""
+        return tuple(store for store in self.stores if store.reduction)
 
     def up_to(self, x: int) -> ElementwiseGraph:
         """The graph whose one result is node `x`; it has the loads before that one."""

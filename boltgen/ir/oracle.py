@@ -127,7 +127,7 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     before = broadcast(layer.prologue, shape, False, inputs.prologue)
     prepared = evaluate(layer.prologue, wide, before)
     images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
-    source, *further = layer.prologue.whole_results
+    source, *further = layer.prologue.typed_results
     rows = np.array(np.broadcast_to(prepared[source.x], shape))
     image = images[source.x]
     ends = norm_ends(

@@ -29,6 +29,7 @@ from boltgen.ir.interval import (
     round_unbounded,
 )
 from boltgen.ir.problem import Problem
+from boltgen.ir.results import reduced_axes
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -82,8 +83,7 @@ def results(
     """The exact value of each of the epilogue's stores; arguments as in `run`.
 
     Returns:
-        float64 arrays. TENSOR: of `problem.d_shape`. ROW: (N,) or (batch, N). COLUMN: the
-        output's shape without its last dimension.
+        float64 arrays, of the shapes that `results.store_shape` says.
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.
@@ -343,26 +343,12 @@ def shaped(
     )
 
 
-def _axes(problem: Problem, store: Store) -> tuple[int, ...]:
-    """The axes of the output along which `store` reduces."""
-    last = len(problem.d_shape) - 1
-    match store.kind:
-        case LoadKind.TENSOR:
-            return ()
-        case LoadKind.ROW:
-            return tuple(range(1 if problem.batch > 1 else 0, last))
-        case LoadKind.COLUMN:
-            return (last,)
-        case _:
-            assert_never(store.kind)
-
-
 def _stored(problem: Problem, store: Store, x: Array) -> Array:
     """What `store` stores of a node's exact values."""
     whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
     if store.reduction is None:
         return whole
-    return exactly_reduced(store.reduction, whole, _axes(problem, store))
+    return exactly_reduced(store.reduction, whole, reduced_axes(problem, store))
 
 
 def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
@@ -370,7 +356,7 @@ def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval
     if store.reduction is not None:
         shape = problem.d_shape
         whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))
-        image = reduced(store.reduction, whole, _axes(problem, store))
+        image = reduced(store.reduction, whole, reduced_axes(problem, store))
     dtype = store.dtype or problem.out_dtype
     return Enclosure(
         exact=_stored(problem, store, exact),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from math import prod
 
 import numpy as np
@@ -13,26 +14,24 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     SOFTMAX,
-    Binary,
-    BinaryOp,
-    ElementwiseGraph,
     Load,
     LoadKind,
-    Unary,
+    Store,
 )
+from boltgen.ir.functions import Array
+from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
 from boltgen.ir.reference import accumulation_rounding
+from boltgen.ir.results import reduced_axes, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
+from boltgen.measure.tensors import Tensor, input_tensors
 
-# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
-# by, or takes a root or a logarithm of, from [0.5, 1.5).
-_MOST, _LEAST_DIVISOR = 1.5, 0.5
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
 # Between two layers also how far the middle of them may be off.
 _INNER_BYTES = _ENVELOPE_BYTES + DType.F32.size_bytes
@@ -40,21 +39,6 @@ _INNER_BYTES = _ENVELOPE_BYTES + DType.F32.size_bytes
 
 class BudgetError(Exception):
     """A problem's tensors do not fit into the memory that may be used."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
-    """One tensor: its elements, and the range of its random values."""
-
-    dtype: DType
-    count: int
-    low: float = -_MOST
-    high: float = _MOST
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size in memory."""
-        return self.count * self.dtype.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,52 +65,6 @@ class TensorSet:
     a: int
     results: tuple[int, ...]
     layers: tuple[LayerSet, ...]
-
-
-def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
-    """A, B where there is one, and the graphs' operands, in the order of `layer.loads`.
-
-    Full tensors of a batched product differ between its slices; rows and columns are shared.
-    """
-    problem = layer.problem
-    output = problem.d_shape
-    rows = prod(output[:-1]) // problem.batch
-    counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
-    return (
-        Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
-        *_tensors_of_b(problem),
-        *(
-            Tensor(
-                dtype=node.dtype,
-                count=counts[node.kind],
-                low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
-            )
-            for graph in (layer.prologue, layer.epilogue)
-            for index, node in enumerate(graph.nodes)
-            if isinstance(node, Load)
-        ),
-    )
-
-
-def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
-    if not problem.is_product:
-        return ()
-    # The sum of k products then is as large as one of A's elements.
-    most = 2 * _MOST * problem.gemm.k**-0.5
-    return (Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-most, high=most),)
-
-
-def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
-    found = set()
-    for node in epilogue.nodes:
-        match node:
-            case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
-                found.add(rhs)
-            case Unary(op=op, x=x) if op.function.is_partial:
-                found.add(x)
-            case _:
-                pass
-    return found
 
 
 class Operands:
@@ -162,8 +100,14 @@ class Operands:
         tensors = [input_tensors(layer) for layer in self._layers]
         self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
         *inner, output = (_output(layer.problem) for layer in self._layers)
-        further = workload.last.further
-        self._results = (output, *(replace(output, dtype=dtype) for _, dtype in further))
+        last = workload.last
+        self._results = (
+            output,
+            *(
+                Tensor(dtype=dtype, count=prod(store_shape(last.problem, store)))
+                for store, dtype in last.further
+            ),
+        )
         set_bytes = sum(tensor.size_bytes for tensor in (*self._inputs, *self._results))
         envelope_bytes = output.count * _ENVELOPE_BYTES
         check_bytes = len(self._results) * envelope_bytes + sum(
@@ -179,8 +123,8 @@ class Operands:
         try:
             self.sets = [self._allocate_set() for _ in range(copies)]
             self.ends = [
-                (self._allocate(envelope_bytes // 2), self._allocate(envelope_bytes // 2))
-                for _ in self._results
+                (self._allocate(end_bytes), self._allocate(end_bytes))
+                for end_bytes in (each.count * DType.F32.size_bytes for each in self._results)
             ]
             self._fill()
             self._enclose()
@@ -198,7 +142,10 @@ class Operands:
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
-                    _full(self.workload.last.problem, result) for result in one.results[1:]
+                    _stored(self.workload.last.problem, store, address)
+                    for (store, _), address in zip(
+                        self.workload.last.further, one.results[1:], strict=True
+                    )
                 )
             for number, operand in enumerate(operands):
                 for name, value in asdict(operand).items():
@@ -288,15 +235,17 @@ class Operands:
         before = len(layer.prologue.loads)
         inputs = LayerInputs(operands=loaded[before:], prologue=loaded[:before])
         found = enclose_results(self.workload, arrays[0].reshape(shape), [inputs])
-        for enclosure, (low, high) in zip(found, self.ends, strict=True):
-            for values, address, outward in (
-                (enclosure.low, low, -np.inf),
-                (enclosure.high, high, np.inf),
-            ):
-                with np.errstate(over="ignore"):
-                    near = np.ascontiguousarray(values, np.float32)
-                    ends = np.where(np.isinf(near), near, np.nextafter(near, np.float32(outward)))
-                self._profiler.copy(address, ends.ctypes.data, ends.nbytes)
+        for enclosure, ends in zip(found, self.ends, strict=True):
+            self._write_ends(enclosure.low, enclosure.high, ends)
+
+    def _write_ends(self, low: Array, high: Array, ends: tuple[int, int]) -> None:
+        """Put an envelope, widened to FP32 numbers, where the device compares with it."""
+        outward = (-np.inf, np.inf)
+        for values, address, towards in zip((low, high), ends, outward, strict=True):
+            with np.errstate(over="ignore"):
+                near = np.ascontiguousarray(values, np.float32)
+                end = np.where(np.isinf(near), near, np.nextafter(near, np.float32(towards)))
+            self._profiler.copy(address, end.ctypes.data, end.nbytes)
 
     def _prepare(self, layer: Layer, ends: tuple[int, int]) -> None:
         """Turn the `ends` of what a layer's prologue takes into those of what it multiplies.
@@ -328,7 +277,7 @@ class Operands:
         ends: Sequence[tuple[int, int]],
     ) -> None:
         """Write the `ends` of a layer's results; `a` is where A is, and how far off it may be."""
-        for store, (low, high) in zip(layer.epilogue.whole_results, ends, strict=True):
+        for store, (low, high) in zip(layer.epilogue.typed_results, ends, strict=True):
             graph = layer.epilogue.up_to(store.x)
             operands = tensors.operands[: len(graph.loads)]
             nodes = epilogue_nodes(
@@ -336,18 +285,44 @@ class Operands:
                 [operand.pointer for operand in operands],
                 [operand.batch_stride for operand in operands],
             )
-            self._profiler.enclose(
-                extents_of(layer.problem),
-                nodes,
-                Rounding(**asdict(accumulation_rounding(layer.problem))),
-                store.dtype or layer.problem.out_dtype,
-                in_dtype=layer.problem.in_dtype,
-                a=a[0],
-                b=tensors.b,
-                low=low,
-                high=high,
-                a_error=a[1],
-            )
+            with self._whole(layer.problem, store, (low, high)) as whole:
+                self._profiler.enclose(
+                    extents_of(layer.problem),
+                    nodes,
+                    Rounding(**asdict(accumulation_rounding(layer.problem))),
+                    store.dtype or layer.problem.out_dtype,
+                    in_dtype=layer.problem.in_dtype,
+                    a=a[0],
+                    b=tensors.b,
+                    low=whole[0],
+                    high=whole[1],
+                    a_error=a[1],
+                )
+
+    @contextmanager
+    def _whole(
+        self, problem: Problem, store: Store, ends: tuple[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """The addresses of the ends of every element that `store` reads; written to `ends` in the
+        end, reduced on the host where it reduces.
+        """
+        if store.reduction is None:
+            yield ends
+            return
+        shape = problem.d_shape
+        arrays = [np.empty(shape, np.float32) for _ in ends]
+        addresses = [self._profiler.allocate(array.nbytes) for array in arrays]
+        try:
+            yield (addresses[0], addresses[1])
+            for array, address in zip(arrays, addresses, strict=True):
+                self._profiler.copy(array.ctypes.data, address, array.nbytes)
+        finally:
+            for address in addresses:
+                self._profiler.release(address)
+        with np.errstate(all="ignore"):
+            low, high = (array.astype(np.float64) for array in arrays)
+            image = reduced(store.reduction, Interval(low, high), reduced_axes(problem, store))
+        self._write_ends(image.low, image.high, ends)
 
     def workspace(self, size_bytes: int) -> int:
         """The address of a poisoned workspace, the same for all launches; 0 where none is wanted.
@@ -405,6 +380,11 @@ def _full(problem: Problem, address: int) -> Operand:
     """A full tensor of an epilogue, packed."""
     output = problem.d_shape
     return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
+
+
+def _stored(problem: Problem, store: Store, address: int) -> Operand:
+    """A result besides D, packed."""
+    return Operand(address, store_ld(problem, store), store_batch_stride(problem, store))
 
 
 def extents_of(problem: Problem) -> Extents:

@@ -190,10 +190,10 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
     with options.phases.phase("normalise and partition"):
         passes = passes_for(arch, options)
         padding = CostSurvey(passes.padding) if passes.padding else None
-        siblings = CostSurvey(passes.siblings) if passes.siblings else None
+        joining = CostSurvey(passes.joining) if passes.joining else None
         cut = survey if options.fuse else separate
-        imported.annotate(replace(passes, cut=cut, padding=padding, siblings=siblings))
-        asked = filter(None, (padding, siblings))
+        imported.annotate(replace(passes, cut=cut, padding=padding, joining=joining))
+        asked = filter(None, (padding, joining))
         alternatives = [task for costs in asked for task in costs.tasks]
         # No budget is spent on sizes that nobody expects.
         found = tasks_of(imported.regions, options.traffic)

@@ -19,7 +19,13 @@ from boltgen.families.cutlass3.config import Cutlass3Config, Schedule, Scheduler
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    ElementwiseBuilder,
+    ElementwiseGraph,
+    LoadKind,
+    Reduction,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
@@ -27,6 +33,7 @@ from boltgen.settings import settings_from
 from tests.check.conftest import Link
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
+ROW, COLUMN = LoadKind.ROW, LoadKind.COLUMN
 CONV = Conv2d(n=8, h=28, w=28, c=64, k=128, r=3, s=3, stride=(2, 1), padding=(1, 2, 0, 1))
 
 
@@ -50,6 +57,16 @@ def gelu_of_sum(dtype: DType) -> ElementwiseGraph:
     biased = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW))
     b.store(b.unary(UnaryOp.GELU_TANH, biased))
     b.store(biased, dtype=dtype)
+    return b.build()
+
+
+def reduced(*stores: tuple[LoadKind, Reduction], op: UnaryOp = UnaryOp.RELU) -> ElementwiseGraph:
+    """D is an activation of the biased product, of which the `stores` are reductions."""
+    b = ElementwiseBuilder()
+    x = b.unary(op, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
+    b.store(x)
+    for kind, reduction in stores:
+        b.store(x, kind, F32, reduction)
     return b.build()
 
 
@@ -87,6 +104,17 @@ CASES = {
         config(64, 64),
     ),
     "conv": (CONV, pre_activation(F16, F16), config(64, 64, split_k=2)),
+    "moments": (
+        Gemm(m=512, n=256, k=1024, b_layout=Layout.COLUMN),
+        reduced((COLUMN, Reduction.SUM), (COLUMN, Reduction.SUM_OF_SQUARES), op=UnaryOp.GELU_ERF),
+        config(64, 128, split_k=3, swizzle=2),
+    ),
+    "maxima": (
+        Gemm(batch=12, m=128, n=51, k=64, b_layout=Layout.COLUMN, out_dtype=F32),
+        reduced((ROW, Reduction.MAXIMUM), (COLUMN, Reduction.MAXIMUM), op=UnaryOp.TANH),
+        config(64, 96),
+    ),
+    "pooled": (CONV, reduced((ROW, Reduction.SUM)), config(64, 64, split_k=2)),
 }
 
 
@@ -104,6 +132,26 @@ HOPPER = (
             threadblock=Shape(128, 128, 64),
             schedule=Schedule.COOPERATIVE,
             cluster_n=2,
+            scheduler=Scheduler.STREAM_K,
+        ),
+    ),
+    Trial(
+        workload=Workload.of(
+            Gemm(m=512, n=512, k=512, b_layout=Layout.COLUMN),
+            reduced((COLUMN, Reduction.SUM), (COLUMN, Reduction.SUM_OF_SQUARES)),
+        ),
+        config=Cutlass3Config(
+            threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG, cluster_m=2
+        ),
+    ),
+    Trial(
+        workload=Workload.of(
+            Gemm(batch=3, m=512, n=512, k=1024),
+            reduced((ROW, Reduction.SUM), (ROW, Reduction.MAXIMUM), (COLUMN, Reduction.MAXIMUM)),
+        ),
+        config=Cutlass3Config(
+            threadblock=Shape(128, 128, 64),
+            schedule=Schedule.COOPERATIVE,
             scheduler=Scheduler.STREAM_K,
         ),
     ),

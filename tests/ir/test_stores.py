@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,8 @@ PROBLEMS = {
     "batched": Gemm(batch=2, m=3, n=5, k=7),
     "conv": Conv2d(n=2, h=4, w=3, c=4, k=5, r=2, s=1),
 }
+# Those whose columns have a number for each of two products, or images.
+SEVERAL_EACH = {"batched", "conv"}
 
 
 def inputs(problem, rng):
@@ -71,10 +74,10 @@ def test_several_stores_are_numpys_reductions(name, request):
     np.testing.assert_allclose(whole, expected)
     np.testing.assert_allclose(sums, expected.sum(axis=-1))
     np.testing.assert_allclose(squares, (expected**2).sum(axis=-1))
-    rows = expected.reshape(problem.batch if name == "batched" else 1, -1, 5)
+    rows = expected.reshape(2 if name in SEVERAL_EACH else 1, -1, 5)
     largest_of_rows = np.abs(rows).max(axis=1)
     np.testing.assert_allclose(
-        largest, largest_of_rows if name == "batched" else largest_of_rows[0]
+        largest, largest_of_rows if name in SEVERAL_EACH else largest_of_rows[0]
     )
 
 
@@ -95,7 +98,7 @@ def test_fp32_reductions_in_any_order_are_within_the_bound_and_a_lost_element_is
         assert reference.compare(actual, expected.exact, expected.bound).within
         lost = actual - (value[..., 0] if store == 1 else value[..., 0] ** 2)
         assert not reference.compare(lost, expected.exact, expected.bound).within
-    rows = tuple(range(1 if name == "batched" else 0, value.ndim - 1))
+    rows = tuple(range(1 if name in SEVERAL_EACH else 0, value.ndim - 1))
     largest = np.abs(value).max(axis=rows).astype(np.float16)
     assert reference.compare(largest, found[3].exact, found[3].bound).within
     assert not reference.compare(-largest, found[3].exact, found[3].bound).within
@@ -149,7 +152,7 @@ def test_a_store_that_makes_no_sense_is_refused(store, named):
 SEVERAL = (Store(1), Store(0, TENSOR, DType.F16))
 REJECTED = {
     "store 1 names no type": (Store(1), Store(0)),
-    "sum_of_squares": (Store(1), Store(1, COLUMN, DType.F32, Reduction.SUM_OF_SQUARES)),
+    "reduces (maximum)": (Store(1, ROW, DType.F32, Reduction.MAXIMUM),),
     "float32": (Store(1, TENSOR, DType.F32),),
 }
 
@@ -171,6 +174,21 @@ def test_kernels_name_the_store_that_they_refuse_and_nobody_drops_it(named):
     ):
         with pytest.raises(InvalidProblemError, match="tensor"):
             user()
+
+
+def test_kernels_reduce_to_float32_alone():
+    stores = (Store(1), Store(1, COLUMN, DType.F16, Reduction.SUM))
+    graph = ElementwiseGraph(RELU, stores)
+    reason = graph_rejection(graph)
+    assert reason is not None
+    assert "store 1 reduces to float16" in reason
+    with pytest.raises(InvalidProblemError, match="sum in float16"):
+        emit_epilogue(graph)
+    graph = ElementwiseGraph(RELU, (Store(1), replace(stores[1], dtype=DType.F32)))
+    assert graph_rejection(graph) is None
+    code = emit_epilogue(graph)
+    assert code.reduces
+    assert code.operands.endswith("boltgen::Reduced<boltgen::Column<float>, boltgen::Sum>>")
 
 
 def test_kernels_write_full_tensors_besides_d():

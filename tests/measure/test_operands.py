@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, Reduction
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
@@ -88,6 +88,43 @@ def test_each_result_has_ends_of_its_own_and_is_judged_by_them(profiler, device)
             stored = right.exact.astype(dtype)
             profiler.copy(address, device.upload(stored), stored.nbytes)
         assert operands.judge().wrong == 0
+    finally:
+        operands.close()
+
+
+@pytest.mark.parametrize("kind", [LoadKind.ROW, LoadKind.COLUMN])
+@pytest.mark.parametrize("reduction", Reduction)
+def test_a_reduction_has_ends_of_its_own(profiler, device, kind, reduction):
+    problem, b = Gemm(batch=2, m=5, n=8, k=16), ElementwiseBuilder()
+    b.store(0)
+    b.store(b.unary(UnaryOp.RELU, 0), kind, DType.F32, reduction)
+    workload = Workload.of(problem, b.build())
+    operands = make_operands(profiler, workload=workload, most_sets=1)
+    try:
+        (one,) = operands.sets
+        a, weight = (
+            device.download(address, shape, np.float16)
+            for address, shape in ((one.a, problem.a_shape), (one.layers[0].b, problem.b_shape))
+        )
+        d, right = enclose_results(workload, a, [LayerInputs(weight)])
+        shape = (2, 8) if kind is LoadKind.ROW else (2, 5)
+        assert right.exact.shape == shape
+        low, high = (device.download(end, shape, np.float32) for end in operands.ends[1])
+        assert np.all((low < right.exact) & (right.exact < high))
+        assert np.all(high - low < 1e-3 * np.maximum(1.0, np.abs(right.exact)))
+        launch = Launch(struct="boltgen_gemm_args", sizes=problem.sizes)
+        passed = operands.arguments(one, launch, stream=0).operands[0]
+        assert (passed.pointer, passed.batch_stride) == (one.results[1], shape[1])
+        assert kind is LoadKind.COLUMN or passed.ld == 5
+        operands.poison()
+        for result, dtype, address in zip(
+            (d, right), (np.float16, np.float32), one.results, strict=True
+        ):
+            stored = result.exact.astype(dtype)
+            profiler.copy(address, device.upload(stored), stored.nbytes)
+        assert operands.judge().wrong == 0
+        profiler.copy(one.results[1], device.upload(stored * 1.01), stored.nbytes)
+        assert operands.judge().wrong > 0
     finally:
         operands.close()
 

@@ -15,7 +15,8 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer
 from boltgen.measure.epilogue_nodes import dtype_number, epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
-from boltgen.measure.operands import extents_of, input_tensors
+from boltgen.measure.operands import extents_of
+from boltgen.measure.tensors import input_tensors
 from tests.cases import EPILOGUES, in_bf16, problem_for
 
 SMALL = Gemm(m=5, n=7, k=9)

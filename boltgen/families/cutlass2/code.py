@@ -15,7 +15,6 @@ from boltgen.ir.kernel import KernelSpec
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
-_RESULTS_HEADER = "boltgen/results.h"
 
 ITERATOR_ALGORITHM = {
     ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
@@ -80,7 +79,10 @@ class Conv2dView:
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
-    further = (_RESULTS_HEADER,) if spec.traits.epilogue.further else ()
+    epilogue = spec.traits.epilogue
+    further: tuple[str, ...] = ()
+    if epilogue.further:
+        further = (f"boltgen/{'reductions' if epilogue.reductions else 'results'}.h",)
     match spec.traits.conv_iterator:
         case None:
             return _ACTIVATIONS_HEADER, _GEMM_HEADER, *further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
 
 
@@ -9,12 +10,11 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
     """Why no epilogue computes an elementwise graph; None where they do.
 
     D is written by the iterator that the tile was made for, each further result by the threads
-    that have its elements.
+    that have its elements; what reduces is added up in memory, where atomic operations are FP32's.
     """
-    reductions = [store.reduction.value for store in graph.stores if store.reduction]
-    if reductions:
-        return f"stores that reduce ({', '.join(reductions)}): kernels store whole tensors"
     first, *further = graph.results
+    if first.reduction is not None:
+        return f"a first store that reduces ({first.reduction.value}): kernels store D first"
     if first.dtype is not None:
         return (
             f"a first store in {first.dtype.value} of its own: kernels store D in the problem's "
@@ -23,6 +23,10 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
     for index, store in enumerate(further, 1):
         if store.dtype is None:
             return f"store {index} names no type: kernels store results besides D in their own"
+        if store.reduction and store.dtype is not DType.F32:
+            return (
+                f"store {index} reduces to {store.dtype.value}: kernels add in float32, in memory"
+            )
     passed = len(graph.loads) + len(further)
     if passed > MAX_OPERANDS:
         return (

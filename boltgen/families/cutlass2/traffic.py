@@ -113,7 +113,7 @@ def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
 @lru_cache(maxsize=1024)
 def further_result_bytes(epilogue: ElementwiseGraph) -> int:
     """Bytes of full tensors that the epilogue writes besides D for each element of the output."""
-    return sum(dtype.size_bytes for _, dtype in epilogue.further)
+    return sum(dtype.size_bytes for store, dtype in epilogue.further if not store.reduction)
 
 
 def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:

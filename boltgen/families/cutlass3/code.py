@@ -67,8 +67,12 @@ class Sm90View:
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
     is_conv = isinstance(spec.traits, Cutlass3ConvTraits)
-    further = ("boltgen/results_sm90.h",) if spec.traits.epilogue.further else ()
-    return "boltgen/activations.h", f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h", *further
+    operation = f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
+    epilogue = spec.traits.epilogue
+    if not epilogue.further:
+        return "boltgen/activations.h", operation
+    results = "reductions" if epilogue.reductions else "results"
+    return "boltgen/activations.h", operation, f"boltgen/{results}_sm90.h"
 
 
 def stem(spec: KernelSpec) -> str:

@@ -35,6 +35,8 @@ THREADS = 3 * _WARPGROUP
 MATH_REGISTERS = 240
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
+# Sums of a tile in a thread, from which on it has no registers for those of its columns.
+_MOST_BESIDE_COLUMNS = 128
 # Elements of a subtile that the epilogue stores by one TMA, and stages of them.
 # Source: cutlass/epilogue/collective/builders/sm90_builder.inl.
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
@@ -71,6 +73,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         case Conv2d():
             if (reason := im2col_rejection(problem)) is not None:
                 return reason
+            if any(store.kind is LoadKind.ROW for store in layer.epilogue.reductions):
+                return "it reduces the columns of a tile, which has rows of several images"
         case _:
             return f"it computes products and convolutions, not a {type(problem).__name__}"
     if problem.batch > 1 and _tensors(layer.epilogue):
@@ -264,6 +268,15 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             message=f"{wanted} registers a thread exceed {MATH_REGISTERS}",
             reason="what setmaxnreg leaves each of 256 threads that multiply; more would spill",
             slack=1.0 - wanted / MATH_REGISTERS,
+        )
+    columns = sum(store.kind is LoadKind.ROW for store in layer.epilogue.reductions)
+    is_pingpong = config.schedule is Schedule.PINGPONG
+    if columns and is_pingpong and accumulator_registers(config) >= _MOST_BESIDE_COLUMNS:
+        yield Violation(
+            name="reduced_columns",
+            message=f"{columns} numbers for each of {tile.n} columns in a warpgroup that has all "
+            f"of tile {tile}",
+            reason="nvcc spills them; a cooperative warpgroup has half of a tile",
         )
     cluster = config.cluster_m * config.cluster_n
     if config.cluster_m not in CLUSTERS or config.cluster_n not in CLUSTERS:

@@ -113,7 +113,8 @@ def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
     A warp stores them from registers: eight neighbouring elements of each of eight rows. Elements
     of 2 bytes fill half of a sector.
     """
-    return sum(_SECTOR_BYTES // 8 - dtype.size_bytes for _, dtype in epilogue.further)
+    tensors = (dtype for store, dtype in epilogue.further if not store.reduction)
+    return sum(_SECTOR_BYTES // 8 - dtype.size_bytes for dtype in tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         further = len(layer.further)
     except InvalidProblemError as error:
         return str(error)
-    if layer.prologue.whole_results[0].dtype is not None:
-        return "its prologue's first result is what it norms, and has no type"
+    if layer.prologue.reductions:
+        return f"its prologue stores full tensors, not {layer.prologue.describe()}"
     if (count := len(layer.loads) + further) > MAX_OPERANDS:
         return f"it has {count} operands and further results; a launch passes {MAX_OPERANDS}"
     return None

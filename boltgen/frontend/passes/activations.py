@@ -44,14 +44,14 @@ def recognise(
     rounded to `precision`.
 
     Raises:
-        InvalidProblemError: a result is no full tensor.
+        InvalidProblemError: see `ElementwiseGraph.typed_results`.
     """
     rewriter = _Rewriter([], tolerance=precision.unit_roundoff)
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
     results = []
-    for store in epilogue.whole_results:
+    for store in epilogue.typed_results:
         x, stored = renamed[store.x], store.dtype or out_dtype
         while isinstance(last := rewriter.nodes[x], Cast) and last.dtype is stored:
             x = last.x

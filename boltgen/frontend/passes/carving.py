@@ -28,9 +28,11 @@ from boltgen.frontend.passes.borders import Border
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.norms import find_norms
 from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
+from boltgen.frontend.passes.reductions import reducing
 from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
+from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import LayerRoles, Operand, Region, Stored
 from boltgen.ir.workload import Cutter, Workload, separate
 
@@ -144,11 +146,14 @@ def carve(
     cut: Cutter = separate,
     rejects: Rejects = computes_all,
     accumulate: DType = DType.F32,
+    *,
+    reductions: GraphCosts | None = None,
 ) -> tuple[Graph, tuple[CarvedRegion, ...]]:
     """`graph` with an expression `REGION` in the place of each region, and the regions in order.
 
     The expression's arguments are the region's parameters. Products are summed in `accumulate`; one
-    that `rejects` has a reason for stays, with the reason.
+    that `rejects` has a reason for stays, with the reason. By the times of `reductions` kernels
+    write sums of their results too.
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
@@ -164,7 +169,9 @@ def carve(
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
             # Chains stay as they are: a kernel of several layers writes D alone.
-            longer = _extended(graph, region, claimed, rejects) if region.is_single else region
+            longer = region
+            if region.is_single:
+                longer = _extended(graph, region, claimed, rejects, reductions)
             claimed.update(longer.members)
             found[longer.output] = longer
         else:
@@ -210,9 +217,18 @@ def _reading(found: Found, written: set[int]) -> Found:
     return replace(found, products=(replace(first, entry=None), *rest))
 
 
-def _extended(graph: Graph, found: Found, claimed: Collection[int], rejects: Rejects) -> Found:
+def _extended(
+    graph: Graph,
+    found: Found,
+    claimed: Collection[int],
+    rejects: Rejects,
+    reductions: GraphCosts | None,
+) -> Found:
     (product,) = found.products
-    return replace(found, products=(extended(graph, product, claimed, rejects),))
+    product = extended(graph, product, claimed, rejects)
+    if reductions is not None:
+        product = reducing(graph, product, claimed, rejects, reductions)
+    return replace(found, products=(product,))
 
 
 def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> dict[int, int]:

@@ -1,4 +1,4 @@
-// Results besides D: full tensors that the elementwise graph gives on its way there.
+// Results besides D, of what the elementwise graph gives on its way there: full tensors here.
 //
 // The kernels that write one tensor know nothing of this header. They take what a graph names as
 // its operands, pass so many addresses on, and ask it for D's elements one after the other.
@@ -23,13 +23,21 @@ struct OperandsAndResults {
   static constexpr int kCount = Loads::kCount + kResults;
 };
 
-/// Full tensors both, so a result's strides and address are an operand's.
+/// What kind of operand has the strides and the address of a result.
+template <typename Result>
+struct ResultOperand {
+  using Type = Tensor<Result>;
+};
+
 template <typename Loads, typename... Result>
 void check_operands(OperandsAndResults<Loads, Result...>, ArgumentCheck& check,
                     boltgen_operand const* operands, int n, int alignment) {
   check_operands(Loads(), check, operands, n, alignment);
   int index = Loads::kCount;
-  ((check_operand<Tensor<Result>>(check, index, operands[index], n, alignment), ++index), ...);
+  ((check_operand<typename ResultOperand<Result>::Type>(check, index, operands[index], n,
+                                                        alignment),
+    ++index),
+   ...);
 }
 
 /// Writes a thread's elements of a further result, a vector at a time.

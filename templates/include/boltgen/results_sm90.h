@@ -7,18 +7,30 @@
 
 namespace boltgen {
 
-/// Stores one result. Without stages it does so from registers, with a predicate for each vector,
-/// and takes no shared memory.
-template <typename Element>
-using ResultStore = cutlass::epilogue::fusion::Sm90AuxStore<
-    /*Stages=*/0, /*EpilogueTile=*/void, Element, cutlass::FloatRoundStyle::round_to_nearest,
-    cute::Stride<int64_t, cute::_1, int64_t>, /*SmemLayoutAtom=*/void, /*CopyOpR2S=*/void,
-    /*Alignment=*/128 / cutlass::sizeof_bits<Element>::value, /*EnableNullptr=*/false>;
+/// The node that stores one result, a full tensor. Without stages it does so from registers, with a
+/// predicate for each vector, and takes no shared memory.
+template <typename Result, typename Tile>
+struct ResultNode {
+  using Node = cutlass::epilogue::fusion::Sm90AuxStore<
+      /*Stages=*/0, /*EpilogueTile=*/void, Result, cutlass::FloatRoundStyle::round_to_nearest,
+      cute::Stride<int64_t, cute::_1, int64_t>, /*SmemLayoutAtom=*/void, /*CopyOpR2S=*/void,
+      /*Alignment=*/128 / cutlass::sizeof_bits<Result>::value, /*EnableNullptr=*/false>;
+
+  /// What of the graph's value is stored.
+  CUTLASS_DEVICE static float term(float x) { return x; }
+
+  static typename Node::Arguments arguments(boltgen_operand const& result) {
+    return {static_cast<Result*>(const_cast<void*>(result.pointer)),
+            {result.ld, {}, result.batch_stride}};
+  }
+};
 
 /// The root of a tree: the generated functor, whose further results it gives to their stores.
-template <typename Graph, typename ElementD, typename... Result>
-struct ResultsNode : cutlass::epilogue::fusion::Sm90VisitorImpl<ResultStore<Result>...> {
-  using Impl = cutlass::epilogue::fusion::Sm90VisitorImpl<ResultStore<Result>...>;
+template <typename Graph, typename Tile, typename ElementD, typename... Result>
+struct ResultsNode
+    : cutlass::epilogue::fusion::Sm90VisitorImpl<typename ResultNode<Result, Tile>::Node...> {
+  using Impl =
+      cutlass::epilogue::fusion::Sm90VisitorImpl<typename ResultNode<Result, Tile>::Node...>;
   using Impl::Impl;
 
   template <typename Callbacks>
@@ -40,10 +52,8 @@ struct ResultsNode : cutlass::epilogue::fusion::Sm90VisitorImpl<ResultStore<Resu
       for (int i = 0; i < kElements; ++i) {
         float values[kResults];
         d[i] = graph(float(inputs[i])..., values);
-        CUTLASS_PRAGMA_UNROLL
-        for (int result = 0; result < kResults; ++result) {
-          further[result][i] = values[result];
-        }
+        int result = 0;
+        ((further[result][i] = ResultNode<Result, Tile>::term(values[result]), ++result), ...);
       }
       cute::for_each(cute::make_seq<kResults>(), [&](auto result) {
         cute::get<result>(Callbacks::callbacks_tuple)
@@ -66,7 +76,7 @@ template <typename Graph, typename Tile, typename ElementD, typename... Operand,
 struct GraphTree<Graph, Tile, ElementD, OperandsAndResults<Operands<Operand...>, Result...>> {
   using Loaded = GraphTree<Graph, Tile, ElementD, Operands<Operand...>>;
   using ElementC = typename Loaded::ElementC;
-  using Root = ResultsNode<Graph, ElementD, Result...>;
+  using Root = ResultsNode<Graph, Tile, ElementD, Result...>;
   using Tree = cutlass::epilogue::fusion::Sm90EVT<Root, cutlass::epilogue::fusion::Sm90AccFetch,
                                                   typename OperandNode<Operand, Tile>::Node...>;
 
@@ -87,8 +97,7 @@ struct GraphTree<Graph, Tile, ElementD, OperandsAndResults<Operands<Operand...>,
     boltgen_operand const* const results = operands + sizeof...(Operand);
     return {{},
             OperandNode<Operand, Tile>::arguments(operands[kOperand])...,
-            {{static_cast<Result*>(const_cast<void*>(results[kResult].pointer)),
-              {results[kResult].ld, {}, results[kResult].batch_stride}}...}};
+            {ResultNode<Result, Tile>::arguments(results[kResult])...}};
   }
 };
 

@@ -58,7 +58,7 @@ def _model(net: nn.Module, costs: Launches, precision: DType = DType.F16) -> Mod
     with torch.no_grad():
         wanted = net(x)
     module = import_model(torch.export.export(net, (x,))).module
-    model = Model.of_annotated(annotate(module, passes=Passes(siblings=costs, precision=precision)))
+    model = Model.of_annotated(annotate(module, passes=Passes(joining=costs, precision=precision)))
     expected = wanted if isinstance(wanted, tuple) else (wanted,)
     for actual, right in zip(model.run(x.numpy()), expected, strict=True):
         # At most four values in a row are rounded, none larger than twice the output.

@@ -1,0 +1,187 @@
+"""Sums and means of a product's rows or columns, which its kernel writes beside D.
+
+    y = relu(conv(x, w))    p = mean(y, height and width)
+
+A kernel of TVM's would read all of y again. The product's own has it in registers, and adds one
+number for each row, or each column, to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import prod
+
+from boltgen.errors import InvalidProblemError
+from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.passes.products import Product, Rejects
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import (
+    Binary,
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+    Node,
+    Reduction,
+    Scalar,
+    Store,
+)
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.problem import Problem
+from boltgen.ir.results import reduced_axes
+from boltgen.ir.workload import Workload
+
+_SUMS = frozenset({"sum", "mean", "image_mean"})
+_SQUARES = frozenset({"multiply", "square"})
+_F32 = DType.F32.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """An operator that reduces the result of a tail, and what that is for its kernel.
+
+    `inner` lie between the two; each value is multiplied by `scale` before.
+    """
+
+    output: int
+    inner: tuple[int, ...]
+    kind: LoadKind
+    reduction: Reduction
+    scale: float
+
+
+def reducing(
+    graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects, costs: GraphCosts
+) -> Product:
+    """`product` with the reductions of its result, if a kernel writes them and `costs` say that it
+    is faster than a pass over that result.
+    """
+    if product.exit is not None or not product.anchor.problem.is_product:
+        return product
+    found = _reductions(graph, product, claimed)
+    before = Workload(layers=(product.layer(graph),))
+    if not found or before.symbols:
+        return product
+    try:
+        longer = _with(product, found)
+        after = Workload(layers=(longer.layer(graph),))
+    except InvalidProblemError:  # more addresses than a launch passes
+        return product
+    if rejects(after) is not None:
+        return product
+    problem = before.single.problem
+    read = problem.out_dtype.size_bytes * _elements(problem)
+    once, apart = costs.kernels_us((after, before)).times_us
+    return longer if once < apart + costs.move_us(read, len(found)) else product
+
+
+def _elements(problem: Problem) -> int:
+    m, n = problem.matrix
+    return problem.batch * m * n
+
+
+def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> list[_Reduced]:
+    """What reduces the tail's result, and otherwise reads nothing."""
+    output = product.tail.output
+    if not graph[output].is_static:
+        return []
+    sources: list[tuple[int, tuple[int, ...]]] = []
+    if graph[output].dtype == _F32:
+        sources.append((output, ()))
+    sources += [
+        (reader, (reader,))
+        for reader in graph.consumers[output]
+        if graph[reader].op == "astype" and graph[reader].dtype == _F32
+    ]
+    found = []
+    for source, casts in sources:
+        for reader in dict.fromkeys(graph.consumers[source]):
+            found += _of(graph, product, reader, casts, Reduction.SUM)
+            if graph[reader].op in _SQUARES and set(graph[reader].args) == {source}:
+                for sum_ in graph.consumers[reader]:
+                    inner = (*casts, reader)
+                    found += _of(graph, product, sum_, inner, Reduction.SUM_OF_SQUARES)
+    found = [each for each in found if each.output not in claimed]
+    return _closed(graph, found, claimed)
+
+
+def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> list[_Reduced]:
+    """Those of which nothing else reads what lies between the tail and them."""
+    outputs = {each.output for each in found}
+    inner = {index for each in found for index in each.inner}
+    leaking = {
+        index
+        for index in inner
+        if index in graph.escaping
+        or index in claimed
+        or not (outputs | inner).issuperset(graph.consumers[index])
+    }
+    kept = [each for each in found if leaking.isdisjoint(each.inner)]
+    return kept if len(kept) == len(found) else _closed(graph, kept, claimed)
+
+
+def _of(
+    graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
+) -> list[_Reduced]:
+    """The operator at `index` as a reduction, if it is one of the whole rows or columns."""
+    expr = graph[index]
+    if expr.op not in _SUMS or expr.dtype != _F32 or len(expr.args) != 1:
+        return []
+    shape = graph[expr.args[0]].static_shape
+    kind = _kind(product.anchor.problem, shape, expr)
+    if kind is None:
+        return []
+    if expr.op == "sum":
+        return [_Reduced(index, inner, kind, reduction, 1.0)]
+    if reduction is not Reduction.SUM:
+        return []  # a mean of squares would be scaled behind the square
+    count = prod(shape[axis] for axis in _axes(expr, len(shape)))
+    return [_Reduced(index, inner, kind, reduction, 1.0 / count)]
+
+
+def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
+    axes = expr.attrs["axis"]
+    if axes is None:
+        return tuple(range(rank))
+    assert isinstance(axes, tuple)
+    return tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def _kind(problem: Problem, shape: tuple[int, ...], expr: Expr) -> LoadKind | None:
+    """Whether the operator makes a number of each row of the product, or of each column."""
+    axes, last = _axes(expr, len(shape)), len(shape) - 1
+    if axes == (last,):
+        return LoadKind.COLUMN
+    if shape == problem.d_shape:
+        same = axes == reduced_axes(problem, Store(0, LoadKind.ROW))
+    else:
+        same = problem.is_matrix and problem.batch == 1 and axes == tuple(range(last))
+    return LoadKind.ROW if same else None
+
+
+def _with(product: Product, found: list[_Reduced]) -> Product:
+    """`product` whose kernel writes what is `found`.
+
+    Raises:
+        InvalidProblemError: an epilogue cannot have so much.
+    """
+    tail = product.tail
+    nodes: list[Node] = list(tail.epilogue.nodes)
+    stores = list(tail.epilogue.results)
+    result = stores[0].x
+    for each in found:
+        x = result
+        if each.scale != 1.0:
+            nodes += [Scalar(each.scale), Binary(BinaryOp.MULTIPLY, result, len(nodes))]
+            x = len(nodes) - 1
+        stores.append(Store(x, each.kind, DType.F32, each.reduction))
+    members = {*tail.members, *(index for each in found for index in (*each.inner, each.output))}
+    return replace(
+        product,
+        tail=replace(
+            tail,
+            members=tuple(sorted(members)),
+            epilogue=ElementwiseGraph(tuple(nodes), tuple(stores)),
+            further=(*tail.further, *(each.output for each in found)),
+        ),
+    )

@@ -1,0 +1,76 @@
+"""The tensors of a layer when it is tried: how many random numbers, and from which range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
+from boltgen.ir.problem import Problem
+from boltgen.ir.workload import Layer
+
+# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
+# by, or takes a root or a logarithm of, from [0.5, 1.5).
+_MOST, _LEAST_DIVISOR = 1.5, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One tensor: its elements, and the range of its random values."""
+
+    dtype: DType
+    count: int
+    low: float = -_MOST
+    high: float = _MOST
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size in memory."""
+        return self.count * self.dtype.size_bytes
+
+
+def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
+    """A, B where there is one, and the graphs' operands, in the order of `layer.loads`.
+
+    Full tensors of a batched product differ between its slices; rows and columns are shared.
+    """
+    problem = layer.problem
+    output = problem.d_shape
+    rows = prod(output[:-1]) // problem.batch
+    counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
+    return (
+        Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
+        *_tensors_of_b(problem),
+        *(
+            Tensor(
+                dtype=node.dtype,
+                count=counts[node.kind],
+                low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
+            )
+            for graph in (layer.prologue, layer.epilogue)
+            for index, node in enumerate(graph.nodes)
+            if isinstance(node, Load)
+        ),
+    )
+
+
+def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
+    if not problem.is_product:
+        return ()
+    # The sum of k products then is as large as one of A's elements.
+    most = 2 * _MOST * problem.gemm.k**-0.5
+    return (Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-most, high=most),)
+
+
+def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
+    found = set()
+    for node in epilogue.nodes:
+        match node:
+            case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
+                found.add(rhs)
+            case Unary(op=op, x=x) if op.function.is_partial:
+                found.add(x)
+            case _:
+                pass
+    return found
