@@ -67,10 +67,22 @@ __device__ void enclose_row(float* low, float* high, uint64_t columns,
   }
 }
 
+/// Hides the columns behind the diagonal, which ends the last of `sequence` rows.
+__device__ void hide(float* low, float* high, uint64_t columns, uint64_t row, uint64_t sequence) {
+  uint64_t const behind = sequence - 1 - row % sequence;
+  uint64_t const seen = behind < columns ? columns - behind : 0;
+  for (uint64_t i = seen; i < columns; ++i) {
+    low[i] = high[i] = -INFINITY;
+  }
+}
+
 __global__ void enclose_rows(float* low, float* high, uint64_t rows, uint64_t columns,
-                             profiler_softmax_rounding rounding) {
+                             uint64_t sequence, profiler_softmax_rounding rounding) {
   uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
   for (uint64_t row = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
+    if (sequence > 0) {
+      hide(low + row * columns, high + row * columns, columns, row, sequence);
+    }
     enclose_row(low + row * columns, high + row * columns, columns, rounding);
   }
 }
@@ -78,13 +90,13 @@ __global__ void enclose_rows(float* low, float* high, uint64_t rows, uint64_t co
 }  // namespace
 }  // namespace boltgen::profiler
 
-int profiler_softmax(float* low, float* high, uint64_t rows, uint64_t columns,
+int profiler_softmax(float* low, float* high, uint64_t rows, uint64_t columns, uint64_t sequence,
                      profiler_softmax_rounding const* rounding, profiler_status* status) {
   using namespace boltgen::profiler;
   unsigned const threads = 64;
   uint64_t const wanted = (rows + threads - 1) / threads;
   unsigned const blocks = unsigned(wanted < 4096 ? wanted : 4096);
-  enclose_rows<<<blocks, threads, 0, stream()>>>(low, high, rows, columns, *rounding);
+  enclose_rows<<<blocks, threads, 0, stream()>>>(low, high, rows, columns, sequence, *rounding);
   cudaError_t const error = cudaGetLastError();
   return error == cudaSuccess ? finish(status, "softmax")
                               : fail(status, error, "launch of softmax");

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import SOFTMAX, BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import (
+    CAUSAL_SOFTMAX,
+    SOFTMAX,
+    BinaryOp,
+    ElementwiseBuilder,
+    ElementwiseGraph,
+    LoadKind,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
@@ -25,8 +32,10 @@ def attention(
     scores: ElementwiseGraph | None = None,
     output: ElementwiseGraph | None = None,
     layouts: tuple[Layout, Layout] = (Layout.COLUMN, Layout.ROW),
+    in_dtype: DType = DType.F16,
     out_dtype: DType = DType.F16,
     shared: str = "",
+    causal: bool = False,
 ) -> Workload:
     """softmax(scores(Q K)) V; `shared` names those of Q ("a"), K ("k") and V ("v") that all of the
     batch share.
@@ -39,6 +48,7 @@ def attention(
         b_layout=layouts[0],
         a_batched="a" not in shared,
         b_batched="k" not in shared,
+        in_dtype=in_dtype,
         out_dtype=DType.F32,
     )
     second = Gemm(
@@ -48,13 +58,14 @@ def attention(
         batch=batch,
         b_layout=layouts[1],
         b_batched="v" not in shared,
+        in_dtype=in_dtype,
         out_dtype=out_dtype,
     )
-    plain = ElementwiseGraph()
+    plain, softmax = ElementwiseGraph(), CAUSAL_SOFTMAX if causal else SOFTMAX
     return Workload(
         layers=(
             Layer(problem=first, epilogue=scores or plain),
-            Layer(problem=second, epilogue=output or plain, prologue=SOFTMAX),
+            Layer(problem=second, epilogue=output or plain, prologue=softmax),
         )
     )
 
@@ -126,6 +137,25 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
         "sm_80",
         tile(64, 128, 32, 32),
         attention(65, 264, 32, 32, batch=3, scores=scaled(32), shared="ak"),
+    ),
+    "causal": (
+        "sm_80",
+        tile(64, 32, 64, 64, stages=3),
+        attention(230, 264, 64, 64, batch=2, scores=scaled(64, _ROW), causal=True),
+    ),
+    "bf16": (
+        "sm_80",
+        tile(64, 64, 32, 48),
+        attention(
+            100,
+            136,
+            32,
+            40,
+            batch=2,
+            scores=scaled(32, _TENSOR, dtype=DType.BF16),
+            in_dtype=DType.BF16,
+            out_dtype=DType.BF16,
+        ),
     ),
     "sm75": (
         "sm_75",

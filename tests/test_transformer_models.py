@@ -138,7 +138,11 @@ def _repeated(x: torch.Tensor) -> torch.Tensor:
 
 
 def _judged(
-    module: nn.Module, inputs: dict[str, torch.Tensor], checking: Vgpu, layers: int = 4
+    module: nn.Module,
+    inputs: dict[str, torch.Tensor],
+    checking: Vgpu,
+    layers: int = 4,
+    kernel: str = "attention",
 ) -> None:
     """One kernel has all of the attention, and its result is PyTorch's.
 
@@ -157,7 +161,7 @@ def _judged(
         expected = wide.numpy()
         error = float(np.sqrt(np.mean(np.square(output - expected))))
         assert error <= fp16_tolerance(expected, layers)
-    assert sum(name.startswith("boltgen_attention_sm80") for name in kernels) == 1, kernels
+    assert sum(name.startswith(f"boltgen_{kernel}_sm80") for name in kernels) == 1, kernels
     assert not any("softmax" in name for name in kernels)
 
 
@@ -172,7 +176,7 @@ def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
         case "padding":
             _judged(Layer(), {"x": _hidden(), "mask": _padding()}, checking)
         case "causal":
-            _judged(Layer(causal=True), {"x": _hidden()}, checking)
+            _judged(Layer(causal=True), {"x": _hidden()}, checking, kernel="causal_attention")
         case "additive":
             mask = torch.randn(1, HEADS, LENGTH, LENGTH)
             mask[..., LENGTH - 7 :] = -torch.inf
@@ -181,12 +185,49 @@ def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
             inputs = {"x": _hidden(), "mask": _padding(30), "memory": _hidden(30)}
             _judged(Layer(), inputs, checking)
         case "grouped":
-            _judged(Layer(heads=2, causal=True), {"x": _hidden()}, checking)
+            module = Layer(heads=2, causal=True)
+            _judged(module, {"x": _hidden()}, checking, kernel="causal_attention")
 
 
 def test_scores_that_are_filled_with_infinity_are_masked_in_the_kernel(checking: Vgpu) -> None:
     torch.manual_seed(0)
-    _judged(Filled(), {"x": _hidden(), "padding": ~_padding()}, checking)
+    inputs = {"x": _hidden(), "padding": ~_padding()}
+    _judged(Filled(), inputs, checking, kernel="causal_attention")
+
+
+def test_a_causal_sequence_of_any_length_has_no_mask(checking: Vgpu) -> None:
+    torch.manual_seed(0)
+    module = Layer(causal=True).eval()
+    lengths = torch.export.Dim("length", min=1, max=64)
+    program = torch.export.export(module, (_hidden(),), dynamic_shapes={"x": {1: lengths}})
+    artifact = boltgen.compile(program, arch="sm_80")
+    for length in (2, 17, 45, 64):
+        checking.clear_launches()
+        x = _hidden(length)
+        (output,) = artifact.run({"x": x.numpy()}, device="vgpu").values()
+        with torch.no_grad():
+            expected = module(x).numpy()
+        error = float(np.sqrt(np.mean(np.square(output - expected))))
+        assert error <= fp16_tolerance(expected, layers=4)
+        kernels = [launch.kernel for launch in checking.launches()]
+        assert sum("causal_attention" in kernel for kernel in kernels) == 1
+        assert not any("arange" in kernel or "where" in kernel for kernel in kernels), kernels
+    assert [finding.message for finding in checking.findings()] == []
+
+
+def test_attention_in_bf16(checking: Vgpu) -> None:
+    """Roundings to BF16 are eight times those to FP16."""
+    torch.manual_seed(0)
+    module, x = Layer(causal=True).eval(), _hidden()
+    artifact = boltgen.compile(module, {"x": x}, arch="sm_80", precision="bf16")
+    (output,) = artifact.run({"x": x.numpy()}, device="vgpu").values()
+    with torch.no_grad():
+        expected = module(x).numpy()
+    error = float(np.sqrt(np.mean(np.square(output - expected))))
+    assert error <= 8 * fp16_tolerance(expected, layers=4)
+    (fused,) = [r for r in artifact.metadata.regions if "causal_attention" in r.kernel]
+    assert "in_dtype=bfloat16" in fused.problem
+    assert [finding.message for finding in checking.findings()] == []
 
 
 def test_rows_without_keys_are_zero_as_pytorch_has_them(checking: Vgpu) -> None:

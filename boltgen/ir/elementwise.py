@@ -104,10 +104,13 @@ class Cast:
 class Softmax:
     """exp(x - maximum of the row) / the row's sum of these.
 
-    A kernel may round the exponentials, multiply, and divide the product by their sum.
+    A kernel may round the exponentials, multiply, and divide the product by their sum. Where it is
+    `causal`, the last row has all N columns, and each of the M rows one less than the next: row i
+    ends with column i + N - M, and what lies behind is 0.
     """
 
     x: int
+    causal: bool = field(default=False, metadata={"absent_at_default": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +295,12 @@ class ElementwiseGraph:
         """Whether it ends with a function of whole rows."""
         return isinstance(self.nodes[-1], Softmax)
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether it ends with a softmax of rows up to the diagonal."""
+        last = self.nodes[-1]
+        return isinstance(last, Softmax) and last.causal
+
     def describe(self) -> str:
         """One line for people: `relu(add(acc, row0))`.
 
@@ -318,8 +327,8 @@ class ElementwiseGraph:
                     names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
                 case Cast(x=x, dtype=dtype):
                     names.append(f"{dtype.value}({names[x]})")
-                case Softmax(x=x):
-                    names.append(f"softmax({names[x]})")
+                case Softmax(x=x, causal=causal):
+                    names.append(f"{'causal ' if causal else ''}softmax({names[x]})")
                 case _:
                     assert_never(node)
             is_last = index + 1 == len(self.nodes) and not self.stores
@@ -336,8 +345,9 @@ def _describe_store(store: Store, x: str) -> str:
     return f"{store.kind.value}{dtype}: {value}"
 
 
-# The softmax of rows as they are.
+# The softmax of rows as they are, whole or up to the diagonal.
 SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0)))
+CAUSAL_SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0, causal=True)))
 
 
 class ElementwiseBuilder:
@@ -375,9 +385,9 @@ class ElementwiseBuilder:
         """Append a rounding to `dtype`."""
         return self._append(Cast(x, dtype))
 
-    def softmax(self, x: int) -> int:
-        """Append the softmax of whole rows; nothing may follow it."""
-        return self._append(Softmax(x))
+    def softmax(self, x: int, *, causal: bool = False) -> int:
+        """Append the softmax of rows, whole or up to the diagonal; nothing may follow it."""
+        return self._append(Softmax(x, causal))
 
     def store(
         self,

@@ -28,7 +28,7 @@ from boltgen.ir.elementwise import (
     Unary,
 )
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
-from boltgen.ir.softmax import softmax, softmax_ends
+from boltgen.ir.softmax import softmax, softmax_ends, up_to_diagonal
 
 _FLOAT32_MAX = DType.F32.largest
 # Results below the smallest normal FP32 number may be flushed to zero or rounded as subnormals.
@@ -112,8 +112,9 @@ def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]
                 value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
             case Cast(x=x, dtype=dtype):
                 value = _rounded(nodes[x], dtype)
-            case Softmax(x=x):
-                value = softmax(np.broadcast_to(nodes[x], product.shape))
+            case Softmax(x=x, causal=causal):
+                rows = np.broadcast_to(nodes[x], product.shape)
+                value = softmax(up_to_diagonal(rows) if causal else rows)
             case _:
                 assert_never(node)
         nodes.append(value)
@@ -142,10 +143,10 @@ def enclose(
                 image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
             case Cast(x=x, dtype=dtype):
                 image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
-            case Softmax(x=x):
+            case Softmax(x=x, causal=causal):
                 shape = accumulated.low.shape
-                rows = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
-                image = Interval(*softmax_ends(*rows))
+                ends = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
+                image = Interval(*softmax_ends(*(map(up_to_diagonal, ends) if causal else ends)))
             case _:
                 assert_never(node)
         nodes.append(image)

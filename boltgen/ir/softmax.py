@@ -31,6 +31,12 @@ def softmax(x: Array) -> Array:
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
+def up_to_diagonal(x: Array) -> Array:
+    """`x`, of rows of which the last one has all columns, with -inf behind each row's last one."""
+    rows, columns = x.shape[-2:]
+    return np.where(np.tri(rows, columns, columns - rows, dtype=bool), x, -np.inf)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftmaxRounding:
     """How far a kernel's softmax of rows of one length may be from the exact one.

@@ -285,11 +285,18 @@ class Profiler:
         self.call(name, ctypes.byref(extents), ctypes.byref(reference))
 
     def softmax(
-        self, low: int, high: int, rows: int, columns: int, rounding: SoftmaxRounding
+        self,
+        low: int,
+        high: int,
+        rows: int,
+        columns: int,
+        rounding: SoftmaxRounding,
+        *,
+        sequence: int = 0,
     ) -> None:
-        """Turn the ends of `rows` into those of their softmax."""
+        """Turn the ends of `rows` into those of their softmax, causal in a `sequence` of rows."""
         ends = [ctypes.c_void_p(address) for address in (low, high)]
-        extents = [ctypes.c_uint64(extent) for extent in (rows, columns)]
+        extents = [ctypes.c_uint64(extent) for extent in (rows, columns, sequence)]
         self.call("profiler_softmax", *ends, *extents, ctypes.byref(rounding))
 
     def middle(

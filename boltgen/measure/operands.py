@@ -13,6 +13,7 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
+    CAUSAL_SOFTMAX,
     SOFTMAX,
     Load,
     LoadKind,
@@ -255,7 +256,7 @@ class Operands:
         """
         if layer.prologue.is_identity:
             return
-        if layer.prologue != SOFTMAX:
+        if layer.prologue not in {SOFTMAX, CAUSAL_SOFTMAX}:
             raise InvalidProblemError(
                 "there is no reference on devices for the prologue "
                 f"{layer.prologue.describe()}; there is one for {SOFTMAX.describe()}"
@@ -267,7 +268,8 @@ class Operands:
             relative=dtype.unit_roundoff,
             absolute=dtype.smallest_subnormal / 2,
         )
-        self._profiler.softmax(*ends, prod(rows), columns, rounding)
+        sequence = rows[-1] if layer.prologue.is_causal else 0
+        self._profiler.softmax(*ends, prod(rows), columns, rounding, sequence=sequence)
 
     def _enclose_layer(
         self,

@@ -10,6 +10,7 @@ from boltgen.arch import ARCHES
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.attention import FAMILY
 from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.model import predict
 from boltgen.families.registry import FAMILIES, candidates
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Store
@@ -44,10 +45,6 @@ def _first(**changes: object) -> Layer:
             "a softmax of rows",
         ),
         (
-            Workload(layers=tuple(replace(each, problem=_bf16(each)) for each in WORKLOAD.layers)),
-            "float16, not bfloat16",
-        ),
-        (
             Workload(
                 layers=(
                     WORKLOAD.first,
@@ -63,6 +60,21 @@ def _first(**changes: object) -> Layer:
 )
 def test_what_it_cannot_compute_it_rejects(workload: Workload, reason: str) -> None:
     assert reason in (FAMILY.rejects(workload, SM80) or "")
+
+
+def test_bf16_is_for_architectures_that_multiply_it() -> None:
+    layers = tuple(replace(each, problem=_bf16(each)) for each in WORKLOAD.layers)
+    assert FAMILY.rejects(Workload(layers=layers), SM80) is None
+    reason = FAMILY.rejects(Workload(layers=layers), SM75) or ""
+    assert "bfloat16" in reason
+    assert candidates(Workload(layers=layers), SM80)
+
+
+def test_half_of_the_keys_take_half_of_the_time() -> None:
+    whole = attention(4096, 4096, 64, 64, batch=96)
+    causal = attention(4096, 4096, 64, 64, batch=96, causal=True)
+    ratio = predict(causal, CONFIG, SM80).time_us / predict(whole, CONFIG, SM80).time_us
+    assert 0.5 < ratio < 0.53
 
 
 def test_no_other_family_computes_a_softmax() -> None:

@@ -38,21 +38,24 @@ class ChainInputs:
 
 def random_chain_inputs(case: ChainCase, rng: np.random.Generator) -> ChainInputs:
     """Values around 1 whose sums stay well inside FP16. No divisor is near 0."""
+    first = case.chain.first.problem
 
     def draw(shape: tuple[int, ...], dtype: DType, low: float = -1.5) -> Array:
-        return rng.uniform(low, 1.5, shape).astype(dtype.value)
+        return rng.uniform(low, 1.5, shape).astype(dtype.numpy)
 
     layers = []
     for layer in case.chain.layers:
         problem = layer.problem
-        b = (draw(problem.b_shape, DType.F32) * 2 * problem.gemm.k**-0.5).astype(np.float16)
+        b = (draw(problem.b_shape, DType.F32) * 2 * problem.gemm.k**-0.5).astype(
+            problem.in_dtype.numpy
+        )
         shapes = load_shapes(problem, layer.epilogue, batched=case.batched_operands)
         operands = tuple(
             draw(shape, load.dtype, low=0.5 if load.kind is LoadKind.COLUMN else -1.5)
             for load, shape in zip(layer.epilogue.loads, shapes, strict=True)
         )
         layers.append(LayerInputs(b, operands))
-    return ChainInputs(draw(case.chain.first.problem.a_shape, DType.F16), tuple(layers))
+    return ChainInputs(draw(first.a_shape, first.in_dtype), tuple(layers))
 
 
 class ChainLaunch:

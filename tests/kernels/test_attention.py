@@ -75,6 +75,28 @@ def test_heads_that_lie_side_by_side_in_rows(
     assert not checking.vgpu.findings()
 
 
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 129, 200, 264])
+def test_the_last_causal_row_has_all_keys(
+    rows: int,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """As in decoding and in prefill behind a cache; rows that have no key at all are NaN."""
+    keys = 136
+    scores = scaled(64, LoadKind.ROW)
+    workload = attention(rows, keys, 64, 48, batch=2, scores=scores, causal=True)
+    case = attention_case("causal", workload)
+    inputs = random_chain_inputs(case, rng)
+    agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
+    assert agreement.within, agreement
+    output = enclose(workload, inputs.a, inputs.layers).exact
+    without = max(0, rows - keys)
+    assert np.isnan(output[:, :without]).all()
+    assert not np.isnan(output[:, without:]).any()
+    assert not checking.vgpu.findings()
+
+
 _SEQUENCES, _HEADS, _ROWS, _KEYS = 2, 4, 70, 130
 
 

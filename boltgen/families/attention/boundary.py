@@ -32,8 +32,11 @@ def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
     def fits(sized: Workload) -> bool:
         return compiled_traits(sized) == traits
 
-    large = resized(workload, {"m": config.rows + config.rows // 2 + 1})
-    large = first_beyond(large, config.keys * (config.stages + 1), _of("n"), fits)
+    rows = config.rows + config.rows // 2 + 1
+    large = resized(workload, {"m": rows})
+    # Of causal rows that have no key the result is NaN, and says nothing.
+    keys = max(config.keys * (config.stages + 1), rows if traits.is_causal else 0)
+    large = first_beyond(large, keys, _of("n"), fits)
     small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
     small = last_below(small, config.depth, _of("k"), fits)
     small = last_below(small, config.columns, _of("columns"), fits)

@@ -44,6 +44,8 @@ class AttentionView:
     instruction: str
     element_d: str
     alignment_a: int
+    element: str
+    is_causal: str
     has_async_copies: str
 
 
@@ -55,9 +57,10 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 def stem(spec: KernelSpec) -> str:
     """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
-    config, _ = _parts(spec)
+    config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
-    return f"attention_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
+    kind = "causal_attention" if traits.is_causal else "attention"
+    return f"{kind}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -65,8 +68,9 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     config, traits = _parts(spec)
     scores, output = traits.layers
     layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
+    softmax = "causal softmax" if traits.is_causal else "softmax"
     return {
-        "Problem": f"softmax(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
+        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
         f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
         "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
         "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
@@ -91,6 +95,8 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         warps=config.warps,
         stages=config.stages,
         instruction=gemm_shape(_instruction(spec)),
+        element=traits.in_dtype.cutlass,
+        is_causal="true" if traits.is_causal else "false",
         element_d=traits.out_dtype.cutlass,
         alignment_a=traits.alignment_a,
         has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",

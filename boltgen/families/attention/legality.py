@@ -9,9 +9,10 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.legality import INT32_MAX
+from boltgen.families.cutlass2.traits import operand_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX
+from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
@@ -22,16 +23,19 @@ _FRAGMENT = 16
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
     """Why no attention kernel computes a workload; None where one can."""
-    del arch  # sm_75 and all that came after have their instructions
     if len(workload.layers) != 2:
         return f"it is two products with a softmax between them, not {len(workload.layers)} layers"
     before, after = workload.layers
-    if not before.prologue.is_identity or after.prologue != SOFTMAX:
+    if not before.prologue.is_identity or after.prologue not in {SOFTMAX, CAUSAL_SOFTMAX}:
         return f"between its products is a softmax of rows, not {after.prologue.describe()}"
     if not isinstance(before.problem, Gemm):
         return f"it begins with a matrix product, not a {type(before.problem).__name__}"
-    if before.problem.in_dtype is not DType.F16:
-        return f"its kernels multiply float16, not {before.problem.in_dtype.value}"
+    first = before.problem
+    reason = operand_rejection(first) or first.in_dtype.accumulator_rejection(
+        first.acc_dtype, arch.compute_capability
+    )
+    if reason is not None:
+        return reason
     if before.problem.out_dtype is not DType.F32:
         return f"scores are float32 before the softmax, not {before.problem.out_dtype.value}"
     for index, layer in enumerate(workload.layers):

@@ -77,14 +77,24 @@ def predict(
     )
 
 
+def _mean_steps(workload: Workload, config: AttentionConfig) -> float:
+    """Steps of keys that a threadblock goes, on the average: causal ones end at the diagonal."""
+    scores = workload.first.problem.gemm
+    if not workload.last.prologue.is_causal:
+        return math.ceil(scores.n / config.keys)
+    ends = range(config.rows, scores.m + config.rows, config.rows)
+    seen = [min(scores.n, max(0, end + scores.n - scores.m)) for end in ends]
+    return sum(math.ceil(each / config.keys) for each in seen) / len(seen)
+
+
 def _clocks(
     workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants, *, resident: int
 ) -> dict[str, float]:
     """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
-    steps = math.ceil(scores.problem.gemm.n / config.keys)
-    elements = resident * config.rows * config.keys * steps
+    steps = _mean_steps(workload, config)
+    elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate

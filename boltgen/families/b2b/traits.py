@@ -6,7 +6,7 @@ holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boltgen.families.cutlass2.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
@@ -41,7 +41,8 @@ class LayerTraits:
 class B2bTraits:
     """What of a workload is compiled; `alignment_a` is of the first layer's A.
 
-    `conv_iterator` is None where the first layer is a matrix product.
+    `conv_iterator` is None where the first layer is a matrix product. Where it `is_causal`, the
+    softmax between its layers ends at the diagonal.
     """
 
     layers: tuple[LayerTraits, ...]
@@ -49,6 +50,7 @@ class B2bTraits:
     in_dtype: DType
     out_dtype: DType
     conv_iterator: ConvIterator | None = None
+    is_causal: bool = field(default=False, metadata={"absent_at_default": True})
 
     @property
     def struct(self) -> str:
@@ -66,6 +68,7 @@ def compiled_traits(workload: Workload) -> B2bTraits:
         in_dtype=first.in_dtype,
         out_dtype=last.out_dtype,
         conv_iterator=channel_iterator(first) if isinstance(first, Conv2d) else None,
+        is_causal=workload.layers[-1].prologue.is_causal,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
+from boltgen.frontend.passes.causal import causal
 from boltgen.frontend.passes.heads import shared_heads, with_views
 from boltgen.frontend.passes.products import Product, Softmaxed, alike
 from boltgen.ir.dtypes import DType
@@ -51,7 +52,7 @@ def find_attentions(
         scores = by_output[between.source]
         # Nothing rounds the scores: the kernel has them in FP32.
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
-        pair = with_views(graph, pair, hidden)
+        pair = causal(graph, with_views(graph, pair, hidden))
         try:
             workload = Workload(layers=tuple(each.layer(graph) for each in alike(pair)))
             reason = _split(pair, workload) or rejects(workload)

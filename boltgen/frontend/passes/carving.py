@@ -67,6 +67,12 @@ class Found:
         return tuple(member for product in self.products for member in product.moved)
 
     @property
+    def known(self) -> frozenset[int]:
+        """What its operators read and its kernel does not: causal masks."""
+        prologues = (product.prologue for product in self.products)
+        return frozenset(each.causal for each in prologues if each and each.causal is not None)
+
+    @property
     def output(self) -> int:
         """The operator whose result is the region's D."""
         return self.products[-1].output
@@ -259,6 +265,8 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
             expr = graph[arg]
             if expr.scalar is not None:
                 names[arg] = builder.add(expr)  # a constant that the kernel is generated with
+            elif arg in found.known:
+                _add_known(graph, arg, builder, names)
             else:
                 names[arg] = builder.add(Expr(op=INPUT, shape=expr.shape, dtype=expr.dtype))
                 parameters.append(arg)
@@ -269,6 +277,14 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
     places = {value: place for place, value in enumerate(parameters)}
     region = _region(graph, found, symbol, places)
     return CarvedRegion(region=region, body=body), tuple(parameters)
+
+
+def _add_known(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+    """Add a value, and all that it is made of, which the kernel knows without reading it."""
+    for arg in graph[index].args:
+        if arg not in names:
+            _add_known(graph, arg, builder, names)
+    names[index] = builder.add(renamed(graph[index], names))
 
 
 def label(graph: Graph, members: Sequence[int]) -> str:

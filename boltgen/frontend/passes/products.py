@@ -15,7 +15,7 @@ from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX, ElementwiseGraph, LoadKind
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Rejected
@@ -32,10 +32,14 @@ def _none(anchor: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmaxed:
-    """The operators, a softmax of rows among them, that make a product's A of `source`."""
+    """The operators, a softmax of rows among them, that make a product's A of `source`.
+
+    Where it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read.
+    """
 
     source: int
     members: tuple[int, ...]
+    causal: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +133,11 @@ class Product:
 
     def layer(self, graph: Graph) -> Layer:
         """It as a layer of a chain."""
-        prologue = SOFTMAX if self.prologue else ElementwiseGraph()
-        prologue = self.summed.prologue if self.summed else prologue
+        prologue = ElementwiseGraph()
+        if self.prologue:
+            prologue = CAUSAL_SOFTMAX if self.prologue.causal is not None else SOFTMAX
+        elif self.summed:
+            prologue = self.summed.prologue
         return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
 
 

@@ -105,8 +105,8 @@ class _Emission:
             binding = relax.VarBinding(origin.var, self._builder.normalize(value))
             self._builder.emit_normalized(binding)
             return origin.var
-        if isinstance(origin, relax.Var):  # a tuple as a whole
-            return rebuilt(origin, iter(args))
+        if isinstance(origin, relax.Var):  # a tuple as a whole, or a symbol among the arguments
+            return rebuilt(origin, iter(args)) if args else origin
         if not isinstance(origin, ir.Call):
             return self._emit(self._substituted(origin, args))
         rest = iter(args)

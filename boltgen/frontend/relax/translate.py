@@ -67,6 +67,12 @@ def _norm(call: ir.Call) -> Attributes:
     return {"axes": integers(call.attrs.axes), "epsilon": float(call.attrs.epsilon)}
 
 
+def _counted(call: ir.Call) -> Attributes:
+    begin, _, step = call.args
+    known = isinstance(begin, tirx.IntImm) and isinstance(step, tirx.IntImm)
+    return {"begin": int(begin.value), "step": int(step.value)} if known else {}
+
+
 # Attributes that only Relax has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "permute_dims": _permutation,
@@ -83,6 +89,7 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     ),
     "nn.rms_norm": _norm,
     "nn.softplus": lambda call: {"beta": call.attrs.beta},
+    "arange": _counted,
     **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},
     "astype": lambda call: {"from_dtype": dtype_of(call.args[0].ty)},

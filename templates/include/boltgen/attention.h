@@ -23,6 +23,9 @@
 
 namespace boltgen {
 
+/// What tiles are made of: numbers of two bytes, which copies do not look at.
+using Word = cutlass::half_t;
+
 /// 2 to the power of x. Source: PTX ISA, ex2: within 2 ulp; +0 of -inf.
 CUTLASS_DEVICE float power_of_two(float x) {
   float result;
@@ -83,7 +86,7 @@ struct HeadOperands<Operands<Operand...>> {
 template <typename Layout, int kK, int kN, bool kKeysAreColumns, int kAlignment_, int kThreads,
           bool kHasAsyncCopies>
 struct StreamedOperand {
-  using Element = cutlass::half_t;
+  using Element = Word;
 
   static constexpr bool kRowMajor = std::is_same<Layout, cutlass::layout::RowMajor>::value;
   static constexpr int kAlignment = kAlignment_;
@@ -127,11 +130,12 @@ struct StreamedOperand {
   Copy copy_;
 };
 
-/// Products of a warp: kM times sixteen rows, kN times eight columns.
-template <typename Instruction, int kM, int kN>
+/// Products of a warp, of numbers of type `Multiplied`: kM times sixteen rows, kN times eight
+/// columns.
+template <typename Multiplied, typename Instruction, int kM, int kN>
 struct WarpProduct {
-  using Element = cutlass::half_t;
-  using Mma = cutlass::arch::Mma<Instruction, 32, Element, cutlass::layout::RowMajor, Element,
+  using Element = Word;
+  using Mma = cutlass::arch::Mma<Instruction, 32, Multiplied, cutlass::layout::RowMajor, Multiplied,
                                  cutlass::layout::ColumnMajor, float, cutlass::layout::RowMajor,
                                  cutlass::arch::OpMultiplyAdd>;
   /// Of sixteen steps along K, as mma.m16n8k16 takes them; mma.m16n8k8 takes halves.
@@ -259,11 +263,13 @@ struct AttentionLayer {
 
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
 /// at least that of Q; kColumns is at least the columns of V.
-template <typename Tile, int kColumns, int kWarps, int kStages, typename Instruction,
-          typename ElementD_, int kAlignmentA_, typename Scores_, typename Output_,
-          bool kHasAsyncCopies>
+///
+/// Where it is causal, a row ends with the key of its own place, counted from the last of both.
+template <typename Tile, int kColumns, int kWarps, int kStages, typename Multiplied,
+          typename Instruction, bool kIsCausal, typename ElementD_, int kAlignmentA_,
+          typename Scores_, typename Output_, bool kHasAsyncCopies>
 struct Attention {
-  using Element = cutlass::half_t;
+  using Element = Word;
   using ElementD = ElementD_;
   using Scores = Scores_;
   using Output = Output_;
@@ -279,8 +285,8 @@ struct Attention {
   static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kDepth % 16 == 0 && kColumns % 16 == 0,
                 "whole fragments of mma.m16n8k16");
 
-  using First = WarpProduct<Instruction, kM, kKeys / 8>;
-  using Second = WarpProduct<Instruction, kM, kColumns / 8>;
+  using First = WarpProduct<Multiplied, Instruction, kM, kKeys / 8>;
+  using Second = WarpProduct<Multiplied, Instruction, kM, kColumns / 8>;
   using Keys = StreamedOperand<typename Scores::LayoutB, kDepth, kKeys, /*KeysAreColumns=*/true,
                                Scores::kAlignmentB, kThreadCount, kHasAsyncCopies>;
   using Values =
@@ -318,11 +324,16 @@ struct Attention {
   void operator()(Params const& params, SharedStorage& shared) {
     int const thread = int(threadIdx.x), lane = thread % 32;
     int const warp_row = cutlass::canonical_warp_idx_sync() * kWarpRows;
-    int const first_row = int(blockIdx.x) * kRows, batch = int(blockIdx.z);
+    // Causal rows are the longer the later they are: the longest come first, and none last alone.
+    int const first_row = int(kIsCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kRows;
+    int const batch = int(blockIdx.z);
     Head const head(batch, params.heads);
     auto const& [scores_layer, output_layer] = params.layers;
     int const keys = scores_layer.n;
-    int const steps = (keys + kKeys - 1) / kKeys;
+    // Row r has the keys up to r + last_key; where there are fewer keys than rows, maybe none.
+    int const last_key = keys - params.rows;
+    int const seen = kIsCausal ? min(keys, first_row + kRows + last_key) : keys;
+    int const steps = (max(seen, 1) + kKeys - 1) / kKeys;
 
     QueryCopy queries(thread);
     Element const* const a = params.a + head.offset(params.batch_stride_a, params.head_stride_a);
@@ -375,8 +386,10 @@ struct Attention {
           [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
             CUTLASS_PRAGMA_UNROLL
             for (int e = 0; e < 2; ++e) {
-              bool const exists = first_key + 8 * n + e < keys;
-              scores[4 * (m + n * kM) + 2 * half + e] = exists ? pair[e] : -CUDART_INF_F;
+              int const key = first_key + 8 * n + e;
+              bool const is_behind = kIsCausal && key > row + 16 * m + 8 * half + last_key;
+              scores[4 * (m + n * kM) + 2 * half + e] =
+                  key < keys && !is_behind ? pair[e] : -CUDART_INF_F;
             }
           });
       statistics.update(scores, sums);
@@ -418,8 +431,9 @@ struct Attention {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < 4; ++i) {
           int const first = 4 * (m + (k / 8 + i / 2) * kM) + i % 2 * 2;
-          cutlass::Array<Element, 2> const halves =
-              to_halves({exponentials[first], exponentials[first + 1]});
+          cutlass::Array<Multiplied, 2> const halves =
+              cutlass::NumericArrayConverter<Multiplied, float, 2>()(
+                  {exponentials[first], exponentials[first + 1]});
           a[m][i] = reinterpret_cast<unsigned const&>(halves);
         }
       }
