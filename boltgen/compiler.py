@@ -172,7 +172,7 @@ def _compile(
         tasks = tasks_of_model(imported, arch.name, options)
         with (
             phases.phase("tune"),
-            open_task_session(tasks, arch.name, tuning, options) as session,
+            open_task_session([tasks], arch.name, tuning, options) as session,
         ):
             options = replace(options, device=session.run().device)
     artifact = checked(

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from boltgen.arch import Arch
-from boltgen.errors import DeviceError
+from boltgen.errors import DeviceError, TuningError
 from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
+from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
 from boltgen.pipeline import PipelineOptions
@@ -22,20 +23,24 @@ from boltgen.runtime.model import import_model, tasks_of_model
 from boltgen.stored import database_path, lock_folder
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.database import Database
+from boltgen.tuning.gradient import Gradient
+from boltgen.tuning.objectives import Latencies, Total
 from boltgen.tuning.recorded import RecordedBench
-from boltgen.tuning.select import Task
+from boltgen.tuning.scheduler import ByWeight, Scheduler
+from boltgen.tuning.select import Task, distinct
 from boltgen.tuning.session import Session, SessionOptions, SessionReport
 
 
 @takes(TuneOptions)
 def tune(
-    model: object,
+    model: object | Sequence[object],
     arch: str | None = None,
     options: TuneOptions | None = None,
     **overrides: Any,
 ) -> SessionReport:
     """Measure kernels for `model` and remember the times: `boltgen.compile` then chooses by them.
 
+    A list of models is tuned in one session, where what they share is measured once.
     What is in the database already is not measured again: a session that was cut short goes on
     where it was. With `fuse`, products in sequence are also measured as one back-to-back kernel.
     `arch` is by default that of the GPU to measure on, and sm_80 on other devices. The keyword
@@ -60,7 +65,7 @@ def tune(
 @takes(TuneOptions)
 @contextmanager
 def open_session(
-    model: object,
+    model: object | Sequence[object],
     arch: str | None = None,
     options: TuneOptions | None = None,
     **overrides: Any,
@@ -75,23 +80,30 @@ def open_session(
     tuning = chosen(TuneOptions, options, overrides)
     row = _arch_of(arch, tuning.device)
     pipeline = PipelineOptions(**tuning.of_model)
-    tasks = tasks_of_model(import_model(model, pipeline), row.name, pipeline)
+    models = model if isinstance(model, (list, tuple)) else [model]
+    tasks = [tasks_of_model(import_model(each, pipeline), row.name, pipeline) for each in models]
     with open_task_session(tasks, row.name, tuning, pipeline) as session:
         yield session
 
 
 @contextmanager
 def open_task_session(
-    tasks: Sequence[Task], arch: str, tuning: TuneOptions, options: PipelineOptions
+    models: Sequence[Sequence[Task]], arch: str, tuning: TuneOptions, options: PipelineOptions
 ) -> Iterator[Session]:
-    """A session for the tasks of a model; its bench and database close with it."""
+    """A session for the tasks of each model; its bench and database close with it.
+
+    Raises:
+        TuningError: there are not as many weights, or latencies, as models.
+    """
+    runs = _runs(models, tuning.weights)
+    scheduler = _scheduler(tuning, len(models))
     path = tuning.database or database_path(options.settings)
     with (
         closing(open_bench(tuning.device, arch, options)) as bench,
         Database(path) as database,
     ):
         yield Session(
-            tasks,
+            [task for tasks in models for task in tasks],
             bench,
             database,
             tuning.budget,
@@ -99,12 +111,44 @@ def open_task_session(
             options=SessionOptions(
                 strategy=tuning.strategy,
                 cost_model=tuning.cost_model,
+                scheduler=scheduler,
+                runs=runs,
                 level=tuning.level,
                 seed=tuning.seed,
                 wait=tuning.wait,
             ),
             observer=tuning.observer,
         )
+
+
+def _runs(
+    models: Sequence[Sequence[Task]], weights: Sequence[float]
+) -> tuple[dict[Workload, float], ...]:
+    """How often each model runs its products, times its weight."""
+    _require_one_each("weights", weights or [1.0] * len(models), len(models))
+    return tuple(
+        {
+            task.workload: weight * task.occurrences
+            for task in distinct(tasks)
+            if not task.is_alternative
+        }
+        for tasks, weight in zip(models, weights or [1.0] * len(models), strict=True)
+    )
+
+
+def _scheduler(tuning: TuneOptions, models: int) -> Scheduler:
+    """Trials by shares, as good for the total as gradients (`benchmarks.search_arena`)."""
+    objective = tuning.objective
+    if isinstance(objective, Latencies):
+        _require_one_each("latencies", objective.most_us, models)
+    if isinstance(objective, Total) and tuning.patience is None:
+        return ByWeight()
+    return Gradient(objective, patience=tuning.patience, seed=tuning.seed)
+
+
+def _require_one_each(what: str, numbers: Sequence[float], models: int) -> None:
+    if len(numbers) != models:
+        raise TuningError(f"{len(numbers)} {what} for {models} models: give one for each of them")
 
 
 def _arch_of(asked: str | None, device: str) -> Arch:

@@ -38,7 +38,7 @@ TAKERS: dict[str, type[KernelOptions]] = {**KINDS, "partition": KernelOptions}
 DEFAULT_ARCHES = {"compile": DEFAULT_ARCH, "tune": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": boltgen.tune}
 # Of the commands alone: what is read, what is written, and how they end.
-OWN = {"model", "arch", "output", "debug", "help"}
+OWN = {"model", "models", "arch", "output", "debug", "help"}
 GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
 TABLE = re.compile(r"(?<=--update-golden -->\n)\| Python.*?(?=\n<!-- end)", re.DOTALL)
 

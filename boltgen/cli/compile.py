@@ -15,7 +15,16 @@ from boltgen import tuner
 from boltgen.build.progress import reporter_for
 from boltgen.cli import tables
 from boltgen.cli.console import err, errors_for_people, out, say
-from boltgen.cli.flags import DEFAULT_ARCH, Arch, ArchOrNone, Debug, Folder, Model, with_options
+from boltgen.cli.flags import (
+    DEFAULT_ARCH,
+    Arch,
+    ArchOrNone,
+    Debug,
+    Folder,
+    Model,
+    Models,
+    with_options,
+)
 from boltgen.cli.inspect import summary
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
@@ -62,9 +71,9 @@ def compile_command(
 
 @with_options(TuneOptions)
 def tune_command(
-    *, model: Model, arch: ArchOrNone = None, options: TuneOptions, debug: Debug = False
+    *, models: Models, arch: ArchOrNone = None, options: TuneOptions, debug: Debug = False
 ) -> None:
-    """Measure kernels for a model, for `compile` to choose by.
+    """Measure kernels for models, for `compile` to choose by.
 
     Round one ranks the configurations of each problem with a plain epilogue, round two times the
     fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered
@@ -76,10 +85,11 @@ def tune_command(
       boltgen tune resnet50.onnx --arch sm_80 --budget 120s
       boltgen tune resnet50.onnx --arch sm_86 --budget 500trials --device vgpu
       boltgen tune bert.onnx --device recorded:a100.jsonl.gz
+      boltgen tune a.onnx b.onnx --budget 10min --objective latency:2ms,500us
     """
     with errors_for_people(debug, interrupted=_KEPT):
         heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
-        done = tuner.tune(model, arch, heard)
+        done = tuner.tune(models, arch, heard)
     out.print(tables.tuned(done))
     say(tables.tuning_summary(done))
 

@@ -22,9 +22,20 @@ Jobs = Annotated[
     typer.Option("--jobs", min=1, max=MOST_JOBS, metavar="N", help="Compilers that run at once."),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.")]
+Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX or .pt2 files.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `compile` wrote.")]
 
-__all__ = ["DEFAULT_ARCH", "Arch", "ArchOrNone", "Debug", "Folder", "Jobs", "Model", "with_options"]
+__all__ = [
+    "DEFAULT_ARCH",
+    "Arch",
+    "ArchOrNone",
+    "Debug",
+    "Folder",
+    "Jobs",
+    "Model",
+    "Models",
+    "with_options",
+]
 
 
 def with_options(

@@ -6,26 +6,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from boltgen.ir.workload import Workload
+from boltgen.ir.dtypes import DType
+from boltgen.ir.workload import Layer, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
     """How far a task has come.
 
-    `weight` is how often the model runs it, or what stands for that where it does not,
-    `expected_us` the analytical model's time of it.
-    `history_us` has its best time before each batch of its trials and now, None before the first
-    success; the gradient of that is what Ansor's scheduler follows (Zheng et al., section 6).
-    `exhausted` has nothing to propose, for now or at all.
+    `uses` are how often each model of the session runs it, or what stands for that where none
+    does, `expected_us` the cost model's time of it. `history_us` has its best time before each
+    batch of its trials and now, None before the first success, `history_trials` how many it had had
+    then. `exhausted` has nothing to propose, for now or at all.
     """
 
     workload: Workload
-    weight: float
+    uses: tuple[float, ...]
     expected_us: float
     trials: int
     history_us: tuple[float | None, ...]
+    history_trials: tuple[int, ...]
     exhausted: bool
+
+    @property
+    def best_us(self) -> float | None:
+        """Its best time so far."""
+        return self.history_us[-1] if self.history_us else None
+
+    @property
+    def time_us(self) -> float:
+        """Its best time so far, or the expected one before that."""
+        return self.expected_us if self.best_us is None else self.best_us
+
+    def is_like(self, other: TaskState) -> bool:
+        """Whether kernels of the one say something of the other's: the same operations on the same
+        types.
+        """
+        mine, others = self.workload.layers, other.workload.layers
+        return [_kind(layer) for layer in mine] == [_kind(layer) for layer in others]
 
 
 class Scheduler(Protocol):
@@ -43,16 +61,19 @@ class Scheduler(Protocol):
 class ByWeight:
     """Trials in proportion to a task's share of the model's time; everyone has one first.
 
-    A task's share is `weight` times its best time so far, or its expected time before that.
+    A task's share is its time as often as all models run it.
     """
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
         """The task that is furthest behind its share."""
         left = [index for index, task in enumerate(tasks) if not task.exhausted]
-        return min(left, key=lambda index: (_fullness(tasks[index]), index), default=None)
+        return min(left, key=lambda index: (fullness(tasks[index]), index), default=None)
 
 
-def _fullness(task: TaskState) -> tuple[bool, float]:
-    timed = [best for best in task.history_us if best is not None]
-    time_us = timed[-1] if timed else task.expected_us
-    return bool(task.trials), task.trials / (task.weight * time_us)
+def fullness(task: TaskState) -> tuple[bool, float]:
+    """Whether a task had a trial, and its trials over its share of all models' time."""
+    return bool(task.trials), task.trials / (sum(task.uses) * task.time_us)
+
+
+def _kind(layer: Layer) -> tuple[str, DType]:
+    return layer.problem.kind, layer.problem.in_dtype

@@ -27,23 +27,25 @@ class Search:
         known: dict[Config, Outcome],
         *,
         expected_us: float,
-        weight: float,
+        uses: tuple[float, ...],
     ) -> None:
         self._task = task
         self._arch = arch
         self._strategy = strategy
         self._known = known
         self._expected_us = expected_us
-        self._weight = weight
+        self._uses = uses
         self._pending: set[Config] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
+        self._history_trials: list[int] = []
         self._exhausted = False
         self._waits = False
 
     def propose(self, count: int) -> list[Trial]:
         """At most `count` trials whose outcome is not known; counts as a grant."""
         self._history_us.append(best_us(self._known))
+        self._history_trials.append(self._granted)
         trials: list[Trial] = []
         while len(trials) < count and not self._exhausted:
             configs = self._strategy.propose(count - len(trials))
@@ -82,10 +84,11 @@ class Search:
         """What a scheduler decides by."""
         return TaskState(
             workload=self._task.workload,
-            weight=self._weight,
+            uses=self._uses,
             expected_us=self._expected_us,
             trials=self._granted,
             history_us=(*self._history_us, best_us(self._known)),
+            history_trials=(*self._history_trials, self._granted),
             exhausted=self._exhausted or self._waits,
         )
 

@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -57,7 +57,9 @@ class SessionOptions:
     """How a session goes about it.
 
     Candidates are the kernels of a library of that `level`, ordered by `cost_model`. `wait` for
-    another session on the same device; `seed` decides all that is random.
+    another session on the same device; `seed` decides all that is random. `runs` are how much each
+    of several models counts its workloads; without, all tasks are one model's, as often as it runs
+    them.
     """
 
     strategy: StrategyFactory = exhaustive
@@ -66,6 +68,7 @@ class SessionOptions:
     level: Level = Level.STANDARD
     seed: int = 0
     wait: bool = True
+    runs: tuple[Mapping[Workload, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class SessionReport:
 
     @property
     def model_us(self) -> float | None:
-        """Time of all products as often as the model runs them, each by itself; None if one has
+        """Time of all products as often as the models run them, each by itself; None if one has
         no time.
         """
         products = [each.total_us for each in self.results if not each.task.is_alternative]
@@ -163,6 +166,7 @@ class Session:
         self._watch = ClockWatch()
         self._run = tuple(task for task in self.tasks if not task.is_alternative)
         self._runs = {task.workload: task.occurrences for task in self._run}
+        self._models = self._options.runs or (self._runs,)
         self._totals_us: dict[Workload, float] = {}
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
@@ -260,10 +264,12 @@ class Session:
             for task in self.tasks
             if (ranking := self._fields[task.workload].ranking) is not None
         ]
-        return [
-            self._search(task, self._opened[task.workload], self._opened[task.workload].opening())
-            for task in distinct(ranked)
-        ]
+        searches = []
+        for task in distinct(ranked):
+            field = self._opened[task.workload]
+            served = [w for w, each in self._fields.items() if each.ranking == task.workload]
+            searches.append(self._search(task, field, field.opening(), served))
+        return searches
 
     def _final_searches(self) -> list[Search]:
         """Round two: for every task, launches of the kernels that lead its field."""
@@ -271,10 +277,14 @@ class Session:
         for task in self.tasks:
             field = self._fields[task.workload]
             ranked = self._outcomes(field.ranking) if field.ranking is not None else {}
-            searches.append(self._search(task, field, field.finalists(times_us(ranked))))
+            finalists = field.finalists(times_us(ranked))
+            searches.append(self._search(task, field, finalists, [task.workload]))
         return searches
 
-    def _search(self, task: Task, field: Field, configs: tuple[Config, ...]) -> Search:
+    def _search(
+        self, task: Task, field: Field, configs: tuple[Config, ...], served: Sequence[Workload]
+    ) -> Search:
+        """A search for a task, whose kernels `served` are run with."""
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
         searched = SearchProblem(
@@ -289,15 +299,22 @@ class Session:
             self._arch,
             self._outcomes(task.workload),
             expected_us=expected_us,
-            weight=self._weight(task, expected_us),
+            uses=self._uses(task, expected_us, served),
         )
 
-    def _weight(self, task: Task, expected_us: float) -> float:
-        """How much a task counts for each microsecond that it takes.
+    def _uses(
+        self, task: Task, expected_us: float, served: Sequence[Workload]
+    ) -> tuple[float, ...]:
+        """How often each model runs what a task's kernels are for.
 
         An alternative has the share of a product of average time, however slow it is itself.
         """
-        return self._mean_share_us / expected_us if task.is_alternative else task.occurrences
+        if task.is_alternative:
+            each = self._mean_share_us / expected_us / len(self._models)
+            return (each,) * len(self._models)
+        return tuple(
+            float(sum(model.get(workload, 0) for workload in served)) for model in self._models
+        )
 
     @cached_property
     def _mean_share_us(self) -> float:

@@ -14,7 +14,7 @@ from boltgen.arch import arch_named
 from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuning_summary
-from boltgen.errors import DeviceError, TuningError, UnknownArchError
+from boltgen.errors import BoltgenError, DeviceError, TuningError, UnknownArchError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.pipeline import PipelineOptions, plan_regions
 from boltgen.settings import settings_from
@@ -52,6 +52,43 @@ def test_a_model_is_tuned_into_the_users_database(table: Path, data: Path) -> No
         assert sum(source.records for source in database.sources()) == report.measured
     again = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
     assert (again.measured, again.reused) == (0, report.measured)
+
+
+def test_several_models_share_a_session_and_what_they_have_in_common(table: Path) -> None:
+    alone = boltgen.tune(model(), budget="5000trials", device=f"recorded:{table}")
+    with tuner.open_session(
+        [model(), model()],
+        budget="5000trials",
+        device=f"recorded:{table}",
+        weights=(2, 1),
+        objective="speedup",
+        database=table.with_name("both.sqlite"),
+    ) as session:
+        report = session.run()
+    occurrences = sorted(result.task.occurrences for result in report.results)
+    assert occurrences == [2, 4], "each product of both"
+    assert report.measured == alone.measured
+    assert report.model_us == pytest.approx(2 * (alone.model_us or 0.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": (1, 2, 3)}, "3 weights for 2 models"),
+        ({"objective": "latency:5ms"}, "1 latencies for 2 models"),
+    ],
+)
+def test_there_is_a_weight_and_a_latency_for_each_model(
+    options: dict[str, object], words: str, table: Path
+) -> None:
+    with pytest.raises(TuningError, match=words):
+        boltgen.tune([model(), model()], budget="9trials", device=f"recorded:{table}", **options)
+
+
+@pytest.mark.parametrize("weights", ["0,1", "a", "-1", "1,,2", (1, float("nan"))])
+def test_weights_are_numbers_above_0(weights: object) -> None:
+    with pytest.raises(BoltgenError, match=r"weights=.*above 0"):
+        boltgen.TuneOptions(weights=weights)
 
 
 def test_what_was_tuned_is_what_is_compiled(table: Path) -> None:

@@ -291,10 +291,11 @@ def test_the_chosen_strategy_serves_every_round_and_every_workload(tmp_path: Pat
 def state(trials: int, weight: int = 1, best_us: float | None = None, **more) -> TaskState:
     return TaskState(
         workload=GEMM,
-        weight=weight,
+        uses=(weight,),
         expected_us=more.pop("expected_us", 10.0),
         trials=trials,
         history_us=(None, best_us),
+        history_trials=(0, trials),
         exhausted=more.pop("exhausted", False),
     )
 

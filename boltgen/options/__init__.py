@@ -17,29 +17,31 @@ from typing import Any, TypeVar
 
 from boltgen.build.progress import Reporter, Silent
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, CostModel, cost_model_named
-from boltgen.errors import BoltgenError, InvalidProblemError, TuningError
 from boltgen.families.family import Level
 from boltgen.intake import given
 from boltgen.intake.given import Check
-from boltgen.intake.numerals import MOST_JOBS, shown
+from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
-from boltgen.tuning.budget import Budget, budget_of
+from boltgen.options import checks
+from boltgen.tuning.budget import Budget
+from boltgen.tuning.objectives import Objective, Total, objective_of
 from boltgen.tuning.progress import Observer
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.strategy import StrategyFactory
 from boltgen.tuning.traffic import Sizes, traffic_of
 
-FRONTENDS = ("relax", "relay")
 # An A100: what most of those who serve FP16 models have.
 DEFAULT_ARCH = "sm_80"
 
 _MOST_SEED = 2**63 - 1
 _METADATA = "option"
+_TOTAL = Total()
 # What users call defaults that are no texts.
 _NAMES: dict[Any, str] = {
     **{strategy: name for name, strategy in STRATEGIES.items()},
     **{model: name for name, model in COST_MODELS.items()},
+    _TOTAL: "total",
 }
 
 Kind = TypeVar("Kind", bound="KernelOptions")
@@ -99,45 +101,8 @@ def _option(said: str, check: Check, flag: Any = None, **more: Any) -> dict[str,
     return {_METADATA: Option(said, check, flag, **more)}
 
 
-def _accumulator(_name: str, asked: Any) -> DType:
-    known = DType.F16.accumulators()
-    try:
-        found = DType(asked)
-    except ValueError:
-        found = None
-    if found not in known:
-        names = " or ".join(sorted(repr(dtype.value) for dtype in known))
-        raise InvalidProblemError(
-            f"products cannot be accumulated in {shown(str(asked))}; give {names}"
-        )
-    return found
-
-
-def _frontend(_name: str, asked: Any) -> str:
-    if asked not in FRONTENDS:
-        raise BoltgenError(
-            f"unknown frontend {asked!r}; the frontends are {' and '.join(FRONTENDS)}"
-        )
-    return str(asked)
-
-
-def _level(_name: str, asked: Any) -> Level:
-    return given.member(Level, "level", asked)
-
-
 def _checks(_name: str, asked: Any) -> CheckLevel:
     return given.member(CheckLevel, "check", asked)
-
-
-def _budget(name: str, asked: Any) -> Budget:
-    if not isinstance(asked, (str, Budget)):
-        raise TuningError(f"{name}={shown(str(asked))} is not like 120s, 2min, 1h or 500trials")
-    return budget_of(asked)
-
-
-def _named(find: Callable[[str], Any]) -> Check:
-    """A check for what is in a registry: its name, or a value that need not be in it."""
-    return lambda _name, asked: find(asked) if isinstance(asked, str) else asked
 
 
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
@@ -172,7 +137,7 @@ class KernelOptions:
         default=DType.F32,
         metadata=_option(
             "What sums products: float32, or float16, faster on GeForce and rounded at each step.",
-            _accumulator,
+            checks.accumulator,
             str,
             metavar="DTYPE",
         ),
@@ -254,7 +219,7 @@ class ModelOptions(KernelOptions):
         default=None,
         metadata=_option(
             "TVM's IR: relax or relay; by default the one that the installed TVM has.",
-            given.optional(_frontend),
+            given.optional(checks.frontend),
             str | None,
             metavar="IR",
         ),
@@ -274,7 +239,7 @@ class CompileOptions(ModelOptions):
         default=None,
         metadata=_option(
             "Measure kernels first, for so long: 120s, 10min or 500trials; see `boltgen tune`.",
-            given.optional(_budget),
+            given.optional(checks.budget),
             str | None,
             metavar="BUDGET",
             is_decisive=False,
@@ -343,7 +308,7 @@ class TuneOptions(ModelOptions):
         default=Budget(seconds=120),
         metadata=_option(
             "How long: 120s, 10min, 1h, or a number of trials like 500trials.",
-            _budget,
+            checks.budget,
             str,
             metavar="BUDGET",
         ),
@@ -362,7 +327,7 @@ class TuneOptions(ModelOptions):
         default=Level.STANDARD,
         metadata=_option(
             "How many kernels round one tries: quick, standard or full, as of `library build`.",
-            _level,
+            checks.level,
             str,
             metavar="LEVEL",
         ),
@@ -390,7 +355,7 @@ class TuneOptions(ModelOptions):
         default=exhaustive,
         metadata=_option(
             f"Proposes the configurations of a workload: {' or '.join(STRATEGIES)}.",
-            _named(strategy_named),
+            checks.named(strategy_named),
             str,
             metavar="NAME",
         ),
@@ -399,10 +364,38 @@ class TuneOptions(ModelOptions):
         default=ANALYTICAL,
         metadata=_option(
             f"Says which configurations come first: {' or '.join(COST_MODELS)}, or a trained file.",
-            _named(cost_model_named),
+            checks.named(cost_model_named),
             str,
             metavar="NAME",
             names=("--cost-model",),
+        ),
+    )
+    objective: Objective = field(
+        default=_TOTAL,
+        metadata=_option(
+            "What to make small: total, the time of all models; speedup, the geometric mean of "
+            "theirs; or latency:5ms,800us, what each takes beyond its own.",
+            checks.named(objective_of),
+            str,
+            metavar="NAME",
+        ),
+    )
+    weights: Sequence[float] = field(
+        default_factory=tuple,
+        metadata=_option(
+            "How much each of several models counts: 2,1.",
+            checks.weights,
+            str | None,
+            metavar="N,...",
+        ),
+    )
+    patience: int | None = field(
+        default=None,
+        metadata=_option(
+            "Leave a problem alone that got no faster in so many trials.",
+            given.optional(given.number(1, _MOST_SEED)),
+            int | None,
+            metavar="TRIALS",
         ),
     )
     observer: Observer | None = field(

@@ -1,0 +1,90 @@
+"""What a session makes small: a function of the times of all its models.
+
+f1 to f4 of Ansor's section 6.2 (Zheng et al., OSDI 2020). f4, which leaves tasks alone that do not
+get faster any more, is a scheduler's `patience`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from boltgen.errors import BoltgenError
+
+
+class Objective(Protocol):
+    """A function of each model's time in microseconds, by what it grows with each of them."""
+
+    def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
+        """How much worse it is for each microsecond that each model takes longer.
+
+        `began_us` are the models' times when the session began, as predicted where nothing was
+        known.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """f1: the sum of the models' times."""
+
+    def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
+        """1 for each."""
+        del began_us
+        return [1.0] * len(times_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """f2: what each model takes beyond its latency in microseconds."""
+
+    most_us: tuple[float, ...]
+
+    def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
+        """1 for a model that takes longer, else 0."""
+        del began_us
+        return [float(time > most) for time, most in zip(times_us, self.most_us, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """f3: the geometric mean of the models' speed-ups since the session began, to grow."""
+
+    def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
+        """The mean over the model's time and the number of models."""
+        ratios = [began / time for began, time in zip(began_us, times_us, strict=True)]
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        return [mean / (len(ratios) * time) for time in times_us]
+
+
+_UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def objective_of(text: str) -> Objective:
+    """The objective that a text names: total, speedup, or latency:5ms,800us with a time for each
+    model.
+
+    Raises:
+        BoltgenError: it names none.
+    """
+    name, _, rest = text.partition(":")
+    if text == "total":
+        return Total()
+    if text == "speedup":
+        return Speedup()
+    if name == "latency" and rest:
+        return Latencies(tuple(_microseconds(each, text) for each in rest.split(",")))
+    raise BoltgenError(
+        f"unknown objective {text!r}; there are total, speedup, and latency:5ms,800us with a time "
+        "for each model"
+    )
+
+
+def _microseconds(text: str, whole: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", text)
+    if found is None or not float(found[1]):
+        raise BoltgenError(f"objective {whole!r}: {text!r} is no time like 5ms, 800us or 1.5s")
+    return float(found[1]) * _UNITS_US[found[2]]
