@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, ElementType
 from boltgen.ir.elementwise import (
     SOFTMAX,
     Binary,
@@ -22,8 +22,9 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem
-from boltgen.ir.reference import accumulation_rounding
+from boltgen.ir.packed import PackedWeights
+from boltgen.ir.problem import Problem, element_b, packed_weights
+from boltgen.ir.reference import AnyArray, accumulation_rounding
 from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
@@ -44,12 +45,16 @@ class BudgetError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One tensor: its elements, and the range of its random values."""
+    """One tensor: its elements, and the range of its random values.
 
-    dtype: DType
+    `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
+    """
+
+    dtype: ElementType
     count: int
     low: float = -_MOST
     high: float = _MOST
+    packed: tuple[PackedWeights, int, int] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -113,7 +118,18 @@ def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
         return ()
     # The sum of k products then is as large as one of A's elements.
     most = 2 * _MOST * problem.gemm.k**-0.5
-    return (Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-most, high=most),)
+    packed = packed_weights(problem)
+    form = None if packed is None else (packed, problem.matrix[1], problem.gemm.k)
+    count = prod(problem.b_shape)
+    return (Tensor(dtype=element_b(problem), count=count, low=-most, high=most, packed=form),)
+
+
+def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
+    """A tensor of this shape with random elements in its range."""
+    if tensor.packed is None:
+        return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
+    packed, n, k = tensor.packed
+    return packed.drawn(rng, n, k, tensor.high).reshape(shape)
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
@@ -239,9 +255,13 @@ class Operands:
         for seed, (tensor, address) in enumerate(
             zip(self._inputs, self._addresses(first), strict=True)
         ):
-            self._profiler.fill(
-                address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
-            )
+            if isinstance(tensor.dtype, DType):
+                self._profiler.fill(
+                    address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
+                )
+                continue
+            array = drawn(tensor, (tensor.count,), np.random.default_rng(seed))
+            self._profiler.copy(address, array.ctypes.data, array.nbytes)
         for copy in copies:
             for tensor, source, to in zip(
                 self._inputs, self._addresses(first), self._addresses(copy), strict=True
@@ -250,7 +270,8 @@ class Operands:
 
     def _enclose(self) -> None:
         """Fill the envelope: of a chain by way of what lies between its layers."""
-        if not self.workload.first.problem.is_product:
+        first_problem = self.workload.first.problem
+        if not first_problem.is_product or packed_weights(first_problem) is not None:
             self._enclose_on_host()
             return
         first, between = self.sets[0], list[int]()
@@ -280,14 +301,16 @@ class Operands:
             array = np.empty(tensor.count, tensor.dtype.numpy)
             self._profiler.copy(array.ctypes.data, address, array.nbytes)
             arrays.append(array)
-        shape = layer.problem.d_shape
+        problem = layer.problem
+        shape, own = problem.d_shape, 1 + int(problem.is_product)
+        b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
         loaded = tuple(
             array.reshape(shape) if load.kind is LoadKind.TENSOR else array
-            for load, array in zip(layer.loads, arrays[1:], strict=True)
+            for load, array in zip(layer.loads, arrays[own:], strict=True)
         )
         before = len(layer.prologue.loads)
-        inputs = LayerInputs(operands=loaded[before:], prologue=loaded[:before])
-        found = enclose_results(self.workload, arrays[0].reshape(shape), [inputs])
+        inputs = LayerInputs(b, operands=loaded[before:], prologue=loaded[:before])
+        found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, (low, high) in zip(found, self.ends, strict=True):
             for values, address, outward in (
                 (enclosure.low, low, -np.inf),
@@ -379,6 +402,7 @@ class Operands:
         for address, result, (low, high) in zip(
             self.sets[0].results, self._results, self.ends, strict=True
         ):
+            assert isinstance(result.dtype, DType), "results are numbers"
             verdict = self._profiler.compare(
                 address, result.dtype, result.count, low=low, high=high
             )
