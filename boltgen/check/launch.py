@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from boltgen.check.protocol import Job
 from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
+from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem
@@ -25,6 +26,7 @@ from boltgen.ir.reference import compare
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
+from boltgen.measure.tensors import drawn as drawn_tensor
 from boltgen.measure.tensors import input_tensors
 
 Array = NDArray[Any]
@@ -234,7 +236,8 @@ class _Tensors:
         self.values |= {f"{where}.{field}": value for field, value in operand.items()}
 
     def _put(self, name: str, array: Array, gap: int | None = None) -> _Placed:
-        gap = self._gap if gap is None else gap
+        if gap is None:
+            gap = max(self._gap, VECTOR_BYTES // array.itemsize) if self._gap else 0
         contents = _spread(array, gap)
         ld = array.shape[-1] + gap
         rows = array.shape[-2] if array.ndim > 1 else 1
@@ -312,7 +315,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
     wanted = (*own, *(shapes[load.kind] for load in loads))
     a, *drawn = (
-        rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
+        drawn_tensor(tensor, shape, rng)
         for tensor, shape in zip(input_tensors(layer), wanted, strict=True)
     )
     b = drawn.pop(0) if problem.is_product else np.zeros(0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from boltgen.errors import assert_never
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
@@ -22,7 +22,9 @@ ShapeCheck: TypeAlias = tuple[tuple[int | str, ...], str]
 Field: TypeAlias = tuple[str, str]
 
 
-def data_call(index: int, role: str, dtype: DType, check: ShapeCheck, tensor: str = "") -> str:
+def data_call(
+    index: int, role: str, dtype: ElementType, check: ShapeCheck, tensor: str = ""
+) -> str:
     """The C++ call that checks parameter `index` and returns its pointer."""
     shape, rank = check
     extents = ", ".join(map(str, shape))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Problem, element_b, packed_weights
 from boltgen.ir.region import HeadView, LayerRoles, Region
 
 
@@ -70,6 +70,8 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
         outer = (sequences(problem.batch, heads), b_rows(problem))
         return view_call(roles.b_view, roles.b, role, dtype, outer)
     shape, rank = shape_check(problem, problem.b_shape)
+    if packed_weights(problem) is not None:
+        return data_call(roles.b, role, element_b(problem), (shape, rank))
     if roles.b_group > 1:
         shape = (sequences(problem.batch, roles.b_group), *shape[1:])
     return data_call(roles.b, role, dtype, (shape, rank))

@@ -27,6 +27,8 @@ INPUT = "input"
 CONSTANT = "constant"
 OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's name
 PART = "part"  # the element `index` of a tuple
+# FP16 weights (N, K) of a packed constant: `weights` is their form, `k` K. No IR has it.
+UNPACK = "boltgen.unpack"
 # The attribute of a product that stays with TVM for a reason that a pass has found.
 REASON = "reason"
 # A call of one of boltgen's kernels, whose `Region` has the name `symbol`. It is a tuple where it

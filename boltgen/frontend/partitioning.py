@@ -10,6 +10,7 @@ from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
+from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.products import Rejects
@@ -83,11 +84,12 @@ def partition_graphs(
     write: Callable[[Partitioned, Mapping[str, int]], Any],
     *,
     grouped_nhwc: bool,
+    packs_weights: bool = False,
 ) -> Partitioned:
     """The functions `graphs`, by name, through all passes.
 
     No region has a name that is `taken`. `grouped_nhwc` tells whether the IR computes grouped
-    convolutions in NHWC.
+    convolutions in NHWC, `packs_weights` whether regions may take packed weights.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and that is not allowed.
@@ -100,13 +102,16 @@ def partition_graphs(
     notes: dict[str, None] = {}
     for name, graph in graphs.items():
         large = passes.large if name == "main" else frozenset()
-        normal = _normalised(graph, passes, large, grouped_nhwc=grouped_nhwc)
+        packs = packs_weights and passes.precision is DType.F16
+        packed = with_packed_weights(graph, passes.rejects, passes.accumulate, packs=packs)
+        large = frozenset(packed.names[each] for each in large)
+        normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
         joined = _joined(masks_as_bounds(normal.graph), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
         padding += [choice.describe(joined.graph) for choice in plan]
-        made[name], found = carve(
+        whole, found = carve(
             padded(joined.graph, plan),
             symbols,
             passes.cut,
@@ -114,6 +119,7 @@ def partition_graphs(
             summed,
             reductions=passes.joining,
         )
+        made[name] = with_floats(whole)
         carved.update((each.region.symbol, each) for each in found)
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
     return Partitioned(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -163,6 +163,25 @@ class DType(Enum):
             f"no tensor-core instruction{where} sums products of {self.value} in "
             f"{accumulator.value}: they are summed in {sums}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The element type of packed tensors, with which nothing is computed as it is."""
+
+    value: str = "uint8"
+    size_bytes: int = 1
+    adapter: str = "boltgen::kUint8"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The element type of arrays."""
+        return np.dtype(self.value)
+
+
+BYTES = Bytes()
+# What the elements of a tensor in memory are.
+ElementType: TypeAlias = DType | Bytes
 
 
 class Precision(Enum):

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, Layout, alignment_elements
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
+from boltgen.ir.packed import PackedWeights
 
 # CUTLASS 2.x takes extents as int32.
 _MAX_EXTENT = 2**31 - 1
@@ -204,12 +205,14 @@ class Gemm:
 
     A: (M, K) row-major. B: (K, N), row-major, or column-major (stored as (N, K)). D: (M, N)
     row-major. With a batch beyond 1 each has the batch in front, A and B unless all products share
-    it (`a_batched`, `b_batched`); a batch of 1 shares nothing.
+    it (`a_batched`, `b_batched`); a batch of 1 shares nothing. Packed `weights` are a matrix of
+    bytes, (N, row_bytes), of one column-major B; kernels unpack it where they multiply.
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
             dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
-            `out_dtype` is neither `in_dtype` nor FP32.
+            `out_dtype` is neither `in_dtype` nor FP32; `weights` are packed of a batch, of a
+            row-major B, or of another type than FP16.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -224,16 +227,33 @@ class Gemm:
     in_dtype: DType = DType.F16
     acc_dtype: DType = DType.F32
     out_dtype: DType = DType.F16
+    weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("m", "n", "k", "batch"))
         check_dtypes(self)
+        self._check_packed()
         if self.batch > _MOST_BATCH:
             raise InvalidProblemError(
                 f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
             )
         if self.batch == 1 and not (self.a_batched and self.b_batched):
             raise InvalidProblemError("Gemm: batch=1 has no other product to share A or B with")
+
+    def _check_packed(self) -> None:
+        if self.weights is None:
+            return
+        taken = {
+            f"batch={self.batch}": self.batch == 1,
+            f"b_layout={self.b_layout.value}": self.b_layout is Layout.COLUMN,
+            f"in_dtype={self.in_dtype.value}": self.in_dtype is DType.F16,
+        }
+        for shown, is_taken in taken.items():
+            if not is_taken:
+                raise InvalidProblemError(
+                    f"Gemm: {shown}; packed weights are of one product of float16, whose B is "
+                    "column-major"
+                )
 
     @property
     def gemm(self) -> Gemm:
@@ -250,7 +270,8 @@ class Gemm:
     def short(self) -> str:
         """`gemm 64x10x128`, `6 x gemm 64x10x128`."""
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        return f"{batch}gemm {self.m}x{self.n}x{self.k}"
+        packed = f" of {self.weights.short}" if self.weights else ""
+        return f"{batch}gemm {self.m}x{self.n}x{self.k}{packed}"
 
     @property
     def is_foldable(self) -> bool:
@@ -300,7 +321,9 @@ class Gemm:
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(K, N), or (N, K) where it is column-major; with the batch in front."""
+        """(K, N), or (N, K) where it is column-major; with the batch in front. Packed: bytes."""
+        if self.weights is not None:
+            return self.n, self.weights.row_bytes(self.k)
         matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
         return self._batched(matrix, self.b_batched)
 
@@ -319,7 +342,9 @@ class Gemm:
 
     @property
     def alignment_b(self) -> int:
-        """Elements of B per vector access."""
+        """Elements of B per vector access; packed, they are bytes."""
+        if self.weights is not None:
+            return VECTOR_BYTES
         return alignment_elements(self.in_dtype, self.n if self.b_layout is Layout.ROW else self.k)
 
     @property
@@ -341,6 +366,8 @@ class Gemm:
     @property
     def b_bytes(self) -> int:
         """Bytes of B."""
+        if self.weights is not None:
+            return self.n * self.weights.row_bytes(self.k)
         batch = self.batch if self.b_batched else 1
         return batch * self.k * self.n * self.in_dtype.size_bytes
 
@@ -348,13 +375,14 @@ class Gemm:
     def sizes(self) -> dict[str, int]:
         """Those of `boltgen_gemm_args`."""
         m, n, k, is_batch = self.m, self.n, self.k, self.batch > 1
+        packed = self.weights.row_bytes(k) if self.weights else 0
         return {
             "m": m,
             "n": n,
             "k": k,
             "batch": self.batch,
             "lda": k,
-            "ldb": n if self.b_layout is Layout.ROW else k,
+            "ldb": packed or (n if self.b_layout is Layout.ROW else k),
             "ldd": n,
             "batch_stride_a": m * k if is_batch and self.a_batched else 0,
             "batch_stride_b": n * k if is_batch and self.b_batched else 0,
@@ -379,10 +407,16 @@ class Gemm:
         return replace(self, k=channels, n=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """What B's rows and columns gain."""
+        """What B's rows and columns gain.
+
+        Raises:
+            InvalidProblemError: it is packed.
+        """
+        if self.weights is not None:
+            raise InvalidProblemError(f"{self.short}: packed weights are not padded")
         return (channels, filters) if self.b_layout is Layout.ROW else (filters, channels)
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product in FP64."""
+        """The product in FP64; packed weights are given unpacked, (N, K)."""
         stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
         return np.asarray(np.matmul(a, stored), dtype=np.float64)

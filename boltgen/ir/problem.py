@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, Layout, alignment_elements
+from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
 from boltgen.ir.norm import Norm
+from boltgen.ir.packed import PackedWeights
 
 __all__ = [
     "PROBLEM_KINDS",
@@ -28,6 +29,8 @@ __all__ = [
     "Norm",
     "Problem",
     "describe",
+    "element_b",
+    "packed_weights",
     "with_extents",
 ]
 
@@ -252,6 +255,16 @@ def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
     return made
 
 
+def packed_weights(problem: Problem) -> PackedWeights | None:
+    """The form in which a product's B is packed; None where it is not."""
+    return problem.weights if isinstance(problem, Gemm) else None
+
+
+def element_b(problem: Problem) -> ElementType:
+    """The type of B's elements in memory."""
+    return problem.in_dtype if packed_weights(problem) is None else BYTES
+
+
 # The kinds of problems that there are, as records and metadata name them.
 PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm)
 
@@ -260,10 +273,13 @@ def describe(problem: Problem) -> str:
     """One line for people: `Gemm(m=64, n=10, k=128, b_layout=column, ...)`."""
 
     def show(value: object) -> str:
+        if isinstance(value, PackedWeights):
+            return value.short
         return str(value.value) if isinstance(value, Enum) else str(value)
 
     kind: Any = problem
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
+    quiet |= {"weights"} if packed_weights(problem) is None else set()
     shown = ", ".join(
         f"{field.name}={show(getattr(problem, field.name))}"
         for field in fields(kind)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InputError, InvalidProblemError, assert_never
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
@@ -28,7 +28,7 @@ from boltgen.ir.interval import (
     reduced,
     round_unbounded,
 )
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Problem, element_b, packed_weights
 from boltgen.ir.results import reduced_axes
 
 AnyArray: TypeAlias = NDArray[Any]
@@ -279,7 +279,9 @@ def _checked(
 ) -> tuple[Array, Array, list[Array]]:
     """A, B and the operands in FP64, the last shaped to broadcast against the output."""
     a_wide = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
-    b_wide = shaped("b", b, (problem.b_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
+    b_wide = shaped("b", b, (problem.b_shape,), element_b(problem), is_matrix=problem.is_matrix)
+    if (packed := packed_weights(problem)) is not None:
+        b_wide = _wide(packed.unpacked(b_wide.astype(np.uint8), problem.gemm.k))
     return a_wide, b_wide, broadcast(epilogue, problem.d_shape, problem.batch > 1, operands)
 
 
@@ -321,7 +323,7 @@ def shaped(
     name: str,
     array: AnyArray,
     shapes: tuple[tuple[int, ...], ...],
-    dtype: DType,
+    dtype: ElementType,
     *,
     is_matrix: bool,
 ) -> Array:

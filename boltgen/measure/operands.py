@@ -23,7 +23,7 @@ from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Problem, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_axes, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
@@ -31,7 +31,7 @@ from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
-from boltgen.measure.tensors import Tensor, input_tensors
+from boltgen.measure.tensors import Tensor, drawn, input_tensors
 
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
 # Between two layers also how far the middle of them may be off.
@@ -187,9 +187,13 @@ class Operands:
         for seed, (tensor, address) in enumerate(
             zip(self._inputs, self._addresses(first), strict=True)
         ):
-            self._profiler.fill(
-                address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
-            )
+            if isinstance(tensor.dtype, DType):
+                self._profiler.fill(
+                    address, tensor.dtype, tensor.count, seed=seed, low=tensor.low, high=tensor.high
+                )
+                continue
+            array = drawn(tensor, (tensor.count,), np.random.default_rng(seed))
+            self._profiler.copy(address, array.ctypes.data, array.nbytes)
         for copy in copies:
             for tensor, source, to in zip(
                 self._inputs, self._addresses(first), self._addresses(copy), strict=True
@@ -198,7 +202,8 @@ class Operands:
 
     def _enclose(self) -> None:
         """Fill the envelope: of a chain by way of what lies between its layers."""
-        if not self.workload.first.problem.is_product:
+        first_problem = self.workload.first.problem
+        if not first_problem.is_product or packed_weights(first_problem) is not None:
             self._enclose_on_host()
             return
         first, between = self.sets[0], list[int]()
@@ -228,14 +233,16 @@ class Operands:
             array = np.empty(tensor.count, tensor.dtype.numpy)
             self._profiler.copy(array.ctypes.data, address, array.nbytes)
             arrays.append(array)
-        shape = layer.problem.d_shape
+        problem = layer.problem
+        shape, own = problem.d_shape, 1 + int(problem.is_product)
+        b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
         loaded = tuple(
             array.reshape(shape) if load.kind is LoadKind.TENSOR else array
-            for load, array in zip(layer.loads, arrays[1:], strict=True)
+            for load, array in zip(layer.loads, arrays[own:], strict=True)
         )
         before = len(layer.prologue.loads)
-        inputs = LayerInputs(operands=loaded[before:], prologue=loaded[:before])
-        found = enclose_results(self.workload, arrays[0].reshape(shape), [inputs])
+        inputs = LayerInputs(b, operands=loaded[before:], prologue=loaded[:before])
+        found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, ends in zip(found, self.ends, strict=True):
             self._write_ends(enclosure.low, enclosure.high, ends)
 
@@ -356,6 +363,7 @@ class Operands:
         for address, result, (low, high) in zip(
             self.sets[0].results, self._results, self.ends, strict=True
         ):
+            assert isinstance(result.dtype, DType), "results are numbers"
             verdict = self._profiler.compare(
                 address, result.dtype, result.count, low=low, high=high
             )

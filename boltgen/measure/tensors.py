@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from boltgen.ir.dtypes import DType
+import numpy as np
+
+from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
-from boltgen.ir.problem import Problem
+from boltgen.ir.packed import PackedWeights
+from boltgen.ir.problem import Problem, element_b, packed_weights
+from boltgen.ir.reference import AnyArray
 from boltgen.ir.workload import Layer
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
@@ -17,12 +21,16 @@ _MOST, _LEAST_DIVISOR = 1.5, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One tensor: its elements, and the range of its random values."""
+    """One tensor: its elements, and the range of its random values.
 
-    dtype: DType
+    `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
+    """
+
+    dtype: ElementType
     count: int
     low: float = -_MOST
     high: float = _MOST
+    packed: tuple[PackedWeights, int, int] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +68,18 @@ def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
         return ()
     # The sum of k products then is as large as one of A's elements.
     most = 2 * _MOST * problem.gemm.k**-0.5
-    return (Tensor(dtype=problem.in_dtype, count=prod(problem.b_shape), low=-most, high=most),)
+    packed = packed_weights(problem)
+    form = None if packed is None else (packed, problem.matrix[1], problem.gemm.k)
+    count = prod(problem.b_shape)
+    return (Tensor(dtype=element_b(problem), count=count, low=-most, high=most, packed=form),)
+
+
+def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
+    """A tensor of this shape with random elements in its range."""
+    if tensor.packed is None:
+        return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
+    packed, n, k = tensor.packed
+    return packed.drawn(rng, n, k, tensor.high).reshape(shape)
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:

@@ -21,7 +21,7 @@ from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Problem, packed_weights
 from boltgen.measure.abi import arguments, structs
 from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
@@ -141,7 +141,10 @@ def random_inputs(case: KernelCase, rng: np.random.Generator) -> Inputs:
     for load, shape in zip(case.epilogue.loads, operand_shapes(case), strict=True):
         low = 0.5 if load.kind is LoadKind.COLUMN else -1.5
         operands.append(draw(shape, load.dtype, low=low))
-    b = (draw(problem.b_shape, DType.F32) * 2 * scale).astype(problem.in_dtype.numpy)
+    if (packed := packed_weights(problem)) is not None:
+        b = packed.drawn(rng, problem.gemm.n, problem.gemm.k, 3 * scale)
+    else:
+        b = (draw(problem.b_shape, DType.F32) * 2 * scale).astype(problem.in_dtype.numpy)
     return Inputs(draw(problem.a_shape, problem.in_dtype), b, tuple(operands))
 
 
@@ -205,7 +208,8 @@ class Launch:
             self._cuda.free_all()
 
     def _padded(self, matrix: Array) -> Array:
-        return padded(matrix, 0 if self._packed else PADDING)
+        padding = max(PADDING, VECTOR_BYTES // matrix.itemsize)
+        return padded(matrix, 0 if self._packed else padding)
 
     def _upload(self, array: Array, alignment: int) -> int:
         skip = 0 if self._packed else min(16, alignment * array.itemsize)

@@ -9,7 +9,7 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.legality import INT32_MAX
-from boltgen.families.cutlass2.traits import operand_rejection
+from boltgen.families.cutlass2.traits import operand_rejection, packed_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX
@@ -39,6 +39,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if before.problem.out_dtype is not DType.F32:
         return f"scores are float32 before the softmax, not {before.problem.out_dtype.value}"
     for index, layer in enumerate(workload.layers):
+        if (reason := packed_rejection(layer.problem)) is not None:
+            return f"layer {index}: {reason}"
         if layer.problem.acc_dtype is not DType.F32:
             return f"layer {index}: it sums in float32, not {layer.problem.acc_dtype.value}"
         if layer.epilogue.stores:

@@ -22,7 +22,7 @@ from boltgen.families.cutlass2.legality import (
     tile_violations,
 )
 from boltgen.families.cutlass2.results import one_result_rejection
-from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.cutlass2.traits import kernel_traits, packed_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -49,7 +49,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if (reason := intermediate_rejection(first)) is not None:
         return reason
     for index, layer in enumerate(workload.layers):
-        reason = one_result_rejection(layer.epilogue)
+        reason = packed_rejection(layer.problem) or one_result_rejection(layer.epilogue)
         if reason is not None:
             return f"layer {index}: {reason}"
     return None

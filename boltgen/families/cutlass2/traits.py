@@ -6,12 +6,13 @@ problem, layer and model that its alignments and tiles allow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.packed import PackedWeights
+from boltgen.ir.problem import Conv2d, Problem, packed_weights
 
 
 class ConvIterator(Enum):
@@ -45,7 +46,7 @@ class Cutlass2Traits:
     """What of a workload is compiled.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
-    for a GEMM.
+    for a GEMM. `weights` is how B is packed, None where it is not.
     """
 
     epilogue: ElementwiseGraph
@@ -57,6 +58,7 @@ class Cutlass2Traits:
     alignment_b: int
     alignment_d: int
     conv_iterator: ConvIterator | None = None
+    weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
 
     @property
     def operands(self) -> KernelTraits:
@@ -125,11 +127,25 @@ def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Tra
         alignment_b=problem.alignment_b,
         alignment_d=problem.alignment_d,
         conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
+        weights=packed_weights(problem),
     )
 
 
 def operand_rejection(problem: Problem) -> str | None:
-    """Why no kernel multiplies the types of a problem's operands; None where one does."""
+    """Why no kernel multiplies a problem's operands as they are; None where one does."""
+    if (reason := packed_rejection(problem)) is not None:
+        return reason
+    return type_rejection(problem)
+
+
+def packed_rejection(problem: Problem) -> str | None:
+    """Why a kernel that takes B as it is computes no product of packed weights; None of others."""
+    packed = packed_weights(problem)
+    return None if packed is None else f"it multiplies B as it is, not {packed.short}"
+
+
+def type_rejection(problem: Problem) -> str | None:
+    """Why no kernel multiplies the type of a problem's A; None where one does."""
     if problem.in_dtype in _MULTIPLIED:
         return None
     known = " and ".join(dtype.value for dtype in _MULTIPLIED)

@@ -117,7 +117,7 @@ class Skinny(WithoutLibrary[SkinnyConfig]):
         problem, epilogue = _product(workload), workload.single.epilogue
         traits = compiled_traits(problem, epilogue)
         batch = _BATCH if problem.batch > 1 else 1
-        deep = 2 * config.round(problem.b_layout) + config.depth(problem.b_layout)
+        deep = 2 * config.round(problem) + config.depth(problem)
 
         def fits(sized: Problem) -> bool:
             return compiled_traits(sized, epilogue) == traits

@@ -15,6 +15,7 @@ from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir.kernel import KernelSpec
 
 _HEADERS = ("boltgen/activations.h", "boltgen/skinny.h")
+_PACKED_HEADERS = ("boltgen/activations.h", "boltgen/skinny_packed.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,8 @@ class SkinnyView:
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """What a kernel's text includes."""
-    del spec
-    return _HEADERS
+    _, traits = _parts(spec)
+    return _HEADERS if traits.weights is None else _PACKED_HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
@@ -50,7 +51,7 @@ def stem(spec: KernelSpec) -> str:
     config, traits = _parts(spec)
     return (
         f"skinny_{spec.arch.replace('_', '')}_{config.tile}_w{config.warps}_s{config.steps}"
-        f"_r{traits.b_layout.value[0]}"
+        f"_r{_stem_of_b(traits)}"
         f"{traits.alignment_a}{traits.alignment_b}{traits.alignment_d}"
     )
 
@@ -59,7 +60,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
     return {
-        "Problem": problem_text(traits),
+        "Problem": _problem_text(traits),
         "Epilogue": traits.epilogue.formula,
         "Alignment": (
             f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
@@ -80,7 +81,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
         epilogue=emit_epilogue(traits.epilogue),
         element_in=traits.in_dtype.cutlass,
         element_d=traits.out_dtype.cutlass,
-        layout_b=cpp_names.LAYOUT[traits.b_layout],
+        layout_b=_layout_b(traits),
         alignment_a=traits.alignment_a,
         alignment_b=traits.alignment_b,
         alignment_d=traits.alignment_d,
@@ -89,6 +90,29 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
         warps=config.warps,
         steps=config.steps,
         instruction=gemm_shape(_instruction(spec)),
+    )
+
+
+def _stem_of_b(traits: Cutlass2Traits) -> str:
+    packed = traits.weights
+    if packed is None:
+        return traits.b_layout.value[0]
+    return f"q{packed.bits}g{packed.group}{'z' if packed.has_zeros else ''}_"
+
+
+def _problem_text(traits: Cutlass2Traits) -> str:
+    packed = f"; B is packed: {traits.weights.short}" if traits.weights else ""
+    return problem_text(traits) + packed
+
+
+def _layout_b(traits: Cutlass2Traits) -> str:
+    packed = traits.weights
+    if packed is None:
+        return cpp_names.LAYOUT[traits.b_layout]
+    has_zeros = str(packed.has_zeros).lower()
+    return (
+        f"boltgen::Packed</*Bits=*/{packed.bits}, /*Group=*/{packed.group}, "
+        f"/*HasZeros=*/{has_zeros}>"
     )
 
 

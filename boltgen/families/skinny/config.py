@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.ir.dtypes import Layout
+from boltgen.ir.problem import Gemm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -32,16 +33,20 @@ class SkinnyConfig:
         """Threads per threadblock."""
         return 32 * self.warps
 
-    def depth(self, b_layout: Layout) -> int:
+    def depth(self, problem: Gemm) -> int:
         """Elements of K of a warp's step: sixteen bytes of each of four lanes, or sixteen rows.
 
-        Source: templates/include/boltgen/skinny.h, SkinnyStep::kDepth.
-        """
-        return 32 if b_layout is Layout.COLUMN else 16
+        Of packed weights sixteen numbers of each of four lanes.
 
-    def round(self, b_layout: Layout) -> int:
+        Source: templates/include/boltgen/skinny.h and skinny_packed.h, SkinnyStep::kDepth.
+        """
+        if problem.weights is not None:
+            return 64
+        return 32 if problem.b_layout is Layout.COLUMN else 16
+
+    def round(self, problem: Gemm) -> int:
         """Elements of K that all warps together have on their way."""
-        return self.steps * self.warps * self.depth(b_layout)
+        return self.steps * self.warps * self.depth(problem)
 
     def __str__(self) -> str:
         return f"{self.tile}w{self.warps}s{self.steps}"

@@ -10,7 +10,7 @@ from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.legality import INT32_MAX
 from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
 from boltgen.families.cutlass2.results import one_result_rejection
-from boltgen.families.cutlass2.traits import operand_rejection
+from boltgen.families.cutlass2.traits import type_rejection
 from boltgen.families.family import Footprint
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
@@ -19,11 +19,13 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
 ROWS, COLUMNS, WARPS, STEPS = (8, 16), (16, 32, 64), (2, 4, 8, 16), (1, 2, 4)
-# Every so many rows read all of B again: beyond, a kernel that keeps B on chip is for it.
+# Every so many rows read all of B again: beyond, a kernel that keeps B on chip is for it. No other
+# kernel reads packed weights, so their products may have any number of rows.
 MOST_ROWS = 32
 
 _HEADER = "templates/include/boltgen/skinny.h"
 _REGISTER_BYTES = 4
+_MOST_BELOW = 65535
 # Of a threadblock's sums, beside the columns of a row: SharedStorage.
 _PADDING = 4
 
@@ -41,7 +43,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if problem.acc_dtype is not DType.F32:
         return f"it sums in float32, not {problem.acc_dtype.value}"
     return (
-        operand_rejection(problem)
+        type_rejection(problem)
         or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
         or one_result_rejection(layer.epilogue)
     )
@@ -82,15 +84,23 @@ def _value_violations(config: SkinnyConfig) -> Iterator[Violation]:
 
 
 def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violation]:
-    if problem.m > MOST_ROWS:
+    if problem.weights is None and problem.m > MOST_ROWS:
         yield Violation(
             name="rows",
             message=f"M={problem.m} exceeds {MOST_ROWS}",
             reason=f"every {config.rows} rows read all of B again",
             slack=1.0 - problem.m / MOST_ROWS,
         )
+    below = math.ceil(problem.m / config.rows)
+    if below > _MOST_BELOW:
+        yield Violation(
+            name="grid",
+            message=f"M={problem.m} is {below} times {config.rows} rows; a grid has {_MOST_BELOW}",
+            reason="the y dimension of a grid; CUDA C++ Programming Guide, compute capabilities",
+            slack=1.0 - below / _MOST_BELOW,
+        )
     counted = {
-        "K": (problem.k, INT32_MAX - config.round(problem.b_layout)),
+        "K": (problem.k, INT32_MAX - config.round(problem)),
         "N": (problem.n, INT32_MAX - config.columns),
     }
     for name, (extent, most) in counted.items():
@@ -107,8 +117,13 @@ def footprint(problem: Gemm, config: SkinnyConfig) -> Footprint:
     """Sums of every warp in shared memory; registers for sums and for what is on its way."""
     sums_bytes = config.rows * (config.columns + _PADDING) * DType.F32.size_bytes
     tiles, row_tiles = config.columns // 16, config.rows // 8
-    lane_bytes = config.depth(problem.b_layout) // 4 * problem.in_dtype.size_bytes
-    staged = config.steps * lane_bytes // _REGISTER_BYTES * (2 * tiles + row_tiles)
+    lane_bytes = config.depth(problem) // 4 * problem.in_dtype.size_bytes
+    of_a = of_column = lane_bytes // _REGISTER_BYTES
+    if problem.weights is not None:
+        # The numbers, a scale and a zero point.
+        numbers = config.depth(problem) // 4 * problem.weights.bits // 8 // _REGISTER_BYTES
+        of_column = numbers + 1 + int(problem.weights.has_zeros)
+    staged = config.steps * (2 * tiles * of_column + row_tiles * of_a)
     # A vector takes whole registers.
     narrowest = min(problem.alignment_a, problem.alignment_b) * problem.in_dtype.size_bytes
     staged *= max(1, _REGISTER_BYTES // narrowest)
@@ -123,7 +138,7 @@ def is_sensible(problem: Gemm, config: SkinnyConfig) -> bool:
     """Whether no warp and no row of fragments would idle that a smaller configuration has not."""
     rows = next((rows for rows in ROWS if rows >= problem.m), ROWS[-1])
     columns_fit = config.columns == COLUMNS[0] or config.columns < 2 * problem.n
-    depth_fits = config.round(problem.b_layout) < 2 * problem.k
+    depth_fits = config.round(problem) < 2 * problem.k
     is_least = (config.warps, config.steps) == (WARPS[0], STEPS[0])
     return config.rows == rows and columns_fit and (depth_fits or is_least)
 
@@ -136,5 +151,7 @@ def blocks(problem: Gemm, config: SkinnyConfig) -> int:
 
 def vector_bytes_of_b(problem: Gemm, config: SkinnyConfig) -> int:
     """Bytes of B that a lane loads at once."""
+    if problem.weights is not None:
+        return config.depth(problem) // 4 * problem.weights.bits // 8
     run = config.columns // 8 if problem.b_layout is Layout.ROW else 8
     return min(problem.alignment_b, run) * problem.in_dtype.size_bytes

@@ -53,13 +53,17 @@ def predict(
 
     size = problem.in_dtype.size_bytes
     rows = min(config.rows, problem.m)
-    block_bytes = (config.columns + rows) * problem.k * size
+    # Of a number of B, with its part of a scale where it is packed.
+    size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
+    if problem.weights is None:
+        size_b = size
+    block_bytes = problem.k * (config.columns * size_b + rows * size)
     outputs = problem.batch * problem.m * problem.n
     out_bytes = outputs * output_bytes_per_element(problem, layer.epilogue)
     passes = math.ceil(problem.m / config.rows)
     again = max(0.0, 1.0 - c.l2_kept_fraction * arch.l2_bytes / problem.b_bytes)
     dram_bytes = problem.a_bytes + problem.b_bytes * (1 + (passes - 1) * again) + out_bytes
-    on_their_way = at_once * config.round(problem.b_layout) * (config.columns + rows) * size
+    on_their_way = at_once * config.round(problem) * (config.columns * size_b + rows * size)
     latency_us = arch.memory_latency_clocks / arch.boost_mhz
     load = bytes_per_clock(vector_bytes_of_b(problem, config), arch, c)
     arithmetic = arithmetic_clocks(layer.epilogue, on_each * rows * config.columns, arch, c)

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.graph import Graph
+from boltgen.frontend.graph import UNPACK, Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
@@ -163,6 +163,9 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
         if _swaps_last_two(graph[b].attrs["axes"], rank_b):
             absorbed, b, layout = (b,), inner, Layout.COLUMN
     a_shape, b_shape = graph[a].static_shape, graph[b].static_shape
+    weights = None
+    if graph[b].op == UNPACK and layout is Layout.COLUMN:
+        weights, absorbed, (b,) = graph[b].attrs["weights"], (b, *absorbed), graph[b].args
     if len(a_shape) < 2 or len(b_shape) < 2:
         raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
     m, k = a_shape[-2:]
@@ -174,6 +177,7 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
         "in_dtype": DType(graph[a].dtype),
         "acc_dtype": accumulate,
         "out_dtype": DType(graph[index].dtype),
+        "weights": weights,
     }
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
     batch = prod(b_batch)

@@ -26,6 +26,7 @@ from boltgen.frontend.passes.padded_tensors import (
 from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.problem import packed_weights
 from boltgen.ir.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
@@ -102,7 +103,8 @@ def plan_padding(
 
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
     """Whether all but A is known when the model is built."""
-    if product.anchor.problem.batch > 1:
+    problem = product.anchor.problem
+    if problem.batch > 1 or packed_weights(problem) is not None:
         return False
     weight = graph[product.anchor.b]
     if weight.op == "permute_dims" and weight.args:

@@ -21,6 +21,7 @@ from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
 from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.problem import packed_weights
 from boltgen.ir.workload import Layer, Workload
 
 
@@ -68,7 +69,7 @@ def _can_be_joined(graph: Graph, product: Product) -> bool:
     known = [product.anchor.b, *(operand.expr for operand in tail.operands)]
     if any(graph[each].op != CONSTANT or graph[each].array is None for each in known):
         return False
-    if _array(graph, product.anchor.b).ndim != 2:
+    if packed_weights(problem) is not None or _array(graph, product.anchor.b).ndim != 2:
         return False
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between

@@ -49,6 +49,7 @@ def annotate(
         passes,
         write,
         grouped_nhwc=True,
+        packs_weights=True,
     )
 
 

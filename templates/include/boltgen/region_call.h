@@ -29,6 +29,7 @@ struct TvmTensor {
 
 /// DLPack's numbers. Source: dlpack.h, DLDeviceType and DLDataTypeCode.
 constexpr int32_t kCudaDevice = 2;
+constexpr uint8_t kUintCode = 1;
 constexpr uint8_t kFloatCode = 2;
 constexpr uint8_t kBfloatCode = 4;
 
@@ -38,6 +39,7 @@ struct ElementType {
   uint8_t code;
   int bits;
 };
+constexpr ElementType kUint8{"uint8", kUintCode, 8};
 constexpr ElementType kFloat16{"float16", kFloatCode, 16};
 constexpr ElementType kBfloat16{"bfloat16", kBfloatCode, 16};
 constexpr ElementType kFloat32{"float32", kFloatCode, 32};

@@ -67,6 +67,7 @@ CUTLASS_DEVICE unsigned upper_halves(unsigned first, unsigned second) {
 /// of K in a row, of two columns in each sixteen.
 template <typename Element, typename Layout, int kColumns, int kAlignmentB>
 struct SkinnyStep {
+  using ElementB = Element;
   static constexpr int kDepth = 32;
   static constexpr int kElements = 8;
   static constexpr int kVector = kAlignmentB < kElements ? kAlignmentB : kElements;
@@ -105,6 +106,7 @@ struct SkinnyStep {
 /// The same where B is row-major: a lane has some columns in a row, of four elements of K.
 template <typename Element, int kColumns, int kAlignmentB>
 struct SkinnyStep<Element, cutlass::layout::RowMajor, kColumns, kAlignmentB> {
+  using ElementB = Element;
   static constexpr int kDepth = 16;
   static constexpr int kElements = 4;
   static constexpr int kTiles = kColumns / 16;
@@ -145,12 +147,12 @@ template <typename ElementIn, typename LayoutB_, int kAlignmentA_, int kAlignmen
           int kColumns_, int kWarps, int kSteps, typename Instruction, typename Graph,
           typename ElementD_, int kAlignmentD_>
 struct Skinny {
-  using ElementA = ElementIn;
-  using ElementB = ElementIn;
   using ElementD = ElementD_;
   using LayoutB = LayoutB_;
   using Operands = typename Graph::Operands;
   using Step = SkinnyStep<ElementIn, LayoutB, kColumns_, kAlignmentB_>;
+  using ElementA = ElementIn;
+  using ElementB = typename Step::ElementB;
   using Mma = cutlass::arch::Mma<Instruction, 32, ElementIn, cutlass::layout::RowMajor, ElementIn,
                                  cutlass::layout::ColumnMajor, float, cutlass::layout::RowMajor,
                                  cutlass::arch::OpMultiplyAdd>;
@@ -304,11 +306,19 @@ struct Skinny {
   }
 };
 
+/// Checks the arguments of a product, by the layout of B.
+template <typename Kernel, typename LayoutB>
+struct CheckSkinny {
+  static void apply(ArgumentCheck& check, boltgen_gemm_args const& args) {
+    check_gemm<Kernel>(check, args);
+  }
+};
+
 template <typename Kernel>
 int run_skinny(void (*kernel)(typename Kernel::Params), boltgen_gemm_args const* args,
                boltgen_status* status) {
   ArgumentCheck check(status);
-  check_gemm<Kernel>(check, *args);
+  CheckSkinny<Kernel, typename Kernel::LayoutB>::apply(check, *args);
   check.at_most("split_k", args->split_k, 1);
   int const below = (args->m + Kernel::kRows - 1) / Kernel::kRows;
   // The grid's y dimension. Source: CUDA C++ Programming Guide, compute capabilities.

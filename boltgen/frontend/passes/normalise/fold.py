@@ -35,6 +35,14 @@ def _of_numpy(call: OperatorCall, *arrays: Array) -> Array:
     return np.asarray(getattr(np, call.name)(*arrays))
 
 
+def _dequantised(call: OperatorCall, x: Array, scale: Array, zero: Array) -> Array:
+    """(x - zero point) * scale, of a tensor or along an axis."""
+    along = [1] * x.ndim
+    along[cast("int", call.attrs["axis"]) % x.ndim] = -1
+    scale, zero = (each.reshape(along if each.size > 1 else ()) for each in (scale, zero))
+    return ((x.astype(np.float32) - zero.astype(np.float32)) * scale).astype(call.dtype)
+
+
 # Those that numpy has under the same name, with the same operands.
 _PLAIN = (
     *("add", "subtract", "multiply", "maximum", "minimum", "power", "negative", "abs", "sqrt"),
@@ -48,6 +56,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "divide": lambda call, x, y: (
         np.divide(x, y, dtype=x.dtype) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
     ),
+    "dequantize": _dequantised,
     "rsqrt": lambda call, x: (1 / np.sqrt(x)).astype(x.dtype),
     "sigmoid": lambda call, x: (1 / (1 + np.exp(-x))).astype(x.dtype),
     "erf": lambda call, x: np.vectorize(erf, otypes=[x.dtype])(x),
