@@ -98,7 +98,7 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
     """
     problem, behind = layer.problem, len(layer.loads)
     for index, (_, dtype) in enumerate(layer.further):
-        name, check = result_name(index), shape_check(problem, problem.d_shape)
+        name, check = result_name(index), (problem.d_shape, "kMatrix")
         where = f"operands[{behind + index}]"
         slice_elements = math.prod(problem.d_shape[1:]) if problem.batch > 1 else 0
         pointer = data_call(first + index, name, dtype, check, tensor=name)
