@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, sequences, shape_check
 from boltgen.codegen.adapter_views import view_call
-from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, greatest
 from boltgen.ir.move import LayoutTransform, Move, nhwc
 from boltgen.ir.problem import Problem
@@ -125,8 +124,10 @@ def a_call(region: Region, problem: Problem) -> str:
     if region.a_view is not None:
         outer = sequences(problem.batch, region.a_view.heads), problem.gemm.m
         return view_call(region.a_view, region.a, "A", problem.in_dtype, outer)
-    check, dtype = _checked(problem, problem.a_shape, problem.in_dtype, region.a_stored)
-    return data_call(region.a, "A", dtype, check)
+    stored = region.a_stored
+    shape = problem.a_shape if stored is None else stored.shape
+    dtype = problem.in_dtype if stored is None else stored.form.dtype
+    return data_call(region.a, "A", dtype, shape_check(problem, shape))
 
 
 def d_call(region: Region, problem: Problem) -> str:
@@ -135,17 +136,12 @@ def d_call(region: Region, problem: Problem) -> str:
     if region.d_view is not None:
         outer = sequences(problem.batch, region.d_view.heads), problem.gemm.m
         return view_call(region.d_view, index, "D", problem.out_dtype, outer, tensor="output")
-    check, dtype = _checked(problem, problem.d_shape, problem.out_dtype, region.d_stored)
-    return data_call(index, "D", dtype, check, tensor="output")
-
-
-def _checked(
-    problem: Problem, shape: tuple[int, ...], dtype: DType, stored: Stored | None
-) -> tuple[ShapeCheck, DType]:
-    """The shape and dtype by which TVM's tensor is checked."""
-    if stored is None:
-        return shape_check(problem, shape), dtype
-    return shape_check(problem, stored.shape), stored.form.dtype
+    if region.d_stored is None:
+        # An image may be written as rows of pixels, where the model goes on with those.
+        check: ShapeCheck = problem.d_shape, "kMatrix"
+        return data_call(index, "D", problem.out_dtype, check, tensor="output")
+    check = shape_check(problem, region.d_stored.shape)
+    return data_call(index, "D", region.d_stored.form.dtype, check, tensor="output")
 
 
 def _aligned(size: int) -> int:

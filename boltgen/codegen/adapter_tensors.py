@@ -102,7 +102,7 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
     problem, behind = layer.problem, len(layer.loads)
     for index, (store, dtype) in enumerate(layer.further):
         name, shape = result_name(index), store_shape(problem, store)
-        check = (shape, "kVector") if store.reduction else shape_check(problem, shape)
+        check = (shape, "kVector" if store.reduction else "kMatrix")
         where = f"operands[{behind + index}]"
         pointer = data_call(first + index, name, dtype, check, tensor=name)
         yield f"{where}.pointer", f"call.result({pointer})"

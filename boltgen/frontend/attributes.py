@@ -52,13 +52,22 @@ _POOL: Mapping[str, _Reader] = {
 }
 _AXIS: Mapping[str, _Reader] = {"axis": _optional(int)}
 _REDUCTION: Mapping[str, _Reader] = {"axis": _optional(integers), "keepdims": bool}
+_LAYOUTS_OF_CONVOLUTIONS: Mapping[str, _Reader] = {
+    "groups": int,
+    "data_layout": str,
+    "kernel_layout": str,
+    "out_layout": str,
+}
 _READERS: Mapping[str, Mapping[str, _Reader]] = {
+    "nn.conv1d": {
+        "strides": _repeated(1),
+        "padding": _repeated(2),
+        "dilation": _repeated(1),
+        **_LAYOUTS_OF_CONVOLUTIONS,
+    },
     "nn.conv2d": {
         **_WINDOW,
-        "groups": int,
-        "data_layout": str,
-        "kernel_layout": str,
-        "out_layout": str,
+        **_LAYOUTS_OF_CONVOLUTIONS,
     },
     "nn.max_pool2d": _POOL,
     "nn.avg_pool2d": {**_POOL, "count_include_pad": bool},
@@ -87,6 +96,6 @@ _READERS: Mapping[str, Mapping[str, _Reader]] = {
 def shared_attributes(name: str, attrs: Any) -> Attributes:
     """The attributes that the operator of the neutral `name` has in both IRs."""
     found = {key: read(getattr(attrs, key)) for key, read in _READERS.get(name, {}).items()}
-    if name == "nn.conv2d":
+    if name in {"nn.conv1d", "nn.conv2d"}:
         found["out_layout"] = found["out_layout"] or found["data_layout"]
     return found

@@ -99,19 +99,19 @@ class _Emission:
         """The author's expression on new operands."""
         origin = expr.origin
         if isinstance(origin, relax.MatchCast):
-            return self._builder.match_cast(rebuilt(origin.value, iter(args)), origin.ty)
+            return self._builder.match_cast(self._rebuilt(origin.value, iter(args)), origin.ty)
         if isinstance(origin, relax.VarBinding):  # a function, which may name itself
             value = self._substituted(origin.value, args)
             binding = relax.VarBinding(origin.var, self._builder.normalize(value))
             self._builder.emit_normalized(binding)
             return origin.var
-        if isinstance(origin, relax.Var):  # a tuple as a whole, or a symbol among the arguments
-            return rebuilt(origin, iter(args)) if args else origin
+        if isinstance(origin, relax.Var):  # a tuple as a whole
+            return self._rebuilt(origin, iter(args))
         if not isinstance(origin, ir.Call):
             return self._emit(self._substituted(origin, args))
         rest = iter(args)
-        op = rebuilt(origin.op, rest)
-        operands = [rebuilt(arg, rest) for arg in origin.args]
+        op = self._rebuilt(origin.op, rest)
+        operands = [self._rebuilt(arg, rest) for arg in origin.args]
         made = self._emit(ir.Call(op, operands, origin.attrs, origin.ty_args))
         is_tuple = expr.op == "nn.batch_norm"
         return self._emit(ir.TupleGetItem(made, 0)) if is_tuple else made
@@ -120,14 +120,15 @@ class _Emission:
         free = free_variables(expr)
         return Substitution(dict(zip(free, args, strict=False))).visit_expr(expr)
 
-
-def rebuilt(arg: ir.Expr, values: Iterator[ir.Expr]) -> ir.Expr:
-    """An argument of the author's call on new values, which are taken in order."""
-    if isinstance(arg, ir.Tuple):
-        return ir.Tuple([rebuilt(part, values) for part in arg.fields])
-    if isinstance(arg, relax.Var):
-        return _of_type(arg.ty, values)
-    return next(values) if isinstance(arg, ir.GenericConst) else arg
+    def _rebuilt(self, arg: ir.Expr, values: Iterator[ir.Expr]) -> ir.Expr:
+        """An argument of the author's call on new values, which are taken in order."""
+        if isinstance(arg, ir.Tuple):
+            return ir.Tuple([self._rebuilt(part, values) for part in arg.fields])
+        if self._symbols.has(arg):
+            return arg
+        if isinstance(arg, relax.Var):
+            return _of_type(arg.ty, values)
+        return next(values) if isinstance(arg, ir.GenericConst) else arg
 
 
 def _of_type(type_: object, values: Iterator[ir.Expr]) -> ir.Expr:

@@ -71,6 +71,10 @@ class Symbols:
                 return self._symbol(expr, expr, str(expr.name))
         return self._symbol(str(expr), expr, str(expr))
 
+    def has(self, expr: object) -> bool:
+        """Whether an operator's argument is a symbol, as `arange` has one: it is no value."""
+        return isinstance(expr, tirx.Var) and expr in self._names
+
     def tensor_type(self, type_: object) -> TensorType:
         """Shape and dtype of a type, whose symbolic extents are the graph's."""
         if not isinstance(type_, relax.TensorType):

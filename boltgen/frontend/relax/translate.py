@@ -73,10 +73,32 @@ def _counted(call: ir.Call) -> Attributes:
     return {"begin": int(begin.value), "step": int(step.value)} if known else {}
 
 
+def _slice(call: ir.Call) -> Attributes:
+    """Neighbours along one axis by their first and last; nothing of any other slice."""
+    shape, parts = shape_of(call.args[0].ty), call.args[1:]
+    if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
+        return {}
+    axes, *bounds = [
+        [each.value if isinstance(each, tirx.IntImm) else None for each in part.fields]
+        for part in parts
+    ]
+    numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
+    if axes[0] is None or None in numbers or numbers[2:] not in ([], [1]):
+        return {}
+    axis = int(axes[0]) % len(shape)
+    extent = shape[axis]
+    if not isinstance(extent, int) or isinstance(extent, Dim):
+        return {}
+    begin, end, _ = slice(*numbers[:2]).indices(extent)
+    return {"axis": axis, "begin": begin, "end": max(begin, end)}
+
+
 # Attributes that only Relax has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "permute_dims": _permutation,
     "nn.pad": _pad,
+    "strided_slice": _slice,
+    "repeat": lambda call: {"repeats": int(call.attrs.repeats), "axis": call.attrs.axis},
     "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
     "nn.batch_norm": lambda call: {"training": call.attrs.training},
     "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
@@ -94,7 +116,7 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},
     "astype": lambda call: {"from_dtype": dtype_of(call.args[0].ty)},
     **dict.fromkeys(
-        ("nn.conv1d", "nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"),
+        ("nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"),
         lambda call: {"groups": call.attrs.groups},
     ),
 }
@@ -113,7 +135,8 @@ class _Translation(Translation):
     """One function under translation; `_items` has what became of each variable and constant."""
 
     def __init__(self, function: relax.Function) -> None:
-        super().__init__(Symbols(function).tensor_type, relax.TupleType)
+        self._symbols = Symbols(function)
+        super().__init__(self._symbols.tensor_type, relax.TupleType)
         self._is_pure = bool(function.is_pure)
         self._items: dict[ir.Expr, Structure] = {}
 
@@ -229,6 +252,8 @@ class _Translation(Translation):
         for expr in exprs:
             if isinstance(expr, ir.Tuple):
                 found += self._leaves(*expr.fields)
+            elif self._symbols.has(expr):
+                continue
             elif isinstance(expr, (relax.Var, ir.GenericConst)):
                 found += leaves(self._structure(expr))
         return tuple(found)

@@ -142,8 +142,11 @@ class OperatorCall:
 Rule: TypeAlias = Callable[[OperatorCall], "Item | Declined | None"]
 
 
-def common_order(values: list[Value], shape: tuple[int, ...]) -> Order:
-    """The order in which an elementwise result of `shape` moves the fewest bytes."""
+def common_order(values: list[Value], shape: tuple[int, ...], *, is_score: bool = False) -> Order:
+    """The order in which an elementwise result of `shape` moves the fewest bytes.
+
+    A softmax takes the rows of what `is_score`.
+    """
     candidates = [
         value
         for value in values
@@ -153,4 +156,14 @@ def common_order(values: list[Value], shape: tuple[int, ...]) -> Order:
         and value.order != identity(len(shape))
     ]
     full = [value for value in candidates if value.shape == shape]
+    # Products and norms make rows, and read them; of images most lie otherwise.
+    is_of_rows = len(shape) == 3 or is_score or not full
+    if is_of_rows and any(_is_written(value, shape) for value in values):
+        return identity(len(shape))
     return (full or candidates)[0].order if candidates else identity(len(shape))
+
+
+def _is_written(value: Value, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of this shape is computed, and lies as it is written."""
+    is_plain = value.shape == shape and value.order == identity(len(shape))
+    return is_plain and value.constant is None and value.flat is None

@@ -142,7 +142,7 @@ def elementwise(call: OperatorCall) -> Item | None:
     values = call.tensors
     variables = [value for value in values if value.constant is None]
     constants = [value.constant for value in values if value.constant is not None]
-    order = common_order(values, call.shape)
+    order = common_order(values, call.shape, is_score=call.is_score)
     flat = variables[0].flat if len(variables) == 1 else None
     flat = flat if all(array.size == 1 for array in constants) else None
     order = order if flat is None else FLAT
@@ -172,7 +172,9 @@ def _vanishes(array: Array, precision: DType) -> bool:
     """Whether `precision` makes zero of a number that is none: FP16 of an epsilon of 1e-12, say."""
     if array.dtype.kind != "f" or array.size != 1:
         return False
-    return bool(array.reshape(()) != 0 and array.reshape(()).astype(precision.numpy) == 0)
+    with np.errstate(over="ignore"):  # what becomes infinite does not vanish
+        narrow = array.reshape(()).astype(precision.numpy)
+    return bool(array.reshape(()) != 0 and narrow == 0)
 
 
 def _reach(call: OperatorCall) -> Reach:
@@ -219,7 +221,7 @@ def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
         "a mask's numbers below FP16's lowest, -65504, are -65504: a softmax makes zero of both"
     )
     args = tuple(_saturated(call, v) if v in masks else v for v in call.tensors)
-    return replace(call, args=args, is_score=False)
+    return replace(call, args=args)
 
 
 def _saturated(call: OperatorCall, mask: Value) -> Value:

@@ -22,6 +22,7 @@ from boltgen.frontend.passes.normalise.values import (
     inverse,
     moves_nothing,
     permuted,
+    regrouped,
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, greatest
@@ -81,17 +82,45 @@ def _reshape(call: OperatorCall) -> Item | None:
         _, c, h, w = x.shape
         value.flat, value.moved_from = (c, h, w), x.elements_of
         return value
-    is_in_place = x.flat is None and moves_nothing(x.shape, x.order)
-    order = x.order if is_in_place else None
-    value = call.result(
-        call.builder.reshape(call.store.get(x, order, x.stored), call.shape), reach=x.reach
-    )
+    return viewed(call)
+
+
+def viewed(call: OperatorCall) -> Value:
+    """The same elements in the call's shape: in the order in which they lie, where there is one."""
+    x, store, builder = call.store.settle(call.tensor(0)), call.store, call.builder
+    given: Order | None = x.order if x.flat is None else None
+    order: Order | None = identity(len(call.shape))
+    if given is not None and not moves_nothing(x.shape, given):
+        order = regrouped(x.shape, given, call.shape)
+    if given is None or order is None:
+        given, order = None, identity(len(call.shape))
+    shape = permuted(call.shape, order)
+    made = builder.reshape(store.get(x, given, x.stored), shape)
+    value = call.result(made, order, reach=x.reach)
     value.mean, value.moved_from = x.mean, x.elements_of
     if x.is_exact:
-        narrow = call.builder.reshape(call.store.get(x, order, call.narrow), call.shape)
+        narrow = builder.reshape(store.get(x, given, call.narrow), shape)
         value.forms[value.order, call.narrow] = narrow
         value.is_exact = True
     return value
+
+
+def _slice(call: OperatorCall) -> Item | None:
+    """Neighbours along an axis of a tensor as it lies, where a frontend says which."""
+    x = call.store.settle(call.tensor(0))
+    if "axis" not in call.attrs or x.flat is not None or x.constant is not None or not x.is_float:
+        return _movement(call)
+    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
+        return _movement(call)
+    axis = x.order.index(cast("int", call.attrs["axis"]))
+    made = call.builder.operator(
+        call.name,
+        [call.store.get(x, x.order)],
+        permuted(call.shape, x.order),
+        x.stored,
+        **{**call.attrs, "axis": axis},
+    )
+    return call.result(made, x.order, reach=x.reach)
 
 
 def _spatial(layout: object) -> Order | None:
@@ -168,6 +197,22 @@ def _broadcast_to(call: OperatorCall) -> Item | None:
         return _movement(call)
     x.single_use = x.single_use and call.single_use
     return x
+
+
+def _repeat(call: OperatorCall) -> Item | None:
+    """Copies of matrices as a broadcast of them: attention reads them where they are once."""
+    x, axis, times = call.tensor(0), call.attrs.get("axis"), call.attrs.get("repeats")
+    rank = len(x.shape)
+    is_known = isinstance(axis, int) and isinstance(times, int) and x.is_float
+    if not is_known or x.constant is not None or int(cast("int", axis)) % rank > rank - 3:
+        return _movement(call)
+    place = int(cast("int", axis)) % rank + 1
+    apart = (*x.shape[:place], 1, *x.shape[place:])
+    copied = (*x.shape[:place], cast("int", times), *x.shape[place:])
+    dtype = call.compute_dtype(x.reach)  # the fewer bytes the fewer are copied
+    expr = call.builder.reshape(call.store.get(x, None, dtype), apart)
+    expr = call.builder.operator("broadcast_to", [expr], copied, dtype)
+    return call.result(call.builder.reshape(expr, call.shape), reach=x.reach)
 
 
 # What reduces a stack of tensors to one, as an operator on two of them.
@@ -318,5 +363,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
-    **dict.fromkeys(("take", "strided_slice", "tile", "repeat", "flip"), _movement),
+    **dict.fromkeys(("take", "tile", "flip"), _movement),
+    "strided_slice": _slice,
+    "repeat": _repeat,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from boltgen.frontend.graph import REASON, Array
 from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.passes.normalise.elementwise import apply
+from boltgen.frontend.passes.normalise.movement import viewed
 from boltgen.frontend.passes.normalise.reach import BEYOND, WITHIN, Reach
 from boltgen.frontend.passes.normalise.values import (
     FLOATS,
@@ -22,10 +23,12 @@ from boltgen.frontend.passes.normalise.values import (
     fits,
     identity,
     is_same,
+    permuted,
 )
 from boltgen.ir.dtypes import DType, alignment_elements
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
+_LAYOUT_NAMES = ("data_layout", "kernel_layout", "out_layout")
 # A sine of a sum of at most so many products is taken of a position.
 _FEW_POSITIONS = 16
 
@@ -111,6 +114,58 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
     return _pending(call, linear, order, out_dtype, reach)
+
+
+def _conv1d(call: OperatorCall) -> Item | Declined | None:
+    """A convolution of images whose height is one."""
+    attrs = call.attrs
+    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
+    known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
+    if not known or attrs["out_layout"] != layout:
+        return None
+
+    def taller(shape: tuple[int, ...], given: str) -> tuple[int, ...]:
+        at = given.index("W")
+        return (*shape[:at], 1, *shape[at:])
+
+    def seen(x: Value, given: str) -> Value:
+        shape = taller(x.shape, given)
+        if x.constant is not None:
+            return call.store.of_array(x.constant.reshape(shape))
+        made = viewed(replace(call, args=(x,), shape=shape, dtype=x.dtype))
+        made.single_use = x.single_use
+        return made
+
+    left, right = cast("tuple[int, int]", attrs["padding"])
+    (stride,), (dilation,) = (cast("tuple[int]", attrs[key]) for key in ("strides", "dilation"))
+    wide = replace(
+        call,
+        name="nn.conv2d",
+        original=None,
+        args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
+        shape=taller(call.shape, layout),
+        attrs={
+            **attrs,
+            "strides": (1, stride),
+            "dilation": (1, dilation),
+            "padding": (0, left, 0, right),
+            **{key: str(attrs[key]).replace("W", "HW") for key in _LAYOUT_NAMES},
+        },
+    )
+    made = _conv2d(wide)
+    if not isinstance(made, Value):
+        return made
+    order = _order(layout, "NWC")
+    pending, shape = made.pending, permuted(call.shape, order)
+    if pending is None:
+        expr = call.builder.reshape(call.store.get(made, made.order), shape)
+        return call.result(expr, order, reach=made.reach)
+
+    def emit(array: Array, bias: Array | None) -> int:
+        return call.builder.reshape(pending.emit(array, bias), shape)
+
+    linear = Linear(emit, pending.weight, pending.axis, layout.index("C"))
+    return _pending(call, linear, order, made.stored, made.reach)
 
 
 def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
@@ -258,6 +313,7 @@ def _batch_norm(call: OperatorCall) -> Item | None:
 
 
 RULES: dict[str, Rule] = {
+    "nn.conv1d": _conv1d,
     "nn.conv2d": _conv2d,
     "matmul": _matmul,
     "nn.batch_norm": _batch_norm,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,43 @@ def moves_nothing(shape: tuple[int, ...], order: Order) -> bool:
     """Whether permuting only moves dimensions of extent 1: the memory stays as it is."""
     kept = [axis for axis in order if shape[axis] != 1]
     return kept == sorted(kept)
+
+
+def regrouped(shape: tuple[int, ...], order: Order, target: tuple[int, ...]) -> Order | None:
+    """The order of `target`, which has the elements of `shape`, as those lie in `order`.
+
+    None where they would have to move: where dimensions that become one are not side by side.
+    """
+    old = [axis for axis, extent in enumerate(shape) if extent != 1]
+    new = [axis for axis, extent in enumerate(target) if extent != 1]
+    lying = [axis for axis in order if shape[axis] != 1]
+    blocks: dict[int, list[int]] = {}  # axes of the target by where those of the shape lie
+    while old and new:
+        if parts := _leading([target[axis] for axis in new], shape[old[0]]):
+            taken, made = old[:1], new[:parts]
+        elif parts := _leading([shape[axis] for axis in old], target[new[0]]):
+            taken, made = old[:parts], new[:1]
+        else:
+            return None
+        place = lying.index(taken[0])
+        if lying[place : place + len(taken)] != taken:
+            return None
+        blocks[place] = made
+        old, new = old[len(taken) :], new[len(made) :]
+    if old or new:
+        return None
+    found = [axis for place in sorted(blocks) for axis in blocks[place]]
+    # An extent of 1 lies before the dimension that it is written before.
+    for axis in reversed(range(len(target))):
+        if axis not in found:
+            found.insert(found.index(axis + 1) if axis + 1 in found else len(found), axis)
+    return tuple(found)
+
+
+def _leading(extents: list[int], whole: int) -> int:
+    """How many of the first extents have this product; 0 where none do."""
+    counts = range(1, len(extents) + 1)
+    return next((count for count in counts if prod(extents[:count]) == whole), 0)
 
 
 def as_c_array(array: Array) -> Array:
