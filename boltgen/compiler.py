@@ -32,9 +32,10 @@ from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
-from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, check_inputs, file_digest
+from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
 from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.coverage import RestKernel, coverage
+from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import (
     FILE_NAME,
     ChoiceInfo,

@@ -77,6 +77,30 @@ class VgpuError(DeviceError):
     """A fault that the virtual GPU found, with kernel, block and thread."""
 
 
+class ServingError(BoltgenError):
+    """A server that cannot start or go on; its subclasses are what a client is answered."""
+
+
+class UnknownModelError(ServingError):
+    """A request for a model, or a version of one, that the server does not have."""
+
+
+class NotReadyError(ServingError):
+    """A request to a model that is being loaded, has failed, or is going away."""
+
+
+class BusyError(ServingError):
+    """A request to a model whose queue is full."""
+
+
+class DeadlineError(ServingError):
+    """A request whose time was over before it could run."""
+
+
+class TooLargeError(ServingError):
+    """A request with a larger body than the server takes."""
+
+
 def assert_never(value: NoReturn) -> NoReturn:
     """End a `match` that has a case for everything; a value that it has none for is named.
 

@@ -54,6 +54,10 @@ PROGRAMS = {
     'artifact = boltgen.compile("model.onnx", arch="sm_80")': Program(
         before="import numpy\nimages = numpy.ones((24, 64), numpy.float32)"
     ),
+    "session.warm_up()": Program(
+        before="import boltgen, numpy\nimages = numpy.ones((24, 64), numpy.float32)\n"
+        "artifact = boltgen.compile('model.onnx', arch='sm_80')"
+    ),
     "torch.nn.Sequential": Program(),
     "boltgen.relax.partition": Program(before=_RELAX),
     "boltgen.relay.partition": Program(

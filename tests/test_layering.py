@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": _MAKING | {"stored", "options"},
     "model_passes": _MAKING | {"stored", "options", "pipeline", "frontend"},
     "runtime": _MODELS - {"runtime"},
+    "serve": {"ir", "runtime"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
@@ -56,13 +57,18 @@ ALLOWED: dict[str, set[str]] = {
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "check", "compiler", "bench", ""},
+    "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", ""},
     "__main__": {"cli", "settings"},
 }
 # Where outside packages and powers may be used.
 EXTERNAL = {
     "tvm": ("boltgen.frontend", "boltgen.runtime"),
     "tvm_ffi": ("boltgen.frontend", "boltgen.runtime"),
+    "kserve": ("boltgen.serve",),
+    "grpc": ("boltgen.serve",),
+    "fastapi": ("boltgen.serve",),
+    "starlette": ("boltgen.serve",),
+    "prometheus_client": ("boltgen.serve",),
     "jinja2": ("boltgen.codegen.render",),
     "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
 }

@@ -11,21 +11,18 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from boltgen.errors import ArtifactError, InputError
-from boltgen.runtime.loaded import LoadedModel, LoadedRelaxModel, LoadedRelayModel
-from boltgen.runtime.metadata import (
-    FILE_NAME,
-    DimensionInfo,
-    Metadata,
-    TensorInfo,
-    read_metadata,
-)
+from boltgen.errors import ArtifactError
+from boltgen.runtime.inputs import check_inputs
+from boltgen.runtime.loaded import loaded_library
+from boltgen.runtime.metadata import FILE_NAME, Metadata, read_metadata
+from boltgen.runtime.session import Session
 
 LIBRARY = "model.so"
 SOURCES = "sources"
@@ -46,7 +43,8 @@ class Artifact:
         self.folder = folder
         self.metadata = metadata
         self._keep = keep
-        self._loaded: dict[str, LoadedModel] = {}
+        self._sessions: dict[str, Session] = {}
+        self._opening = threading.Lock()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Artifact:
@@ -108,94 +106,30 @@ class Artifact:
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run the model once on `device` ("vgpu" or "cuda"); the outputs by name.
 
-        The library stays loaded for the next run.
+        The library stays loaded for the next run. Any thread may call it: calls wait for each
+        other, as they share one session. To run several at once, `open` one for each thread.
 
         Raises:
             InputError: a name, shape or dtype is not what the model takes.
             DeviceError: the device is not there, cannot run the model, or reports a fault.
         """
-        check_inputs(self.metadata.inputs, inputs, self.metadata.dimensions)
-        loaded = self._loaded.get(device)
-        if loaded is None:
-            kind = LoadedRelayModel if self.metadata.frontend == "relay" else LoadedRelaxModel
-            loaded = kind(self.folder / LIBRARY, self.metadata, device)
-            self._loaded[device] = loaded
-        return loaded.run([np.ascontiguousarray(inputs[i.name]) for i in self.metadata.inputs])
+        if device not in self._sessions:
+            # What is wrong with the inputs is said before a device is touched.
+            check_inputs(self.metadata.inputs, inputs, self.metadata.dimensions)
+        with self._opening:
+            session = self._sessions.get(device)
+            if session is None:
+                session = self._sessions[device] = self.open(device)
+        return session.run(inputs)
 
+    def open(self, device: str = "vgpu") -> Session:
+        """A session of its own on `device` ("vgpu" or "cuda"), with the model's weights there.
 
-def check_inputs(
-    expected: tuple[TensorInfo, ...],
-    inputs: Mapping[str, np.ndarray[Any, Any]],
-    dimensions: Sequence[DimensionInfo] = (),
-) -> None:
-    """Compare arrays with what the model takes.
-
-    Raises:
-        InputError: a name, shape or dtype differs; the message has both. Or one of the `dimensions`
-            is out of its range; the message has the input, the dimension and the range.
-    """
-    ranges = {each.name: each for each in dimensions}
-    names = [info.name for info in expected]
-    takes = "the model takes " + "; ".join(map(str, expected))
-    if missing := [name for name in names if name not in inputs]:
-        raise InputError(f"no input {', '.join(map(repr, missing))}; {takes}")
-    if unknown := [name for name in inputs if name not in names]:
-        raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {takes}")
-    known: dict[str, int] = {}
-    for info in expected:
-        array = inputs[info.name]
-        if not isinstance(array, np.ndarray):
-            raise InputError(
-                f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; {takes}"
-            )
-        if not _fits(array.shape, info.shape, known):
-            named = "".join(f", with {name} = {value}" for name, value in known.items())
-            raise InputError(
-                f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}"
-                f"{named}; {takes}"
-            )
-        for name, value in zip(info.shape or (), array.shape, strict=False):
-            limits = ranges.get(str(name))
-            if limits and not limits.low <= value <= limits.high:
-                raise InputError(
-                    f"input {info.name!r} has {name} = {value}, the model was compiled for "
-                    f"{limits.low} to {limits.high}: compile it with another range, for instance "
-                    f"--shape {info.name}={_suggested(info.shape or (), array.shape, ranges)}"
-                )
-        if array.dtype != np.dtype(info.dtype):
-            raise InputError(
-                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
-            )
-
-
-def _suggested(
-    shape: Sequence[int | str], found: Sequence[int], ranges: Mapping[str, DimensionInfo]
-) -> str:
-    """The shape that takes what was found too, as an option of the command line."""
-    extents = []
-    for extent, value in zip(shape, found, strict=True):
-        limits = ranges.get(str(extent))
-        if limits is None:
-            extents.append(str(extent))
-        else:
-            extents.append(f"{min(limits.low, value)}..{max(limits.high, value)}")
-    return ",".join(extents)
-
-
-def _fits(
-    shape: tuple[int, ...], expected: tuple[int | str, ...] | None, known: dict[str, int]
-) -> bool:
-    """Whether a shape is the one expected; a name stands for one extent wherever it is in `known`.
-
-    Names that are met for the first time are put there. None stands for 0: sums over nothing are
-    undefined in TVM.
-    """
-    if expected is None:
-        return True
-    return len(shape) == len(expected) and all(
-        have == (known.setdefault(want, have) if isinstance(want, str) and have else want)
-        for have, want in zip(shape, expected, strict=True)
-    )
+        Raises:
+            DeviceError: the device is not there or cannot run the model.
+            ArtifactError: TVM refuses the library.
+        """
+        return Session(loaded_library(self.folder / LIBRARY, self.metadata, device))
 
 
 def file_digest(path: Path) -> str:

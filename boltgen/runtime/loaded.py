@@ -1,119 +1,150 @@
-"""A loaded library on a device: what stays in memory between runs."""
+"""A library on a device: loaded once for a process, and what runs it for one caller at a time.
+
+TVM's virtual machine keeps the values of a call in itself, and its graph executor the inputs, so
+that two threads in one of them see each other's tensors. A runner therefore has one of its own, and
+the module, whose code and static data are the process's, is shared by all runners of a file.
+"""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
-
-import numpy.typing as npt
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from boltgen.arch import best_name
-from boltgen.errors import ArtifactError, BoltgenError, DeviceError
+from boltgen.errors import ArtifactError, DeviceError
 from boltgen.frontend.relay.versions import require_relax, require_relay
-from boltgen.runtime.device import DeviceKind, activate
+from boltgen.runtime.device import ActiveDevice, DeviceKind, activate
 from boltgen.runtime.metadata import Metadata
 
-Array: TypeAlias = npt.NDArray[Any]
+
+class LoadedLibrary:
+    """A model's library in this process, and the device that it is for; see `loaded_library`."""
+
+    def __init__(self, path: Path, metadata: Metadata, active: ActiveDevice) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.active = active
+        import tvm  # noqa: PLC0415
+
+        self.device = tvm.cuda(0)
+        if not self.device.exist:
+            raise DeviceError(f"TVM sees no device 0 on {active.kind.value!r}{self.fault()}")
+        if self.active.kind is DeviceKind.CUDA:
+            check_capability(metadata.arch, self.device.compute_version)
+        try:
+            self.module = tvm.runtime.load_module(str(path))
+        except Exception as error:
+            raise self.refused(error) from error
+
+    def refused(self, error: Exception) -> ArtifactError:
+        """What to raise where TVM raised `error` at loading."""
+        return ArtifactError(f"{self.path} cannot be loaded: {last_line(error)}{self.fault()}")
+
+    def fault(self) -> str:
+        """What the virtual GPU says of its last fault, as the end of a message."""
+        said = self.active.last_error()
+        return f":\n{said}" if said else ""
+
+    def runner(self) -> Runner:
+        """Something new to run the library with; its weights on the device are its own.
+
+        Raises:
+            ArtifactError: TVM cannot make it, for instance for want of memory on the device.
+        """
+        kind = RelayRunner if self.metadata.frontend == "relay" else RelaxRunner
+        try:
+            return kind(self)
+        except Exception as error:
+            raise self.refused(error) from error
 
 
-class LoadedModel(ABC):
-    """A model's library, loaded by TVM, with its weights on the device.
+_loading = threading.Lock()
+# By device and file: what the dynamic loader, too, takes for one and the same.
+_libraries: WeakValueDictionary[tuple[str, int, int], LoadedLibrary] = WeakValueDictionary()
+
+
+def loaded_library(path: Path, metadata: Metadata, device: str) -> LoadedLibrary:
+    """The library at `path`, loaded now or by an earlier caller who still has it.
+
+    A virtual GPU becomes one of the model's arch.
 
     Raises:
         ToolchainError: the installed TVM is none that runs the library.
         DeviceError: the device is not there or cannot run code for the model's arch.
         ArtifactError: TVM refuses the library.
     """
-
-    # Checks that the installed TVM is one of those that the library is for.
-    require: ClassVar[Callable[[], object]]
-
-    def __init__(self, library: Path, metadata: Metadata, device: str) -> None:
-        type(self).require()
-        self._active = activate(device, arch=metadata.arch)
-        self._metadata = metadata
-        import tvm  # noqa: PLC0415
-
-        self._device = tvm.cuda(0)
-        if not self._device.exist:
-            raise DeviceError(f"TVM sees no device 0 on {device!r}{self._fault()}")
-        if self._active.kind is DeviceKind.CUDA:
-            check_capability(metadata.arch, self._device.compute_version)
+    (require_relay if metadata.frontend == "relay" else require_relax)()
+    with _loading:
+        active = activate(device, arch=metadata.arch)
         try:
-            self._load(tvm.runtime.load_module(str(library)))
-        except Exception as error:
-            raise ArtifactError(
-                f"{library} cannot be loaded: {last_line(error)}{self._fault()}"
-            ) from error
+            found = path.stat()
+        except OSError as error:
+            raise ArtifactError(f"{path} cannot be read: {error.strerror or error}") from error
+        key = (device, found.st_dev, found.st_ino)
+        library = _libraries.get(key)
+        if library is None or library.metadata.library_sha256 != metadata.library_sha256:
+            library = LoadedLibrary(path, metadata, active)
+            _libraries[key] = library
+        return library
+
+
+class Runner(ABC):
+    """Runs a library for one caller at a time."""
+
+    # Whether it has tensors of its own for inputs and outputs, which every call writes anew; it is
+    # given arrays of NumPy's then, else tensors on the device.
+    owns_tensors: ClassVar[bool]
 
     @abstractmethod
-    def _load(self, module: Any) -> None:
-        """Make what runs the loaded library."""
-
-    @abstractmethod
-    def _call(self, arrays: Sequence[Array]) -> list[Any]:
+    def call(self, tensors: Sequence[Any]) -> list[Any]:
         """The outputs, tensors of TVM's on the device, for inputs in the model's order."""
 
-    def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
-        """The outputs for inputs in the model's order.
 
-        Raises:
-            DeviceError: the device reports a fault.
-        """
-        before = self._fault()
-        try:
-            outputs = self._call(arrays)
-            self._device.sync()
-            values = [tensor.numpy() for tensor in outputs]
-        except BoltgenError:
-            raise
-        except Exception as error:
-            raise DeviceError(f"the run failed: {last_line(error)}{self._fault()}") from error
-        if (fault := self._fault()) != before:
-            raise DeviceError(f"the run failed{fault}")
-        names = [info.name for info in self._metadata.outputs]
-        return dict(zip(names, values, strict=True))
-
-    def _fault(self) -> str:
-        """What the virtual GPU says of its last fault, as the end of a message."""
-        said = self._active.last_error()
-        return f":\n{said}" if said else ""
-
-
-class LoadedRelaxModel(LoadedModel):
+class RelaxRunner(Runner):
     """TVM's virtual machine."""
 
-    require = require_relax
+    owns_tensors = False
 
-    def _load(self, module: Any) -> None:
-        from tvm import relax, runtime  # noqa: PLC0415
+    def __init__(self, library: LoadedLibrary) -> None:
+        from tvm import relax  # noqa: PLC0415
 
-        self._tensor = runtime.tensor
-        self._entry = relax.VirtualMachine(module, self._device)[self._metadata.entry]
+        self._machine = relax.VirtualMachine(library.module, library.device)
+        self._entry: Callable[..., Any] = self._machine[library.metadata.entry]
 
-    def _call(self, arrays: Sequence[Array]) -> list[Any]:
-        result = self._entry(*(self._tensor(array, self._device) for array in arrays))
+    def call(self, tensors: Sequence[Any]) -> list[Any]:  # noqa: D102 (inherited)
+        result = self._entry(*tensors)
         return [result] if hasattr(result, "numpy") else list(result)
 
 
-class LoadedRelayModel(LoadedModel):
+class RelayRunner(Runner):
     """TVM's graph executor."""
 
-    require = require_relay
+    owns_tensors = True
 
-    def _load(self, module: Any) -> None:
+    def __init__(self, library: LoadedLibrary) -> None:
         from tvm.contrib import graph_executor  # noqa: PLC0415
 
-        self._executor = graph_executor.GraphModule(module["default"](self._device))
+        self._executor = graph_executor.GraphModule(library.module["default"](library.device))
 
-    def _call(self, arrays: Sequence[Array]) -> list[Any]:
-        for position, array in enumerate(arrays):
-            self._executor.set_input(position, array)
+    def call(self, tensors: Sequence[Any]) -> list[Any]:  # noqa: D102 (inherited)
+        for position, tensor in enumerate(tensors):
+            self._executor.set_input(position, tensor)
         self._executor.run()
         count = self._executor.get_num_outputs()
         return [self._executor.get_output(position) for position in range(count)]
+
+
+def release_unused_memory() -> None:
+    """Give device memory back that TVM keeps for later calls; what is in use stays."""
+    import tvm  # noqa: PLC0415
+
+    clear = tvm.get_global_func("vm.builtin.memory_manager.clear", allow_missing=True)
+    if clear is not None:
+        clear()
 
 
 def check_capability(arch: str, capability: str) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ArtifactError, InputError
-from boltgen.runtime.artifact import Artifact, check_inputs, load
+from boltgen.runtime.artifact import Artifact, load
+from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import FILE_NAME, SCHEMA, TensorInfo
 from tests.runtime.samples import write_sample
 

@@ -1,0 +1,1 @@
+"""Compiled models behind the Open Inference Protocol: requests in, sessions, answers out."""

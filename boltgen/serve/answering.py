@@ -1,0 +1,145 @@
+"""What REST and gRPC share: a request through the repository, its phases timed, its end named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from boltgen.errors import (
+    BoltgenError,
+    BusyError,
+    DeadlineError,
+    InputError,
+    NotReadyError,
+    TooLargeError,
+    UnknownModelError,
+)
+from boltgen.serve.repository import Repository
+from boltgen.serve.rest import InferRequest
+from boltgen.serve.telemetry import ANSWERS, PHASES
+from boltgen.serve.tensors import Array
+
+_log = logging.getLogger("boltgen.serve")
+Answer = TypeVar("Answer")
+
+# The model of a request whose own is not known: a client's invention would be a figure of its own.
+_NO_MODEL = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request ends: a name for figures, the status of HTTP, and the name of gRPC's code."""
+
+    name: str
+    http: int
+    grpc: str
+
+
+_OUTCOMES: dict[type[BaseException], Outcome] = {
+    InputError: Outcome("invalid", 400, "INVALID_ARGUMENT"),
+    UnknownModelError: Outcome("unknown_model", 404, "NOT_FOUND"),
+    TooLargeError: Outcome("too_large", 413, "RESOURCE_EXHAUSTED"),
+    BusyError: Outcome("busy", 503, "RESOURCE_EXHAUSTED"),
+    NotReadyError: Outcome("not_ready", 503, "UNAVAILABLE"),
+    DeadlineError: Outcome("deadline", 504, "DEADLINE_EXCEEDED"),
+}
+_FAILED = Outcome("failed", 500, "INTERNAL")
+OK = Outcome("ok", 200, "OK")
+CANCELLED = Outcome("cancelled", 499, "CANCELLED")
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """How a request ends that raised `error`."""
+    if isinstance(error, asyncio.CancelledError):
+        return CANCELLED
+    return next((each for kind, each in _OUTCOMES.items() if isinstance(error, kind)), _FAILED)
+
+
+def said_of(error: BaseException) -> str:
+    """What a client is told of `error`: of one that is not meant for people, only that it was."""
+    return str(error) if isinstance(error, BoltgenError) else "internal error; the log describes it"
+
+
+def refused(
+    protocol: str,
+    name: str,
+    error: BaseException,
+    *,
+    known: str = _NO_MODEL,
+    request: InferRequest | None = None,
+) -> None:
+    """Count and log a request to the model that a client calls `name`, which ended in `error`."""
+    outcome = outcome_of(error)
+    ANSWERS.labels(known, protocol, outcome.name).inc()
+    _log.log(
+        logging.ERROR if outcome is _FAILED else logging.WARNING,
+        "request failed",
+        exc_info=error if outcome is _FAILED else None,
+        extra={
+            "event": "failure",
+            "outcome": outcome.name,
+            "model": name,
+            "protocol": protocol,
+            "request": request and request.request_id,
+            "reason": str(error),
+        },
+    )
+
+
+async def answered(
+    repository: Repository,
+    protocol: str,
+    name: str,
+    version: str | None,
+    *,
+    decode: Callable[[], InferRequest],
+    encode: Callable[[str, InferRequest, dict[str, Array]], Answer],
+) -> Answer:
+    """What `encode` makes of the version, the request that `decode` makes, and its outputs.
+
+    Raises:
+        BoltgenError: the request failed; `outcome_of` says how.
+    """
+    began = time.perf_counter()
+    known = _NO_MODEL
+    request: InferRequest | None = None
+    try:
+        model = repository.model(name, version)
+        known = model.name
+        request = decode()
+        decoded = time.perf_counter()
+        outputs, timing = await model.infer(request)
+        ran = time.perf_counter()
+        answer = encode(model.version, request, outputs)
+    except BaseException as error:
+        refused(protocol, name, error, known=known, request=request)
+        raise
+    ended = time.perf_counter()
+    phases = {
+        "decode": decoded - began,
+        "queue": timing.queued_s,
+        "run": timing.run_s,
+        "encode": ended - ran,
+        "all": ended - began,
+    }
+    for phase, seconds in phases.items():
+        PHASES.labels(model.name, model.version, protocol, phase).observe(seconds)
+    ANSWERS.labels(model.name, protocol, OK.name).inc()
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug(
+            "answered",
+            extra={
+                "event": "answer",
+                "model": model.name,
+                "version": model.version,
+                "protocol": protocol,
+                "request": request.request_id,
+                "rows": timing.rows,
+                **{f"{phase}_us": round(1e6 * seconds) for phase, seconds in phases.items()},
+            },
+        )
+    return answer

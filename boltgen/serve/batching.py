@@ -1,0 +1,243 @@
+"""The queue of one model: requests wait here, are put together, and go through its sessions.
+
+A worker has a session of its own. It takes the oldest request, then more of those whose rows may be
+put beside it, until they are as many as the model takes or the oldest has waited long enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from boltgen.errors import BoltgenError, BusyError, DeadlineError, NotReadyError
+from boltgen.serve.tensors import Array
+
+_log = logging.getLogger("boltgen.serve")
+
+Arrays = Mapping[str, Array]
+Run = Callable[[Arrays], dict[str, Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """How requests are put together, and how many may wait.
+
+    `rows` is the most that one run takes, `delay_us` how long the oldest request waits for others,
+    `queue` how many requests may wait.
+    """
+
+    rows: int = 1
+    delay_us: int = 0
+    queue: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What became of a request: seconds in the queue and in the run, rows of the whole run."""
+
+    queued_s: float
+    run_s: float
+    rows: int
+
+
+class Observer(Protocol):
+    """Hears of what a queue does; called from its workers and from whoever submits."""
+
+    def waiting(self, requests: int) -> None:
+        """That so many requests wait."""
+
+    def ran(self, requests: int, rows: int, seconds: float) -> None:
+        """That so many requests went through one run together."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    inputs: Arrays
+    rows: int
+    # What has to be equal for two requests to be put together; None for one that goes alone.
+    form: object
+    deadline: float | None
+    since: float
+    answer: Future[tuple[dict[str, Array], Timing]] = field(default_factory=Future)
+
+
+class Batcher:
+    """The queue and the workers of one model.
+
+    `runs` are the workers' functions, each with a session of its own.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        limits: BatchLimits,
+        observer: Observer,
+        *,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._observer = observer
+        self._name = name
+        self._clock = clock
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._workers = [
+            threading.Thread(target=self._work, args=(run,), name=f"{name}-{index}", daemon=True)
+            for index, run in enumerate(runs)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def submit(
+        self, inputs: Arrays, *, rows: int, form: object, timeout_s: float | None = None
+    ) -> Future[tuple[dict[str, Array], Timing]]:
+        """A request's outputs by name, some time later; cancelling it is possible until it runs.
+
+        Requests of equal `form` may be put together, along axis 0 of all their inputs and outputs;
+        None is for one that goes alone.
+
+        Raises:
+            BusyError: as many requests as may wait do.
+            NotReadyError: the queue is closed.
+        """
+        now = self._clock()
+        job = _Job(inputs, rows, form, None if timeout_s is None else now + timeout_s, now)
+        with self._changed:
+            if self._closing:
+                raise NotReadyError(f"model {self._name!r} takes no more requests: it is unloaded")
+            if len(self._jobs) >= self._limits.queue:
+                # What was cancelled or is too late makes room.
+                self._forget_the_dead(now)
+            if len(self._jobs) >= self._limits.queue:
+                raise BusyError(
+                    f"model {self._name!r} has {self._limits.queue} requests waiting, which is as "
+                    "many as may: try again later"
+                )
+            self._jobs.append(job)
+            self._observer.waiting(len(self._jobs))
+            self._changed.notify()
+        return job.answer
+
+    def close(self) -> None:
+        """Answer all that wait, then end the workers; what comes later is refused."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    def _work(self, run: Run) -> None:
+        while (jobs := self._next_jobs()) is not None:
+            if jobs:
+                self._run(run, jobs)
+
+    def _next_jobs(self) -> list[_Job] | None:
+        """What goes through the next run together; None at the end."""
+        with self._changed:
+            while not self._jobs:
+                if self._closing:
+                    return None
+                self._changed.wait()
+            first = self._jobs.popleft()
+            found = [first] if self._is_due(first) else []
+            rows = first.rows
+            until = first.since + self._limits.delay_us / 1e6
+            while found and first.form is not None and rows < self._limits.rows:
+                for job in self._fitting(first, rows):
+                    if self._is_due(job):
+                        found.append(job)
+                        rows += job.rows
+                left = until - self._clock()
+                if rows >= self._limits.rows or left <= 0 or self._closing:
+                    break
+                self._changed.wait(left)
+            self._observer.waiting(len(self._jobs))
+            if self._jobs:
+                # Another worker may have been told of what this one left.
+                self._changed.notify()
+            return found
+
+    def _fitting(self, first: _Job, rows: int) -> list[_Job]:
+        """Take what may be put beside `first` out of the queue, oldest first."""
+        taken: list[_Job] = []
+        kept: deque[_Job] = deque()
+        for job in self._jobs:
+            if job.form == first.form and rows + job.rows <= self._limits.rows:
+                taken.append(job)
+                rows += job.rows
+            else:
+                kept.append(job)
+        self._jobs = kept
+        return taken
+
+    def _is_due(self, job: _Job) -> bool:
+        """Whether a request still wants its answer; one that is too late gets an error."""
+        if not job.answer.set_running_or_notify_cancel():
+            return False
+        waited_s = self._clock() - job.since
+        if job.deadline is not None and self._clock() >= job.deadline:
+            job.answer.set_exception(
+                DeadlineError(
+                    f"model {self._name!r}: the request's time was over after "
+                    f"{waited_s * 1e3:.1f} ms in the queue"
+                )
+            )
+            return False
+        return True
+
+    def _forget_the_dead(self, now: float) -> None:
+        kept: deque[_Job] = deque()
+        for job in self._jobs:
+            is_late = job.deadline is not None and now >= job.deadline
+            if (job.answer.cancelled() or is_late) and not self._is_due(job):
+                continue
+            kept.append(job)
+        self._jobs = kept
+
+    def _run(self, run: Run, jobs: Sequence[_Job]) -> None:
+        began = self._clock()
+        rows = sum(job.rows for job in jobs)
+        try:
+            outputs = run(_together([job.inputs for job in jobs]))
+            ended = self._clock()
+            parts = _apart(outputs, [job.rows for job in jobs])
+        except BoltgenError as error:
+            for job in jobs:
+                job.answer.set_exception(error)
+            return
+        except Exception as error:
+            # Ours, not the clients': they hear of it, and the worker lives on.
+            _log.exception("model %r: a run ended with an error of boltgen's own", self._name)
+            for job in jobs:
+                job.answer.set_exception(error)
+            return
+        self._observer.ran(len(jobs), rows, ended - began)
+        for job, part in zip(jobs, parts, strict=True):
+            timing = Timing(queued_s=began - job.since, run_s=ended - began, rows=rows)
+            job.answer.set_result((part, timing))
+
+
+def _together(inputs: Sequence[Arrays]) -> Arrays:
+    if len(inputs) == 1:
+        return inputs[0]
+    return {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
+
+
+def _apart(outputs: dict[str, Array], rows: Sequence[int]) -> list[dict[str, Array]]:
+    if len(rows) == 1:
+        return [outputs]
+    ends = np.cumsum(rows)
+    return [
+        {name: array[end - count : end] for name, array in outputs.items()}
+        for count, end in zip(rows, ends, strict=True)
+    ]

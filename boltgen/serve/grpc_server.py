@@ -1,0 +1,213 @@
+"""The protocol over gRPC: KServe's messages and service, with inference of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+from kserve.protocol.dataplane import DataPlane
+from kserve.protocol.grpc import grpc_predict_v2_pb2 as pb
+from kserve.protocol.grpc import grpc_predict_v2_pb2_grpc
+from kserve.protocol.grpc.servicer import InferenceServicer
+from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+
+from boltgen.errors import InputError
+from boltgen.serve.answering import answered, outcome_of, said_of
+from boltgen.serve.model import metadata_of
+from boltgen.serve.repository import Repository
+from boltgen.serve.rest import InferRequest, timeout_of
+from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers
+
+Answer = TypeVar("Answer")
+
+# Where a message has the numbers of a type, if it does not have them as bytes. FP16 and BF16 have
+# no field. Source: the protocol's InferTensorContents.
+_FIELDS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+
+
+def decoded(message: Any, time_left_s: float | None) -> InferRequest:
+    """The request in a ModelInferRequest, whose client waits `time_left_s` at most.
+
+    Raises:
+        InputError: it is no such request; the message names the field.
+    """
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise InputError(
+            f"raw_input_contents has {len(raw)} tensors, inputs has {len(message.inputs)}"
+        )
+    inputs: dict[str, Array] = {}
+    for position, each in enumerate(message.inputs):
+        if each.name in inputs:
+            raise InputError(f"input {each.name!r} is given twice")
+        shape = list(each.shape)
+        if raw:
+            if each.HasField("contents"):
+                raise InputError(f"input {each.name!r} has contents and raw_input_contents")
+            tensor = from_bytes(each.name, each.datatype, shape, raw[position])
+        else:
+            tensor = from_numbers(each.name, each.datatype, shape, _contents(each))
+        inputs[each.name] = tensor
+    timeout = message.parameters.get("timeout")
+    asked_us = timeout_of(timeout.int64_param) if timeout is not None else None
+    left_us = None if time_left_s is None else max(int(time_left_s * 1e6), 1)
+    return InferRequest(
+        request_id=message.id,
+        inputs=inputs,
+        outputs={each.name: True for each in message.outputs} or None,
+        binary=bool(raw),
+        timeout_us=min((each for each in (asked_us, left_us) if each is not None), default=None),
+    )
+
+
+def _contents(message: Any) -> list[Any]:
+    field = _FIELDS.get(message.datatype)
+    if field is None:
+        raise InputError(
+            f"input {message.name!r}: numbers of datatype {message.datatype!r} come as "
+            "raw_input_contents only"
+        )
+    others = [each.name for each, _ in message.contents.ListFields() if each.name != field]
+    if others:
+        raise InputError(f"input {message.name!r}: {message.datatype} has no {others[0]}")
+    return list(getattr(message.contents, field))
+
+
+def encoded(
+    model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
+) -> pb.ModelInferResponse:
+    """The ModelInferResponse of a request; tensors are bytes where its own were, or have to be."""
+    response = pb.ModelInferResponse(
+        model_name=model, model_version=version, id=request.request_id or ""
+    )
+    asked = {name: outputs[name] for name in request.outputs or outputs}
+    datatypes = {name: datatype_of(str(array.dtype)) for name, array in asked.items()}
+    as_bytes = request.binary or any(each not in _FIELDS for each in datatypes.values())
+    for name, array in asked.items():
+        told = response.outputs.add(name=name, datatype=datatypes[name], shape=array.shape)
+        if as_bytes:
+            response.raw_output_contents.append(array.tobytes())
+        else:
+            getattr(told.contents, _FIELDS[datatypes[name]]).extend(array.ravel().tolist())
+    return response
+
+
+class Servicer(InferenceServicer):  # type: ignore[misc]
+    """The service's calls; what is not here is KServe's."""
+
+    def __init__(
+        self, repository: Repository, dataplane: DataPlane, extension: ModelRepositoryExtension
+    ) -> None:
+        super().__init__(dataplane, extension)
+        self._repository = repository
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
+        """Run a model."""
+        name = request.model_name
+        return await _told(
+            context,
+            lambda: answered(
+                self._repository,
+                "grpc",
+                name,
+                request.model_version,
+                decode=lambda: decoded(request, context.time_remaining()),
+                encode=lambda version, asked, outputs: encoded(name, version, asked, outputs),
+            ),
+        )
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
+        """Whether a model answers."""
+
+        async def ready() -> Any:
+            model = self._repository.model(request.name, request.version)
+            return pb.ModelReadyResponse(ready=model.is_ready)
+
+        return await _told(context, ready)
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
+        """A model's inputs and outputs; gRPC's message has no place for ranges."""
+
+        async def metadata() -> Any:
+            model = self._repository.model(request.name, request.version)
+            told = metadata_of(model, self._repository.versions(request.name))
+            tensors = {
+                key: [
+                    {each: tensor[each] for each in ("name", "datatype", "shape")}
+                    for tensor in told[key]
+                ]
+                for key in ("inputs", "outputs")
+            }
+            return pb.ModelMetadataResponse(
+                name=told["name"], versions=told["versions"], platform=told["platform"], **tensors
+            )
+
+        return await _told(context, metadata)
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
+        """Load a model."""
+        return await _told(
+            context, lambda: super(Servicer, self).RepositoryModelLoad(request, context)
+        )
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Unload a model."""
+        return await _told(
+            context, lambda: super(Servicer, self).RepositoryModelUnload(request, context)
+        )
+
+
+async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """What `call` gives, or its error as the protocol's status."""
+    try:
+        return await call()
+    except Exception as error:
+        code = getattr(grpc.StatusCode, outcome_of(error).grpc)
+        await context.abort(code, said_of(error))
+        raise  # never reached: abort raises
+
+
+class GrpcServer:
+    """Answers on one port until it is told to stop."""
+
+    def __init__(self, servicer: Servicer, *, host: str, port: int, most_body_bytes: int) -> None:
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", most_body_bytes),
+                ("grpc.max_send_message_length", -1),
+                # Else a second server could take the same port, and half of the requests.
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, self._server)
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def start(self) -> int:
+        """Take the port, any where 0 was asked for, and answer; which port it is.
+
+        Raises:
+            OSError: it is taken, or the host is none of this machine's.
+        """
+        try:
+            port: int = self._server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise OSError(f"{self._address} cannot be bound: {error}") from error
+        await self._server.start()
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more requests, and answer those that are there, for `grace_s` at most."""
+        await self._server.stop(grace_s)

@@ -1,0 +1,204 @@
+"""The protocol over REST: KServe's server, with routes of our own where KServe's fall short.
+
+Its own route for inference is not used (see `boltgen.serve.rest`), nor those of versions, which are
+not implemented there, and it binds to every address of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+import fastapi
+from fastapi.exceptions import RequestValidationError
+from kserve.protocol.dataplane import DataPlane
+from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+from kserve.protocol.rest.server import RESTServer, metrics_handler
+from kserve.protocol.rest.v2_endpoints import register_v2_endpoints
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from boltgen.errors import BoltgenError, InputError, TooLargeError
+from boltgen.serve.answering import CANCELLED, answered, outcome_of, refused, said_of
+from boltgen.serve.model import metadata_of
+from boltgen.serve.repository import Repository
+from boltgen.serve.rest import JSON_LENGTH, InferRequest, decoded, encoded
+from boltgen.serve.tensors import Array
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_APPLICATION = "kserve.model_server:app"
+_MODEL = "/v2/models/{model}"
+_VERSION = "/v2/models/{model}/versions/{version}"
+
+
+class HttpServer(RESTServer):  # type: ignore[misc]
+    """Answers on one socket until it is told to stop."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        dataplane: DataPlane,
+        extension: ModelRepositoryExtension,
+        *,
+        host: str,
+        port: int,
+        most_body_bytes: int,
+        grace_s: int,
+    ) -> None:
+        super().__init__(_APPLICATION, dataplane, extension, port, grace_period=grace_s)
+        self._repository = repository
+        self._most_body_bytes = most_body_bytes
+        self._host, self._asked_port = host, port
+        # Lines of access cost more than the request; `answering` logs and counts.
+        self.config.access_log = False
+        # Signals are the whole server's, not this part's.
+        self._server.capture_signals = contextlib.nullcontext
+
+    def bind(self) -> int:
+        """Take the port, any where 0 was asked for; which one it is.
+
+        Raises:
+            OSError: it is taken, or the host is none of this machine's.
+        """
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._socket = socket.create_server((self._host, self._asked_port), family=family)
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def serve(self) -> None:
+        """Answer until `stop`."""
+        self.create_application()
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Take no more connections; `serve` ends when all requests are answered."""
+        self._server.should_exit = True
+
+    def _add_middlewares(self, app: fastapi.FastAPI) -> None:
+        del app  # KServe's logs every request's time; boltgen has figures for that
+
+    def _register_endpoints(self, app: fastapi.FastAPI) -> None:
+        for path in (_MODEL, _VERSION):
+            app.add_route(f"{path}/infer", self._guarded(self._infer), methods=["POST"])
+            app.add_route(f"{path}/ready", self._guarded(self._ready), methods=["GET"])
+            app.add_route(path, self._guarded(self._metadata), methods=["GET"])
+        app.add_route("/v2/health/ready", self._guarded(self._server_ready), methods=["GET"])
+        app.add_route("/v2/repository/index", self._guarded(self._index), methods=["POST"])
+        app.add_api_route("/metrics", metrics_handler, methods=["GET"])
+        register_v2_endpoints(app, self.dataplane, self.model_repository_extension)
+
+    def _add_exception_handlers(self, app: fastapi.FastAPI) -> None:
+        super()._add_exception_handlers(app)
+        for kind in (BoltgenError, HTTPException, RequestValidationError):
+            app.add_exception_handler(kind, _refusal)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                return await _refusal(request, error)
+
+        return guarded
+
+    async def _infer(self, request: Request) -> Response:
+        name, version = request.path_params["model"], request.path_params.get("version")
+        try:
+            body = await _body(request, self._most_body_bytes)
+        except TooLargeError as error:
+            refused("rest", name, error)
+            raise
+        except ClientDisconnect:
+            return Response(status_code=CANCELLED.http)  # nobody reads it
+
+        def decode() -> InferRequest:
+            if request.headers.get("content-encoding", "identity") != "identity":
+                raise InputError("header content-encoding: compressed bodies are not taken")
+            return decoded(body, request.headers.get(JSON_LENGTH))
+
+        def encode(
+            version: str, asked: InferRequest, outputs: dict[str, Array]
+        ) -> tuple[bytes, int | None]:
+            return encoded(name, version, asked, outputs)
+
+        inference = asyncio.ensure_future(
+            answered(self._repository, "rest", name, version, decode=decode, encode=encode)
+        )
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({inference, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not inference.done():
+                inference.cancel()
+            if not gone.done():
+                gone.cancel()
+        try:
+            content, json_length = await inference
+        except asyncio.CancelledError:
+            if gone.cancelled() or not inference.cancelled():
+                raise  # the server ends
+            return Response(status_code=CANCELLED.http)  # nobody reads it
+        if json_length is None:
+            return Response(content, media_type="application/json")
+        headers = {JSON_LENGTH: str(json_length)}
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
+    async def _metadata(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        model = self._repository.model(name, request.path_params.get("version"))
+        return JSONResponse(dict(metadata_of(model, self._repository.versions(name))))
+
+    async def _ready(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        self._repository.require_ready(name, request.path_params.get("version"))
+        return JSONResponse({"name": name, "ready": True})
+
+    async def _server_ready(self, request: Request) -> Response:
+        del request
+        is_ready = await self.dataplane.ready()
+        return JSONResponse({"ready": is_ready}, status_code=200 if is_ready else 503)
+
+    async def _index(self, request: Request) -> Response:
+        del request
+        return JSONResponse(self._repository.index())
+
+
+async def _body(request: Request, most_bytes: int) -> bytes:
+    """The body of a request, of which no more is read than is taken."""
+    said = request.headers.get("content-length", "")
+    size = int(said) if said.isascii() and said.isdigit() else 0
+    parts: list[bytes] = []
+    if size <= most_bytes:
+        size = 0
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > most_bytes:
+                break
+    if size > most_bytes:
+        raise TooLargeError(
+            f"the body has more than {most_bytes} bytes, the most that this server takes "
+            "(`boltgen serve --max-body`)"
+        )
+    return b"".join(parts)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    del request
+    match error:
+        case HTTPException():
+            status, said = error.status_code, str(error.detail)
+        case RequestValidationError():
+            status, said = 400, "; ".join(str(each.get("msg")) for each in error.errors())
+        case _:
+            status, said = outcome_of(error).http, said_of(error)
+    return JSONResponse({"error": said}, status_code=status)

@@ -1,0 +1,242 @@
+"""A compiled model that is served: its sessions, its queue, and whether its rows go together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boltgen.errors import DeadlineError, DeviceError, InputError, NotReadyError, ServingError
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.inputs import check_inputs
+from boltgen.runtime.metadata import Metadata, TensorInfo
+from boltgen.runtime.session import Session
+from boltgen.serve.batching import Arrays, Batcher, BatchLimits, Observer, Timing
+from boltgen.serve.rest import InferRequest
+from boltgen.serve.tensors import Array, datatype_of
+
+_log = logging.getLogger("boltgen.serve")
+# How much larger the numbers are that take the place of others in the test for rows that go
+# together: what a model computes over all rows, a maximum for instance, changes with them.
+_LOUDER = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How models are served: on which device, by how many workers, with which limits.
+
+    `max_batch` is the most rows that are put together, None for as many as a model takes.
+    """
+
+    device: str = "vgpu"
+    workers: int = 1
+    max_batch: int | None = None
+    max_delay_us: int = 0
+    queue: int = 256
+
+
+class ServedModel:
+    """A version of a model, which answers once a first inference has gone through every session.
+
+    Raises:
+        ArtifactError: its folder holds no compiled model, or one that was changed.
+        DeviceError: the device is not there, cannot run it, or reports a fault.
+        ServingError: the protocol cannot name one of its tensors' types.
+    """
+
+    def __init__(
+        self, name: str, version: str, folder: Path, options: ModelOptions, observer: Observer
+    ) -> None:
+        self.name, self.version, self.folder = name, version, folder
+        self._artifact = Artifact.load(folder)
+        self.metadata: Metadata = self._artifact.metadata
+        for info in (*self.metadata.inputs, *self.metadata.outputs):
+            datatype_of(info.dtype)
+        self._sessions = [self._artifact.open(options.device) for _ in range(options.workers)]
+        for session in self._sessions:
+            session.warm_up()
+        self.batched = _batched_dimension(self.metadata)
+        if self.batched and options.max_batch != 1:
+            self.batched = self._confirmed(self.batched)
+        self._most = self._most_rows(options)
+        limits = BatchLimits(rows=self._most, delay_us=options.max_delay_us, queue=options.queue)
+        self._outputs = [info.name for info in self.metadata.outputs]
+        self._failure: str | None = None
+        self._closing = threading.Lock()
+        self._batcher = Batcher(
+            [self._run_of(session) for session in self._sessions], limits, observer, name=name
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers: not after a fault, which ends the device's context."""
+        return self._failure is None
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows are put together at most; 1 where requests go alone."""
+        return self._most
+
+    def submit(self, request: InferRequest) -> Future[tuple[dict[str, Array], Timing]]:
+        """The outputs that `request` asks for, some time later.
+
+        Raises:
+            InputError: a name, shape or type is not what the model takes or gives.
+            BusyError: as many requests as may wait do.
+            NotReadyError: the model has failed or is unloaded.
+        """
+        if self._failure is not None:
+            raise NotReadyError(f"model {self.name!r} has failed: {self._failure}")
+        unknown = [name for name in request.outputs or () if name not in self._outputs]
+        if unknown:
+            raise InputError(
+                f"unknown output {', '.join(map(repr, unknown))}; the model gives "
+                + "; ".join(map(str, self.metadata.outputs))
+            )
+        check_inputs(self.metadata.inputs, request.inputs, self.metadata.dimensions)
+        rows, form = 1, None
+        if self.batched:
+            rows = next(iter(request.inputs.values())).shape[0]
+            form = tuple(request.inputs[info.name].shape[1:] for info in self.metadata.inputs)
+        return self._batcher.submit(
+            request.inputs,
+            rows=rows,
+            form=form,
+            timeout_s=None if request.timeout_us is None else request.timeout_us / 1e6,
+        )
+
+    async def infer(self, request: InferRequest) -> tuple[dict[str, Array], Timing]:
+        """What `submit` gives; where the caller goes away, the request does if it still waits.
+
+        Raises:
+            DeadlineError: the request's time was over.
+            BoltgenError: as `submit` does, or the run failed.
+        """
+        answer = asyncio.wrap_future(self.submit(request))
+        if request.timeout_us is None:
+            return await answer
+        try:
+            return await asyncio.wait_for(answer, request.timeout_us / 1e6)
+        except asyncio.TimeoutError:
+            raise DeadlineError(
+                f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
+            ) from None
+
+    def close(self) -> None:
+        """Answer what waits, then give the device's memory back."""
+        with self._closing:
+            self._batcher.close()
+            for session in self._sessions:
+                session.close()
+
+    def _run_of(self, session: Session) -> Any:
+        def run(inputs: Arrays) -> dict[str, Array]:
+            try:
+                return session.run(inputs)
+            except DeviceError as error:
+                # No later call of this process can succeed: readiness says so to whoever restarts.
+                self._failure = str(error).splitlines()[0]
+                raise
+
+        return run
+
+    def _most_rows(self, options: ModelOptions) -> int:
+        if not self.batched:
+            return 1
+        high = next(
+            (each.high for each in self.metadata.dimensions if each.name == self.batched), None
+        )
+        asked = [each for each in (high, options.max_batch) if each is not None]
+        return min(asked) if asked else 1
+
+    def _confirmed(self, dimension: str) -> str | None:
+        """`dimension`, where no row of an output depends on other rows of the inputs; else None.
+
+        The same kernels run on the same sizes twice, with the rows at one end replaced, first at
+        the back, then in front: what is computed of the others must be equal in every bit.
+        """
+        session = self._sessions[0]
+        sizes = {each.name: each.high for each in self.metadata.dimensions}
+        if sizes.get(dimension, 0) < 2:
+            return None
+        rng = np.random.default_rng(0)
+        base = {
+            info.name: _numbers(rng, session.zeros()[info.name], 1.0)
+            for info in self.metadata.inputs
+        }
+        expected = session.run(base)
+        half = sizes[dimension] // 2
+        for changed, kept in (
+            (slice(half, None), slice(None, half)),
+            (slice(None, half), slice(half, None)),
+        ):
+            other = {name: array.copy() for name, array in base.items()}
+            for array in other.values():
+                array[changed] = _numbers(rng, array[changed], _LOUDER)
+            found = session.run(other)
+            for name, array in found.items():
+                if array[kept].tobytes() != expected[name][kept].tobytes():
+                    _log.warning(
+                        "model %r: output %r computes over %r, so that requests go alone",
+                        self.name,
+                        name,
+                        dimension,
+                    )
+                    return None
+        return dimension
+
+
+def _batched_dimension(metadata: Metadata) -> str | None:
+    """The name of the dimension that leads every input and output, and is nowhere else in them."""
+    tensors = (*metadata.inputs, *metadata.outputs)
+    names = {_leading(info) for info in tensors}
+    if len(names) != 1 or not metadata.inputs or metadata.frontend != "relax":
+        return None
+    (name,) = names
+    elsewhere = any(name in (info.shape or ())[1:] for info in tensors)
+    return None if elsewhere or not isinstance(name, str) else name
+
+
+def _leading(info: TensorInfo) -> int | str | None:
+    return info.shape[0] if info.shape else None
+
+
+def _numbers(rng: np.random.Generator, like: Array, scale: float) -> Array:
+    """Random numbers; integers, which may be places in a table, are 0 and 1."""
+    if like.dtype.kind in "biu":
+        return rng.integers(0, 2, like.shape).astype(like.dtype)
+    return (scale * rng.normal(0, 1, like.shape)).astype(like.dtype)
+
+
+def metadata_of(model: ServedModel, versions: list[str]) -> Mapping[str, Any]:
+    """The protocol's metadata of a model; a size that is open is -1, and its range is beside it."""
+    ranges = {each.name: f"{each.low}..{each.high}" for each in model.metadata.dimensions}
+    return {
+        "name": model.name,
+        "versions": versions,
+        "platform": "boltgen",
+        "inputs": [_tensor(info, ranges) for info in model.metadata.inputs],
+        "outputs": [_tensor(info, ranges) for info in model.metadata.outputs],
+        "parameters": {"arch": model.metadata.arch, "max_batch": model.most_rows},
+    }
+
+
+def _tensor(info: TensorInfo, ranges: Mapping[str, str]) -> dict[str, Any]:
+    if info.shape is None:
+        raise ServingError(f"tensor {info.name!r} has no rank that is known before the model runs")
+    told: dict[str, Any] = {
+        "name": info.name,
+        "datatype": datatype_of(info.dtype),
+        "shape": [-1 if isinstance(extent, str) else extent for extent in info.shape],
+    }
+    if any(isinstance(extent, str) for extent in info.shape):
+        shown = (ranges.get(str(extent), str(extent)) for extent in info.shape)
+        told["parameters"] = {"ranges": ",".join(shown)}
+    return told

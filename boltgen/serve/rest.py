@@ -1,0 +1,177 @@
+"""Inference requests and responses in the protocol's REST form: JSON, binary tensors after it.
+
+KServe's own decoder makes Python's lists of binary tensors, knows no BF16, refuses FP16 as JSON,
+and answers what is malformed with status 500. This one makes arrays that lie in the body.
+Source: Open Inference Protocol v2, "Inference"; Triton's "Binary Tensor Data Extension".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from boltgen.errors import InputError
+from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers, to_numbers
+
+# The header that says how many bytes of a body are JSON, where tensors follow.
+JSON_LENGTH = "inference-header-content-length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferRequest:
+    """What a client asks: inputs by name; which outputs, and whether binary, None for all.
+
+    `timeout_us` is how long the client waits at most.
+    """
+
+    request_id: str | None = None
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, bool] | None = None
+    binary: bool = False
+    timeout_us: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decoded(body: bytes, json_length: str | None) -> InferRequest:
+    """The request in the `body` of a POST, whose first bytes are JSON.
+
+    Raises:
+        InputError: it is no such request; the message names the field.
+    """
+    length = _length(json_length, len(body))
+    try:
+        values = json.loads(body[:length])
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError("the body is no JSON object")
+    parameters = _object(values, "parameters", "the request")
+    rest = memoryview(body)[length:]
+    inputs: dict[str, Array] = {}
+    for position, each in enumerate(_list(values, "inputs")):
+        name, tensor, used = _input(position, each, rest)
+        if name in inputs:
+            raise InputError(f"input {name!r} is given twice")
+        inputs[name] = tensor
+        rest = rest[used:]
+    if len(rest):
+        raise InputError(f"{len(rest)} bytes after the JSON belong to no input")
+    request_id = values.get("id")
+    if request_id is not None and not isinstance(request_id, str):
+        raise InputError("id is no text")
+    binary = _flag(parameters, "binary_data_output", "the request", default=False)
+    return InferRequest(
+        request_id=request_id,
+        inputs=inputs,
+        outputs=_outputs(values, binary) if values.get("outputs") else None,
+        binary=binary,
+        timeout_us=timeout_of(parameters.get("timeout")),
+        parameters=parameters,
+    )
+
+
+def timeout_of(value: object) -> int | None:
+    """The parameter `timeout`, in microseconds, as Triton's clients send it; 0 is none.
+
+    Raises:
+        InputError: it is no number of microseconds.
+    """
+    if value is None:
+        return None
+    if type(value) is not int or value < 0:
+        raise InputError("parameter 'timeout' is no whole number of microseconds")
+    return value or None
+
+
+def encoded(
+    model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
+) -> tuple[bytes, int | None]:
+    """The body of the response, and how many bytes of it are JSON where tensors follow.
+
+    Raises:
+        InputError: an output was asked for that JSON cannot hold.
+    """
+    asked = request.outputs or dict.fromkeys(outputs, request.binary)
+    told, tensors = [], []
+    for name, binary in asked.items():
+        array = outputs[name]
+        tensor: dict[str, Any] = {
+            "name": name,
+            "datatype": datatype_of(str(array.dtype)),
+            "shape": list(array.shape),
+        }
+        if binary:
+            data = array.tobytes()
+            tensor["parameters"] = {"binary_data_size": len(data)}
+            tensors.append(data)
+        else:
+            tensor["data"] = to_numbers(name, array)
+        told.append(tensor)
+    response: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": told}
+    if request.request_id is not None:
+        response["id"] = request.request_id
+    head = json.dumps(response, separators=(",", ":")).encode()
+    return b"".join([head, *tensors]), len(head) if tensors else None
+
+
+def _length(text: str | None, size: int) -> int:
+    if text is None:
+        return size
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= size):
+        raise InputError(f"header {JSON_LENGTH} is no number of bytes from 0 to {size}")
+    return int(text)
+
+
+def _input(position: int, value: object, rest: memoryview) -> tuple[str, Array, int]:
+    """An input's name and tensor, and how many bytes of `rest` it has."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise InputError(f"inputs[{position}] is no object with a name")
+    name = value["name"]
+    size = _object(value, "parameters", f"input {name!r}").get("binary_data_size")
+    if ("data" in value) == (size is not None):
+        raise InputError(f"input {name!r} has not one of data and parameter binary_data_size")
+    datatype, shape = value.get("datatype"), value.get("shape")
+    if size is None:
+        return name, from_numbers(name, datatype, shape, value["data"]), 0
+    if type(size) is not int or not 0 <= size <= len(rest):
+        raise InputError(
+            f"input {name!r}: binary_data_size is no number of bytes from 0 to {len(rest)}, which "
+            "follow the JSON"
+        )
+    return name, from_bytes(name, datatype, shape, rest[:size]), size
+
+
+def _outputs(values: dict[str, Any], binary: bool) -> dict[str, bool]:
+    asked: dict[str, bool] = {}
+    for position, each in enumerate(_list(values, "outputs")):
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            raise InputError(f"outputs[{position}] is no object with a name")
+        name = each["name"]
+        parameters = _object(each, "parameters", f"output {name!r}")
+        asked[name] = _flag(parameters, "binary_data", f"output {name!r}", default=binary)
+    return asked
+
+
+def _list(values: dict[str, Any], key: str) -> list[Any]:
+    found = values.get(key)
+    if not isinstance(found, list):
+        raise InputError(f"{key} is no list")
+    return found
+
+
+def _object(values: dict[str, Any], key: str, owner: str) -> dict[str, Any]:
+    found = values.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InputError(f"{key} of {owner} is no object")
+    return found
+
+
+def _flag(parameters: dict[str, Any], key: str, owner: str, *, default: bool) -> bool:
+    found = parameters.get(key, default)
+    if not isinstance(found, bool):
+        raise InputError(f"parameter {key!r} of {owner} is neither true nor false")
+    return found

@@ -1,0 +1,89 @@
+"""What a server says of itself: figures for Prometheus, and a line of JSON for each event."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from prometheus_client import Counter, Gauge, Histogram
+
+# From a tenth of a millisecond, below which no request is, to ten seconds.
+_SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_OF_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+PHASES = Histogram(
+    "boltgen_request_seconds",
+    "Time of a request's phases: decode, queue, run, encode, all",
+    ("model", "version", "protocol", "phase"),
+    buckets=_SECONDS,
+)
+BATCH_ROWS = Histogram(
+    "boltgen_batch_rows", "Rows that went through one run", ("model", "version"), buckets=_ROWS
+)
+BATCH_REQUESTS = Histogram(
+    "boltgen_batch_requests", "Requests of one run", ("model", "version"), buckets=_ROWS
+)
+WAITING = Gauge("boltgen_queue_requests", "Requests that wait", ("model", "version"))
+ANSWERS = Counter(
+    "boltgen_requests", "Requests, by what became of them", ("model", "protocol", "outcome")
+)
+DEVICE_BYTES = Gauge("boltgen_device_bytes", "Memory of the virtual GPU that is allocated")
+
+
+class QueueFigures:
+    """Counts what one queue does."""
+
+    def __init__(self, model: str, version: str) -> None:
+        self._waiting = WAITING.labels(model, version)
+        self._rows = BATCH_ROWS.labels(model, version)
+        self._requests = BATCH_REQUESTS.labels(model, version)
+
+    def waiting(self, requests: int) -> None:
+        """Note how many requests wait."""
+        self._waiting.set(requests)
+
+    def ran(self, requests: int, rows: int, seconds: float) -> None:
+        """Note a run."""
+        del seconds
+        self._requests.observe(requests)
+        self._rows.observe(rows)
+
+
+def count_device_bytes(allocated: Callable[[], float]) -> None:
+    """Ask `allocated` for the device's memory whenever figures are read."""
+    DEVICE_BYTES.set_function(allocated)
+
+
+class JsonLines(logging.Formatter):
+    """A log record as one line of JSON: time, level, logger, message, and what came with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: each for name, each in vars(record).items() if name not in _OF_RECORD}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_as_json(level: int) -> None:
+    """Send what the server, and what it is made of, logs to standard error as lines of JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    for name, least in (
+        ("boltgen.serve", level),
+        ("kserve", logging.WARNING),
+        ("uvicorn", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(least)
+        logger.propagate = False

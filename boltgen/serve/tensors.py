@@ -1,0 +1,139 @@
+"""The protocol's tensors as NumPy's arrays: names of types, and numbers as JSON or bytes.
+
+Source: Open Inference Protocol v2, "Tensor Data Types"; BF16 as Triton has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from boltgen.errors import InputError, ServingError
+from boltgen.ir.dtypes import DType
+
+Array: TypeAlias = npt.NDArray[Any]
+
+DATATYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": DType.F16.numpy,
+    "BF16": DType.BF16.numpy,
+    "FP32": DType.F32.numpy,
+    "FP64": np.dtype(np.float64),
+}
+_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+_MOST_EXTENT = 2**31 - 1
+# What NumPy makes of numbers in JSON, for each kind of tensor: bool, integers, floating point.
+# BF16's kind is V, as of all types that NumPy does not have itself.
+_TAKEN = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
+
+
+def datatype_of(dtype: str) -> str:
+    """The protocol's name of a model's element type.
+
+    Raises:
+        ServingError: it has none.
+    """
+    try:
+        return _NAMES[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise ServingError(
+            f"a model with tensors of {dtype} cannot be served: the protocol has no such type"
+        ) from None
+
+
+def dtype_of(name: str, datatype: object) -> np.dtype[Any]:
+    """NumPy's type for what a request calls the type of its input `name`.
+
+    Raises:
+        InputError: the protocol, or boltgen, has no such type.
+    """
+    found = DATATYPES.get(datatype) if isinstance(datatype, str) else None
+    if found is None:
+        raise InputError(f"input {name!r}: datatype {datatype!r} is none of {', '.join(DATATYPES)}")
+    return found
+
+
+def shape_of(name: str, shape: object) -> tuple[int, ...]:
+    """The shape that a request gives its input `name`.
+
+    Raises:
+        InputError: it is no list of extents.
+    """
+    if not isinstance(shape, Sequence) or not all(
+        type(extent) is int and 0 <= extent <= _MOST_EXTENT for extent in shape
+    ):
+        raise InputError(f"input {name!r}: shape is no list of extents from 0 to {_MOST_EXTENT}")
+    return tuple(shape)
+
+
+def from_bytes(name: str, datatype: object, shape: object, data: bytes | memoryview) -> Array:
+    """A tensor whose elements lie in `data`, in the order of rows; no copy is made.
+
+    Raises:
+        InputError: type, shape and number of bytes do not fit together.
+    """
+    dtype, extents = dtype_of(name, datatype), shape_of(name, shape)
+    needed = math.prod(extents) * dtype.itemsize
+    if len(data) != needed:
+        raise InputError(
+            f"input {name!r}: {datatype}{list(extents)} has {needed} bytes, {len(data)} were sent"
+        )
+    return np.frombuffer(data, dtype).reshape(extents)
+
+
+def from_numbers(name: str, datatype: object, shape: object, data: object) -> Array:
+    """A tensor of numbers as JSON has them, flat or nested.
+
+    Raises:
+        InputError: type, shape and numbers do not fit together, or a number is beyond the type.
+    """
+    dtype, extents = dtype_of(name, datatype), shape_of(name, shape)
+    if not isinstance(data, list):
+        raise InputError(f"input {name!r}: data is no list")
+    try:
+        found = np.array(data)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"input {name!r}: data is no tensor of numbers ({error})") from None
+    if found.size == 0:
+        found = found.astype(dtype)
+    elif found.dtype.kind not in _TAKEN[dtype.kind]:
+        raise InputError(f"input {name!r}: data has other elements than {datatype}'s numbers")
+    if found.size != math.prod(extents):
+        raise InputError(
+            f"input {name!r}: {datatype}{list(extents)} has {math.prod(extents)} elements, "
+            f"{found.size} were sent"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = found.astype(dtype)
+    exact = dtype.kind in "biu"
+    lost = made != found if exact else np.isfinite(found) & ~np.isfinite(made)
+    if np.any(lost):
+        beyond = found[lost].flat[0]
+        raise InputError(f"input {name!r}: {beyond} is beyond the range of {datatype}")
+    return made.reshape(extents)
+
+
+def to_numbers(name: str, array: Array) -> list[Any]:
+    """The elements of an output for JSON, in the order of rows.
+
+    Raises:
+        InputError: one is infinite or NaN, for which JSON has nothing.
+    """
+    wide = array.astype(np.float32) if array.dtype.kind == "V" else array
+    if wide.dtype.kind == "f" and not np.isfinite(wide).all():
+        raise InputError(
+            f"output {name!r} holds infinities or NaN, which JSON has not: ask for binary data"
+        )
+    return list(wide.ravel().tolist())
