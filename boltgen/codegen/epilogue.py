@@ -110,7 +110,8 @@ def _operands(epilogue: ElementwiseGraph) -> str:
     if not epilogue.further:
         return f"boltgen::Operands<{_list(loads, 6)}>"
     loaded = f"boltgen::Operands<{_list(loads, 10)}>"
-    results = ", ".join(_result(store, dtype) for store, dtype in epilogue.further)
+    between = ",\n      " if epilogue.reductions else ", "
+    results = between.join(_result(store, dtype) for store, dtype in epilogue.further)
     return f"boltgen::OperandsAndResults<\n      {loaded},\n      {results}>"
 
 

@@ -349,7 +349,7 @@ def test_leading_dimensions_of_a_product_are_free(
             r"parameter 3 \(epilogue operand tensor0\): expected the elements of \(126, 136\) with "
             r"that last dimension, got shape \(252, 68\)",
         ),
-        ("split", 4, lambda x: x[:, :1], r"parameter 4 \(D\): expected shape \(1, 9, 7, 136\)"),
+        ("split", 4, lambda x: x[:, :1], r"parameter 4 \(D\): .* elements of \(1, 9, 7, 136\)"),
         ("pointwise", 4, lambda x: x[:1], r"parameter 4 \(D\): .* elements of \(126, 136\)"),
     ],
 )
