@@ -171,9 +171,9 @@ def _narrow(scales: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = scales.astype(np.float16)
     is_normal = np.abs(narrow.astype(np.float64)) >= DType.F16.smallest_normal
-    # 255 times it is to be finite too, where its author had the range of FP32.
+    # 255 times it is to be finite too: a product that needs the range of FP32 stays with TVM.
     is_small = np.abs(scales.astype(np.float64)) * 2**8 <= DType.F16.largest
-    good = (narrow == scales) | (is_normal & is_small)
+    good = ((narrow == scales) | is_normal) & is_small
     return np.where(good, narrow, np.float16(np.nan)).astype(np.float16)
 
 
