@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen.cli.program import app
+from boltgen.ir.packed import PackedWeights
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from tests.frontend.onnx.models import results
@@ -181,7 +182,6 @@ def test_a_library_has_the_packed_bytes_and_no_floats(tmp_path: Path) -> None:
     b, scales = (numpy_helper.to_array(each) for each in made.graph.initializer)
     numbers = np.stack([b & 15, b >> 4], axis=-1).reshape(N, K)
     groups = scales.reshape(N, K // 32).astype(np.float16)
-    from boltgen.ir.packed import PackedWeights
 
     packed = PackedWeights(bits=4, group=32)
     assert packed.packed(numbers, groups, None).tobytes() in library
