@@ -79,7 +79,7 @@ def runs(build: Builder, numbers: Array, scales: Array, zeros: Array, block: int
 
 @rewrites(
     "com.microsoft.MatMulNBits",
-    why="its weights are a constant of whole numbers with scales before a product",
+    why="it is a product, whose weights are constants",
 )
 def matmul(build: Builder) -> str:
     """A product with weights of four or eight bits, a scale for each block of K.
