@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.families.registry import boundaries, kernel_spec, launch, spaces, violations
+from boltgen.families.registry import boundaries, kernel_spec, launch, predict, spaces, violations
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir import reference
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Gemm
@@ -153,19 +154,11 @@ def test_nothing_but_skinny_computes_packed_weights_and_it_does_with_any_rows(
 
 
 def test_packed_weights_are_predicted_to_take_less_time_than_whole_ones() -> None:
-    from boltgen.families.registry import predict
 
     arch, config = arch_named("sm_90a"), _tile(8, 32, 8, 2)
-    times = [
-        predict(
-            Workload.of(
-                Gemm(m=1, n=16384, k=16384, b_layout=Layout.COLUMN, weights=form, out_dtype=dtype)
-            ),
-            config,
-            arch,
-        ).time_us
-        for dtype in (DType.F16,)
-        for form in (_form(4, 128), _form(8, 128), None)
-    ]
+    whole = Gemm(m=1, n=16384, k=16384, b_layout=Layout.COLUMN)
+    forms = _form(4, 128), _form(8, 128), None
+    workloads = (Workload.of(replace(whole, weights=form)) for form in forms)
+    times = [predict(workload, config, arch).time_us for workload in workloads]
     assert times == sorted(times)
     assert times[0] < times[2] / 2

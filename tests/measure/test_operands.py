@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, Reduction
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
+from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.operands import BudgetError, Operands
@@ -57,6 +58,37 @@ def test_a_poisoned_output_is_wrong(profiler):
         operands.poison()
         verdict = operands.judge()
         assert verdict.wrong == verdict.not_finite == 35
+    finally:
+        operands.close()
+
+
+def test_packed_weights_are_filled_alike_and_judged_by_the_oracle(profiler, device):
+    form = PackedWeights(bits=4, group=32, has_zeros=True)
+    problem = Gemm(m=3, n=24, k=104, b_layout=Layout.COLUMN, weights=form)
+    workload = Workload.of(problem, EPILOGUES["bias_relu"])
+    operands = make_operands(profiler, workload=workload)
+    try:
+        places = [
+            (one.a, one.layers[0].b, one.layers[0].operands[0].pointer, one.results[0])
+            for one in operands.sets
+        ]
+        weights = [device.download(b, problem.b_shape, np.uint8) for _, b, _, _ in places]
+        assert all(np.array_equal(weights[0], each) for each in weights)
+        assert len(np.unique(weights[0])) > 128
+        a = device.download(places[0][0], problem.a_shape, np.float16)
+        bias = device.download(places[0][2], (24,), np.float16)
+        expected = enclose(workload, a, [LayerInputs(weights[0], (bias,))])
+        low, high = (device.download(each, (3, 24), np.float32) for each in operands.ends[0])
+        assert (low <= expected.low).all()
+        assert (high >= expected.high).all()
+        least = np.finfo(np.float32).smallest_subnormal  # below an end of zero
+        np.testing.assert_allclose(low, expected.low, rtol=2**-23, atol=least)
+        np.testing.assert_allclose(high, expected.high, rtol=2**-23, atol=least)
+        right = expected.exact.astype(np.float16)
+        profiler.copy(places[0][3], right.ctypes.data, right.nbytes)
+        assert not operands.judge().wrong
+        operands.poison()
+        assert operands.judge().wrong == 3 * 24
     finally:
         operands.close()
 

@@ -275,9 +275,13 @@ def arithmetic_clocks(
     epilogue: ElementwiseGraph, elements: int, arch: Arch, c: ModelConstants
 ) -> float:
     """Clocks in which an SM computes the epilogue of so many elements."""
-    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
     simple, special = operations(epilogue)
-    return elements * (simple + c.special_instructions * special) / lanes
+    return elements * (simple + c.special_instructions * special) / lanes(arch)
+
+
+def lanes(arch: Arch) -> float:
+    """FP32 instructions of an SM in a clock."""
+    return arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
 
 
 @lru_cache(maxsize=1024)

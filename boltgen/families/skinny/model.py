@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
+from boltgen.families.cutlass2.model import (
+    arithmetic_clocks,
+    bytes_per_clock,
+    fitting_threadblocks,
+    lanes,
+)
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import blocks, footprint, vector_bytes_of_b
@@ -20,6 +25,9 @@ from boltgen.ir.workload import Layer
 
 # To B, and from the sums to D: nothing overlaps with them.
 _ROUND_TRIPS = 2
+# For a packed number: two share a shift, a mask, a difference and a product. Source:
+# templates/include/boltgen/skinny_packed.h, SkinnyStep::unpacked.
+_UNPACKING_INSTRUCTIONS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,9 @@ def predict(
         "L2": count * block_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
         "loads of an SM": (on_each * block_bytes / load + arithmetic) / arch.boost_mhz,
     }
+    if problem.weights is not None:
+        numbers = on_each * config.columns * problem.k
+        us["unpacking"] = numbers * _UNPACKING_INSTRUCTIONS / lanes(arch) / arch.boost_mhz
     bound_by = max(us, key=lambda name: us[name])
     # More than what just covers a round trip still helps: requests come in bursts.
     exposed_us = 0.0 if bound_by == "latency" else c.exposed_fraction * us["latency"]

@@ -31,6 +31,8 @@ class Importer:
     takes: frozenset[str]
     contrib: frozenset[str] = CONTRIB
     contrib_only: frozenset[str] = CONTRIB_ONLY
+    # Whether its graphs are packed: quantised matrices then stay whole numbers.
+    packs_weights: bool = False
     # Whether an input may have dimensions that are not known.
     symbolic: bool = True
     # The frontend to try where this one lacks an operator, and what that one takes besides.
@@ -40,7 +42,9 @@ class Importer:
 
 def relax_importer(takes: frozenset[str]) -> Importer:
     """TVM 0.27's converter to Relax, which has the operators `takes`."""
-    return Importer(name="relax", takes=takes, other="relay", other_takes=ONLY_RELAY)
+    return Importer(
+        name="relax", takes=takes, packs_weights=True, other="relay", other_takes=ONLY_RELAY
+    )
 
 
 def relay_importer(takes: frozenset[str]) -> Importer:

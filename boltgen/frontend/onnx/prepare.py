@@ -75,6 +75,7 @@ def _prepare(
         notes.append(f"ONNX's version converter lifted the model to operator set {LIFTED_TO}.")
     found = input_shapes(made, shapes, symbolic=importer.symbolic)
     scope = Scope(max(opset, LIFTED_TO))
+    scope.packs_weights = importer.packs_weights
     _enter(made, scope, found)
     record = Record()
     rewriter = Rewriter(scope, importer, record)

@@ -123,13 +123,14 @@ class Rewriter:
             return
         if standard and self._branch(node, opset, left):
             return
-        if standard and left:
+        if left:
+            name = node.op_type if standard else f"{node.domain}.{node.op_type}"
             rules = [
                 rule
-                for rule in RULES.get(node.op_type, ())
+                for rule in RULES.get(name, ())
                 if not rule.below and rule.only in {"", self._importer.name} and rule is not maker
             ]
-            if not self._is_taken(node):
+            if standard and not self._is_taken(node):
                 rules.append(AS_DEFINED)
             if any(self._applied(node, rule, left) for rule in rules):
                 return

@@ -33,6 +33,8 @@ class Scope:
         self.partial: dict[str, tuple[int | str, ...]] = {}
         # Names of extents that the file has as 0, which some exporters write for an open one.
         self.zeros: set[str] = outer.zeros if outer else set()
+        # Whether matrices of whole numbers with scales stay so: a pass packs them later.
+        self.packs_weights: bool = outer.packs_weights if outer else False
         self._made_by: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
         self._names: set[str] = outer._names if outer else set()

@@ -97,7 +97,7 @@ def _cast(graph: Graph, expr: Expr) -> Dequantised | None:
         return dequantised(graph, expr.args[0])
     if numbers.dtype.kind not in "iu":
         return None
-    return Dequantised(numbers, np.ones((), np.float32), np.zeros((), np.int64))
+    return Dequantised(numbers, np.ones((), np.float32), np.zeros((), np.int32))
 
 
 def _whole_operator(graph: Graph, expr: Expr) -> Dequantised | None:
@@ -131,7 +131,7 @@ def _stepped(graph: Graph, expr: Expr) -> Dequantised | None:
         is_whole = np.array_equal(y, np.trunc(y)) and float(np.abs(y).max(initial=0)) < 2**16
         if x.scales.ndim or not is_whole or float(x.scales) != 1.0:
             return None
-        return Dequantised(x.numbers, x.scales, x.zeros + y.astype(np.int64))
+        return Dequantised(x.numbers, x.scales, x.zeros + y.astype(np.int32))
     return None
 
 
@@ -141,11 +141,8 @@ def pack(found: Dequantised) -> tuple[PackedWeights, Array] | None:
     Numbers of four bits take four; groups are the largest that have one scale and zero point each.
     A scale that is not as good in FP16, because it is too small or too large there, is none.
     """
-    shape = found.numbers.shape
-    numbers = found.numbers.astype(np.int64)
-    zeros = np.broadcast_to(found.zeros, shape).astype(np.int64)
-    scales = np.broadcast_to(_narrow(found.scales), shape)
-    ends = (int(min(numbers.min(), zeros.min())), int(max(numbers.max(), zeros.max())))
+    shape, both = found.numbers.shape, (found.numbers, found.zeros)
+    ends = (min(int(each.min()) for each in both), max(int(each.max()) for each in both))
     fitting = (
         (bits, offset)
         for bits in (4, 8)
@@ -153,15 +150,21 @@ def pack(found: Dequantised) -> tuple[PackedWeights, Array] | None:
         if ends[0] + offset >= 0 and ends[1] + offset < 2**bits
     )
     bits, offset = next(fitting, (0, 0))
-    group = next((each for each in _groups(shape[1]) if _is_constant(each, scales, zeros)), 0)
-    if not bits or not group or not np.isfinite(scales[:, ::group]).all():
+    if not bits:
+        return None
+    # Small, as a model's largest weights have a hundred million numbers.
+    numbers = found.numbers.astype(np.int16)
+    zeros = np.broadcast_to(found.zeros.astype(np.int16), shape)
+    scales = np.broadcast_to(found.scales, shape)
+    group = _group(shape[1], scales, zeros)
+    if not group or not np.isfinite(narrow := _narrow(scales[:, ::group])).all():
         return None
     of_groups = (zeros[:, ::group] + offset).astype(np.uint8)
     has_zeros = bool((of_groups != 2 ** (bits - 1)).any())
     form = PackedWeights(bits=bits, group=group, has_zeros=has_zeros)
     return form, form.packed(
         (numbers + offset).astype(np.uint8),
-        np.ascontiguousarray(scales[:, ::group]),
+        np.ascontiguousarray(narrow),
         of_groups if has_zeros else None,
     )
 
@@ -171,17 +174,19 @@ def _narrow(scales: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = scales.astype(np.float16)
     is_normal = np.abs(narrow.astype(np.float64)) >= DType.F16.smallest_normal
-    # 255 times it is to be finite too, where its author had the range of FP32.
+    # 255 times it is to be finite too: a product that needs the range of FP32 stays with TVM.
     is_small = np.abs(scales.astype(np.float64)) * 2**8 <= DType.F16.largest
-    good = (narrow == scales) | (is_normal & is_small)
+    good = ((narrow == scales) | is_normal) & is_small
     return np.where(good, narrow, np.float16(np.nan)).astype(np.float16)
 
 
-def _groups(k: int) -> list[int]:
-    """Groups that are worth trying, larger ones first; none is twice as long as a row."""
-    return [each for each in reversed(GROUPS) if each < 2 * k or each == GROUPS[0]]
+def _group(k: int, *arrays: Array) -> int:
+    """The largest group whose rows have one number each in every array (N, K); 0 if there is none.
 
-
-def _is_constant(group: int, *arrays: Array) -> bool:
-    k = arrays[0].shape[1]
-    return all(np.array_equal(np.repeat(x[:, ::group], group, axis=1)[:, :k], x) for x in arrays)
+    None is twice as long as a row.
+    """
+    ends: set[int] = set()
+    for each in arrays:
+        ends.update((np.flatnonzero((each[:, 1:] != each[:, :-1]).any(axis=0)) + 1).tolist())
+    whole = (group for group in reversed(GROUPS) if group < 2 * k or group == GROUPS[0])
+    return next((group for group in whole if not any(end % group for end in ends)), 0)

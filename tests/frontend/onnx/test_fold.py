@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx import prepare
 from boltgen.frontend.relax import import_model
+from boltgen.frontend.relax.onnx_reader import converter
 from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
 
 FLATTEN = (
@@ -162,7 +166,13 @@ def test_a_dequantised_weight_is_a_constant_in_float() -> None:
             node("MatMul", ["x", "wide"], ["y"]),
         ]
         made = model(nodes, {"x": (2, 12)}, constants, opset=opset)
-        after = prepared(made).model
+        plain = replace(converter(), packs_weights=False)
+        after = prepare(made, {}, plain, allow_nonfinite=False).model
         assert operators(after) == ["MatMul"]
         assert after.graph.initializer[0].data_type == TensorProto.FLOAT
         assert_same(made, after, {"x": noise(2, 12)})
+        # Relax's passes pack it, or fold it later.
+        whole = prepared(made).model
+        assert operators(whole)[0] == "DequantizeLinear"
+        assert TensorProto.INT8 in {each.data_type for each in whole.graph.initializer}
+        assert_same(made, whole, {"x": noise(2, 12)})

@@ -7,6 +7,7 @@ from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     legacy,
     normalisation,
     quantisation,
+    quantised_weights,
     recurrent,
     resampling,
     windows,

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from boltgen.frontend.onnx.rewrites.quantised_weights import is_whole, kept_whole
 from boltgen.frontend.onnx.rewrites.registry import Builder, rewrites
 
 
-@rewrites("DequantizeLinear", why="constants are dequantised beforehand, and blocks written out")
+@rewrites(
+    "DequantizeLinear",
+    why="blocks are written out, and constants that no kernel takes so are dequantised beforehand",
+)
 def dequantise(build: Builder) -> str | None:
     """(x - zero point) * scale, for constants and for scales per block."""
     block, shape, dtype = build.get("block_size", 0), build.shape(), build.dtype(1)
     if dtype.kind != "f" or (build.scope.tensor(build.x) is None and not block):
         return None
+    if is_whole(build):
+        return None
+    if (whole := kept_whole(build)) is not None:
+        return whole
     code = build.scope.onnx.helper.np_dtype_to_tensor_dtype(dtype)
     axis = build.get("axis", 1) % max(len(shape), 1)
 

@@ -184,7 +184,10 @@ AS_DEFINED = Rule(apply=Builder.defined, why="it is written as ONNX defines it")
 def rewrites(
     *operators: str, why: str = "", below: int = 0, only: str = ""
 ) -> Callable[[Rewriting], Rewriting]:
-    """Enter a rewriting into the table, for the operators that it takes."""
+    """Enter a rewriting into the table, for the operators that it takes.
+
+    One of another operator set than ONNX's has its domain and a point before its name.
+    """
 
     def enter(apply: Rewriting) -> Rewriting:
         for operator in operators:
