@@ -29,8 +29,9 @@ Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 # What TVM's converter to Relax has; other operators are written as ONNX defines them.
 TAKEN = converter()
 OFFLOADED = frozenset(
-    {"Conv", "Einsum", "GRU", "Gemm", "LSTM", "LayerNormalization", "MatMul", "QLinearConv",
-     "QLinearMatMul", "RMSNormalization", "RNN", "Softmax"}
+    {"Attention", "Conv", "Einsum", "GRU", "Gemm", "GroupNormalization", "InstanceNormalization",
+     "LSTM", "LayerNormalization", "MatMul", "QLinearConv", "QLinearMatMul", "RMSNormalization",
+     "RNN", "Softmax"}
 )  # fmt: skip
 # What `boltgen.frontend.passes.epilogue_walk` puts into a product's kernel, by ONNX's names.
 FUSED = frozenset(

@@ -9,6 +9,7 @@ from typing import Any
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.factors import factors_behind_products
+from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
@@ -146,7 +147,7 @@ def _normalised(
         return Normalised(graph, ())
     # Which values are large was seen of the graph as it is imported.
     return normalise(
-        graph if large else factors_behind_products(graph),
+        graph if large else norms_of_joint_rows(factors_behind_products(graph)),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,

@@ -102,6 +102,9 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
     "softmax_narrow": (_config(4, 2, 32), _layer(33, 10, SOFTMAX, in_dtype=F32)),
     "long": (_config(512, 2, 1), _layer(3, 4104, LAYER, affine(F16))),
     "longest": (_config(1024, 4, 1), _layer(2, 4093, SOFTMAX, in_dtype=F32, out_dtype=F32)),
+    # Groups of channels of an image: 24 of 7 x 7 pixels, and 32 of 32 x 32, the longest of rows.
+    "group": (_config(256, 6, 1), _layer(5, 24 * 49, LAYER, in_dtype=F16, out_dtype=F32)),
+    "longest_group": (_config(512, 8, 1), _layer(2, 32768, LAYER)),
     "residual": (
         _config(32, 4, 4),
         _layer(6, 776, LAYER, affine(F16), residual(F16, stored=False)),

@@ -6,8 +6,10 @@ IR-neutral. Casts between the operators are of no account: a kernel keeps all of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+from typing import cast
 
-from boltgen.frontend.graph import Graph
+from boltgen.frontend.graph import Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
 from boltgen.ir.norm import NormFunction
@@ -18,20 +20,27 @@ _FLOATS = frozenset(dtype.value for dtype in DType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelled:
-    """The norm of the rows of `x` that operators spell; `members` are all of them but the last."""
+    """The norm of the rows of `x` that operators spell; `members` are all of them but the last.
+
+    A row has all dimensions of `x` but the first `outer` ones.
+    """
 
     function: NormFunction
     epsilon: float
     x: int
     members: tuple[int, ...]
+    outer: int
 
 
-def spelled_norm(graph: Graph, index: int) -> Spelled | None:
-    """The norm whose last operator, a division or a multiplication, is at `index`."""
+def spelled_norm(graph: Graph, index: int, *, several_axes: bool = False) -> Spelled | None:
+    """The norm whose last operator, a division or a multiplication, is at `index`.
+
+    A row is the last axis or, with `several_axes`, any number of them.
+    """
     if graph[index].op not in {"divide", "multiply"} or not graph[index].is_static:
         return None
     for centred, root in _factors(graph, index):
-        found = _Reading(graph, index).norm(centred, root)
+        found = _Reading(graph, index, several_axes).norm(centred, root)
         if found is not None:
             return found
     return None
@@ -50,7 +59,9 @@ class _Reading:
 
     graph: Graph
     last: int
+    several_axes: bool = False
     members: set[int] = field(default_factory=set)
+    outer: set[int] = field(default_factory=set)
 
     def norm(self, centred: int, root: int) -> Spelled | None:
         """The norm of what `centred` is, scaled by `root`."""
@@ -63,6 +74,7 @@ class _Reading:
         if x is not None:
             return self._made(NormFunction.LAYER, epsilon, x)
         self.members.clear()
+        self.outer.clear()
         squares = self._under_root(root)
         assert squares is not None
         x = self._of_squares(squares[0])
@@ -72,6 +84,8 @@ class _Reading:
 
     def _made(self, function: NormFunction, epsilon: float, x: int) -> Spelled | None:
         """The norm, where nothing else reads what is between `x` and it."""
+        if len(self.outer) != 1:  # its statistics are not of the same rows
+            return None
         inside = {*self.members, self.last} - {x}
         for member in inside - {self.last}:
             is_read = not inside.issuperset(self.graph.consumers[member])
@@ -82,6 +96,7 @@ class _Reading:
             epsilon=epsilon,
             x=x,
             members=tuple(sorted(inside - {self.last})),
+            outer=min(self.outer),
         )
 
     def _under_root(self, at: int) -> tuple[int, float] | None:
@@ -157,7 +172,8 @@ class _Reading:
         total, number = self._through(expr.args[0]), self.graph[expr.args[1]].scalar
         if self.graph[total].op != "sum" or not self._is_row(total) or number is None:
             return None
-        columns = self.graph[self.graph[total].args[0]].static_shape[-1]
+        shape = self.graph[self.graph[total].args[0]].static_shape
+        columns = prod(shape[_first(shape, self.graph[total]) :])
         if isinstance(columns, Dim):
             return None
         is_mean = number == columns if expr.op == "divide" else _inverts(number, columns)
@@ -167,13 +183,18 @@ class _Reading:
         return self.graph[total].args[0]
 
     def _is_row(self, at: int) -> bool:
-        """Whether a reduction is of the last axis, which it keeps."""
+        """Whether a reduction is of the row's axes, which it keeps."""
         expr = self.graph[at]
         source = self.graph[expr.args[0]]
         if not source.is_static or not expr.is_static or not expr.attrs["keepdims"]:
             return False
-        rank = len(source.static_shape)
-        return expr.attrs["axis"] in {(-1,), (rank - 1,)}
+        shape = source.static_shape
+        rank, first = len(shape), _first(shape, expr)
+        is_last = expr.attrs["axis"] in {(-1,), (rank - 1,)}
+        if not is_last and not (self.several_axes and first < rank):
+            return False
+        self.outer.add(rank - 1 if is_last else first)
+        return True
 
     def _through(self, at: int) -> int:
         """What casts between floats are of; they become members."""
@@ -206,6 +227,20 @@ class _Reading:
     def _is_cast(self, at: int) -> bool:
         expr = self.graph[at]
         return expr.op == _CAST and {expr.dtype, self.graph[expr.args[0]].dtype} <= _FLOATS
+
+
+def _first(shape: tuple[int, ...], reduction: Expr) -> int:
+    """The first axis of those that are reduced, if these are all from there on; else the rank.
+
+    Axes of extent 1 are of no account.
+    """
+    rank, given = len(shape), cast("tuple[int, ...] | None", reduction.attrs["axis"])
+    axes = {axis % rank for axis in range(rank) if given is None}
+    axes |= {axis % rank for axis in given or ()}
+    reduced = [axis for axis in range(rank) if axis in axes and shape[axis] != 1]
+    kept = [axis for axis in range(rank) if axis not in axes and shape[axis] != 1]
+    is_inner = bool(reduced) and (not kept or kept[-1] < reduced[0])
+    return reduced[0] if is_inner else rank
 
 
 def _inverts(number: float, count: int) -> bool:

@@ -18,6 +18,7 @@ from boltgen.frontend.graph import (
     FURTHER,
     INPUT,
     PART,
+    REASON,
     REGION,
     Expr,
     FurtherTypes,
@@ -138,7 +139,7 @@ def _of_type(type_: object, values: Iterator[ir.Expr]) -> ir.Expr:
 
 
 def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    assert not expr.attrs, f"{expr.op} has no writer for its attributes"
+    assert not expr.attrs.keys() - {REASON}, f"{expr.op} has no writer for its attributes"
     return ir.Call(ir.Op.get(f"relax.{expr.op}"), list(args))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 _Converter = Callable[[Any, Any], Any]
@@ -54,6 +55,26 @@ def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
     )
 
 
+def _grouped(node: Any, importer: Any) -> relax.Expr:
+    """`native_group_norm`: (x, weight, bias, N, C, HW, groups, epsilon); weights may be missing."""
+    x, weight, bias, _, channels, _, groups, epsilon = importer.retrieve_args(node)
+    dtype = str(x.ty.dtype)
+    missing = relax.const(np.ones(channels), dtype), relax.const(np.zeros(channels), dtype)
+    return importer.block_builder.emit(
+        relax.op.nn.group_norm(
+            x,
+            missing[0] if weight is None else weight,
+            missing[1] if bias is None else bias,
+            groups,
+            channel_axis=1,
+            axes=list(range(2, len(x.ty.shape.values))),
+            epsilon=epsilon,
+            center=bias is not None,
+            scale=weight is not None,
+        )
+    )
+
+
 def _exponential(node: Any, importer: Any) -> relax.Expr:
     """`elu`: (x, alpha, scale, input_scale), of which TVM's own drops the last two: SELU's."""
     x, *given = importer.retrieve_args(node)
@@ -72,6 +93,7 @@ CONVERTERS: Mapping[str, _Converter] = {
     "amin.default": _reduced(relax.op.min),
     "prod.dim_int": _reduced(relax.op.prod),
     "elu.default": _exponential,
+    "native_group_norm.default": _grouped,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,
     **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
 }

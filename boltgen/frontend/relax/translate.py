@@ -73,6 +73,10 @@ def _counted(call: ir.Call) -> Attributes:
     return {"begin": int(begin.value), "step": int(step.value)} if known else {}
 
 
+def _affine(call: ir.Call) -> Attributes:
+    return {"center": bool(call.attrs.center), "scale": bool(call.attrs.scale)}
+
+
 def _slice(call: ir.Call) -> Attributes:
     """Neighbours along one axis by their first and last; nothing of any other slice."""
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
@@ -102,11 +106,13 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
     "nn.batch_norm": lambda call: {"training": call.attrs.training},
     "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
-    "nn.layer_norm": lambda call: (
+    "nn.layer_norm": lambda call: _norm(call) | _affine(call),
+    "nn.group_norm": lambda call: (
         _norm(call)
+        | _affine(call)
         | {
-            "center": bool(call.attrs.center),
-            "scale": bool(call.attrs.scale),
+            "groups": int(call.attrs.num_groups),
+            "channel_axis": int(call.attrs.channel_axis),
         }
     ),
     "nn.rms_norm": _norm,

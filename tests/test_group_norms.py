@@ -1,0 +1,136 @@
+"""Norms of several axes, which a kernel computes as norms of rows, as frontends spell them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+import boltgen
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.vgpu import Vgpu
+from tests.test_end_to_end import fp16_tolerance
+
+SHAPE = (2, 16, 6, 6)
+Array = np.ndarray[Any, Any]
+
+_HEADER = """
+<ir_version: 8, opset_import: ["" : {opset}]>
+norm (float[batch, 16, 6, 6] x) => (float[batch, 16, 6, 6] y)
+"""
+_GROUPED = "{ y = GroupNormalization <num_groups = 4, epsilon = 0.001> (x, scale, shift) }"
+# As exporters wrote a group norm before ONNX had one.
+_AS_INSTANCES = """
+{
+  apart = Constant <value_ints = [0, 4, -1]> ()
+  flat = Reshape (x, apart)
+  normed = InstanceNormalization <epsilon = 0.001> (flat, one, zero)
+  whole = Shape (x)
+  back = Reshape (normed, whole)
+  scaled = Mul (back, scale)
+  y = Add (scaled, shift)
+}
+"""
+_INSTANCES = "{ y = InstanceNormalization <epsilon = 0.001> (x, scale, shift) }"
+
+
+def _judged(artifact: Artifact, x: Array, expected: Array, checking: Vgpu, layers: int = 1) -> None:
+    """All rows are normed by one kernel, all checks pass, and the result is right."""
+    checking.clear_launches()
+    (name,) = (info.name for info in artifact.metadata.inputs)
+    (output,) = artifact.run({name: x}, device="vgpu").values()
+    kernels = [launch.kernel for launch in checking.launches()]
+    assert [finding.message for finding in checking.findings()] == []
+    assert sum(kernel.startswith("boltgen_layer_norm_") for kernel in kernels) == 1, kernels
+    error = float(np.sqrt(np.mean(np.square(output - expected))))
+    assert error <= fp16_tolerance(expected, layers)
+
+
+def _images(batch: int = 2) -> Array:
+    rng = np.random.default_rng(batch)
+    return rng.normal(1, 3, (batch, *SHAPE[1:])).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        lambda: nn.GroupNorm(4, 16),
+        lambda: nn.GroupNorm(1, 16, affine=False),
+        lambda: nn.InstanceNorm2d(16, affine=True),
+        lambda: nn.LayerNorm((6, 6)),
+        lambda: nn.LayerNorm((16, 6, 6), elementwise_affine=False),
+    ],
+    ids=["groups", "one-group", "instances", "pixels", "images"],
+)
+def test_norms_of_pytorch(module: Callable[[], nn.Module], checking: Vgpu) -> None:
+    torch.manual_seed(0)
+    made = module().eval()
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, 1, 0.3)
+    x = _images()
+    artifact = boltgen.compile(made, (torch.from_numpy(x),), arch="sm_80")
+    _judged(artifact, x, made(torch.from_numpy(x)).detach().numpy(), checking)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "parameters"),
+    [
+        (_GROUPED, 18, {"scale": (4,), "shift": (4,)}),
+        (_GROUPED, 21, {"scale": (16,), "shift": (16,)}),
+        (_AS_INSTANCES, 13, {"scale": (16, 1, 1), "shift": (16, 1, 1), "one": (4,), "zero": (4,)}),
+        (_INSTANCES, 13, {"scale": (16,), "shift": (16,)}),
+    ],
+    ids=["groups-18", "groups-21", "as-instances", "instances"],
+)
+def test_norms_of_onnx_at_several_batches(
+    text: str, opset: int, parameters: dict[str, tuple[int, ...]], tmp_path: Path, checking: Vgpu
+) -> None:
+    model = onnx.parser.parse_model(_HEADER.format(opset=opset) + text)
+    rng = np.random.default_rng(0)
+    for name, shape in parameters.items():
+        array = rng.normal(1, 0.3, shape)
+        array = {"one": np.ones(shape), "zero": np.zeros(shape)}.get(name, array)
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    path = tmp_path / "norm.onnx"
+    onnx.save(model, path)
+    artifact = boltgen.compile(path, arch="sm_80", shapes={"x": ("1..4", *SHAPE[1:])})
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for batch in (1, 3, 4):
+        x = _images(batch)
+        _judged(artifact, x, session.run(None, {"x": x})[0], checking)
+
+
+def test_a_block_of_a_diffusion_model(checking: Vgpu) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.GroupNorm(4, 16),
+        nn.SiLU(),
+        nn.Conv2d(16, 8, 3, padding=1),
+    ).eval()
+    x = torch.randn(2, 8, 10, 10)
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    _judged(artifact, x.numpy(), module(x).detach().numpy(), checking, layers=3)
+    # Its rows go through memory in NCHW, its neighbours have NHWC: two transpositions are TVM's.
+    assert len(artifact.metadata.regions) == 3
+
+
+def test_rows_that_no_threads_hold_stay_with_tvm() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.GroupNorm(1, 32)).eval()
+    x = torch.randn(1, 8, 50, 50)
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    assert len(artifact.metadata.regions) == 1
+    assert any("80000 columns" in placed.reason for placed in artifact.metadata.placements)
+    (name,) = (info.name for info in artifact.metadata.inputs)
+    (output,) = artifact.run({name: x.numpy()}, device="vgpu").values()
+    expected = module(x).detach().numpy()
+    error = float(np.sqrt(np.mean(np.square(output - expected))))
+    assert error <= fp16_tolerance(expected, layers=2)
