@@ -129,6 +129,10 @@ class ServedModel:
                 f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
             ) from None
 
+    def hurry(self) -> None:
+        """Hold no request for others any more."""
+        self._batcher.hurry()
+
     def close(self) -> None:
         """Answer what waits, then give the device's memory back."""
         with self._closing:

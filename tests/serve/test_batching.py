@@ -169,6 +169,29 @@ def test_the_oldest_waits_for_others_until_they_are_enough() -> None:
     assert alone.result(PATIENCE_S)[1].rows == 1
 
 
+def test_who_goes_away_while_it_is_held_for_others_holds_nobody() -> None:
+    rig = Rig(rows=4, queue=8, delay_us=1_000_000)
+    rig.run.go(2)
+    rig.first.result(PATIENCE_S)
+    gone = rig.ask(1, form="one")
+    assert gone.cancel()
+    answers = [rig.ask(2, form="other"), rig.ask(2, form="other")]
+    for answer in answers:
+        assert answer.result(PATIENCE_S)[1].rows == 4
+    rig.close()
+    assert rig.heard.runs == [(1, 1), (2, 4)]
+
+
+def test_a_request_is_held_for_others_for_half_of_its_time() -> None:
+    rig = Rig(rows=4, queue=8, delay_us=60_000_000)
+    rig.run.go(2)
+    hurried = rig.ask(1, timeout_s=1.0)
+    rig.clock.now = 0.5
+    rig.ask(1, form="whatever wakes the worker").cancel()
+    assert hurried.result(PATIENCE_S)[1].rows == 1
+    rig.close()
+
+
 def test_a_closed_queue_answers_what_waits_and_takes_no_more(rig: Rig) -> None:
     answers = [rig.ask(1, form=form) for form in range(3)]
     rig.run.go(4)
