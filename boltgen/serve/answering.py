@@ -114,7 +114,15 @@ async def answered(
         known = model.name
         request = decode()
         decoded = time.perf_counter()
-        outputs, timing = await model.infer(request)
+        try:
+            outputs, timing = await model.infer(request)
+        except NotReadyError:
+            # It was replaced since it was looked up.
+            fresh = repository.model(name, version)
+            if fresh is model:
+                raise
+            model = fresh
+            outputs, timing = await model.infer(request)
         ran = time.perf_counter()
         answer = encode(model.version, request, outputs)
     except BaseException as error:
