@@ -122,6 +122,12 @@ class Session:
             made[info.name] = np.zeros(shape, np.dtype(info.dtype))
         return made
 
+    def forget_launches(self) -> None:
+        """Clear the virtual GPU's record of launches, which grows with every run of any session."""
+        library = self._library
+        if library is not None and library.active.vgpu is not None:
+            library.active.vgpu.clear_launches()
+
     def close(self) -> None:
         """Give the weights, the buffers and what TVM keeps for later calls back to the device.
 
