@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import os
 import signal
 import socket
 import tempfile
@@ -225,7 +226,9 @@ def main() -> None:
         null.save(folder / "null")
         x = np.ones((1, _WIDTH), np.float32)
         images = next(load_heldout().batches())
-        figures: dict[str, Any] = {"session": runs_without_growth(folder / "null", given.requests)}
+        # Others' work on the machine is in every time below.
+        figures: dict[str, Any] = {"load_average": os.getloadavg()}
+        figures |= {"session": runs_without_growth(folder / "null", given.requests)}
         with serving([folder]) as server:
             figures["overhead_digits"] = overhead(server, "digits", images, given.repeats)
             figures["overhead_null"] = overhead(server, "null", x, given.repeats)
