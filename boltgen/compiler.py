@@ -32,7 +32,7 @@ from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
-from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
 from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.coverage import RestKernel, coverage
 from boltgen.runtime.inputs import check_inputs
@@ -217,6 +217,7 @@ def _build(
         phases=_phase_infos(phases),
         versions=_versions(tools),
         library_sha256=file_digest(library),
+        sources_sha256=source_digests(folder.path),
         frontend=frontend_of(options),
         padding=partitioned.padding,
         notes=imported.notes,

@@ -58,15 +58,11 @@ class Artifact:
         library = path / LIBRARY
         if not library.is_file():
             raise ArtifactError(f"{path} has no {LIBRARY}: it is incomplete; compile it again")
-        try:
-            found = file_digest(library)
-        except OSError as error:
-            raise ArtifactError(f"{library} cannot be read: {error.strerror or error}") from error
-        if found != metadata.library_sha256:
-            raise ArtifactError(
-                f"{library} is not the file that was compiled (its SHA-256 differs from that in "
-                f"{FILE_NAME}); compile the model again"
-            )
+        _check_digest(library, metadata.library_sha256)
+        for name, digest in metadata.sources_sha256.items():
+            # Who ships the library may leave its sources at home.
+            if (path / name).exists():
+                _check_digest(path / name, digest)
         return cls(path.resolve(), metadata)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -130,6 +126,24 @@ class Artifact:
             ArtifactError: TVM refuses the library.
         """
         return Session(loaded_library(self.folder / LIBRARY, self.metadata, device))
+
+
+def _check_digest(path: Path, digest: str) -> None:
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror or error}") from error
+    if found != digest:
+        raise ArtifactError(
+            f"{path} is not the file that was compiled (its SHA-256 differs from that in "
+            f"{FILE_NAME}); compile the model again"
+        )
+
+
+def source_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file in an artifact's `sources`, by its path in `folder`."""
+    files = sorted(each for each in (folder / SOURCES).rglob("*") if each.is_file())
+    return {each.relative_to(folder).as_posix(): file_digest(each) for each in files}
 
 
 def file_digest(path: Path) -> str:

@@ -167,6 +167,8 @@ class Metadata:
     say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
     `dimensions` those names in shapes whose values the model or its user limits.
     `rest` has TVM's own kernels, None where a size is open or the frontend is relay.
+    `sources_sha256` has the digests of the files in `sources`, by their paths in the artifact's
+    folder; none in what older versions wrote.
     `check` is what became of executing the library, None where an older version wrote it.
     """
 
@@ -186,6 +188,7 @@ class Metadata:
     notes: tuple[str, ...] = ()
     ranges: tuple[RangeInfo, ...] = ()
     dimensions: tuple[DimensionInfo, ...] = ()
+    sources_sha256: Mapping[str, str] = field(default_factory=dict)
     check: LibraryCheck | None = None
     rest: tuple[RestInfo, ...] | None = None
     schema: int = field(default=SCHEMA)

@@ -3,7 +3,7 @@
 All sessions of a process launch on the device's default stream. TVM's pool gives the memory that
 one call has let go of to whichever call asks next, without waiting for the kernels that still read
 it: on one stream they are done before the next ones start, on several they would not be.
-Source: TVM 0.27, src/runtime/vm/pooled_allocator.h, `PooledAllocator::Free`.
+Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
 """
 
 from __future__ import annotations
@@ -121,6 +121,12 @@ class Session:
             )
             made[info.name] = np.zeros(shape, np.dtype(info.dtype))
         return made
+
+    def forget_launches(self) -> None:
+        """Clear the virtual GPU's record of launches, which grows with every run of any session."""
+        library = self._library
+        if library is not None and library.active.vgpu is not None:
+            library.active.vgpu.clear_launches()
 
     def close(self) -> None:
         """Give the weights, the buffers and what TVM keeps for later calls back to the device.

@@ -20,7 +20,7 @@ from boltgen.errors import (
 )
 from boltgen.serve.repository import Repository
 from boltgen.serve.rest import InferRequest
-from boltgen.serve.telemetry import ANSWERS, PHASES
+from boltgen.serve.telemetry import ANSWERS, IN_FLIGHT, PHASES
 from boltgen.serve.tensors import Array
 
 _log = logging.getLogger("boltgen.serve")
@@ -105,6 +105,8 @@ async def answered(
         BoltgenError: the request failed; `outcome_of` says how.
     """
     began = time.perf_counter()
+    in_flight = IN_FLIGHT.labels(protocol)
+    in_flight.inc()
     known = _NO_MODEL
     request: InferRequest | None = None
     try:
@@ -112,12 +114,22 @@ async def answered(
         known = model.name
         request = decode()
         decoded = time.perf_counter()
-        outputs, timing = await model.infer(request)
+        try:
+            outputs, timing = await model.infer(request)
+        except NotReadyError:
+            # It was replaced since it was looked up.
+            fresh = repository.model(name, version)
+            if fresh is model:
+                raise
+            model = fresh
+            outputs, timing = await model.infer(request)
         ran = time.perf_counter()
         answer = encode(model.version, request, outputs)
     except BaseException as error:
         refused(protocol, name, error, known=known, request=request)
         raise
+    finally:
+        in_flight.dec()
     ended = time.perf_counter()
     phases = {
         "decode": decoded - began,

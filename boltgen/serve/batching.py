@@ -90,7 +90,7 @@ class Batcher:
         self._clock = clock
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
-        self._closing = False
+        self._closing = self._hurrying = False
         self._workers = [
             threading.Thread(target=self._work, args=(run,), name=f"{name}-{index}", daemon=True)
             for index, run in enumerate(runs)
@@ -123,13 +123,23 @@ class Batcher:
                     f"model {self._name!r} has {self._limits.queue} requests waiting, which is as "
                     "many as may: try again later"
                 )
+            if self._limits.delay_us:
+                # Whoever holds it for others hears when its client has gone.
+                job.answer.add_done_callback(self._wake)
             self._jobs.append(job)
             self._observer.waiting(len(self._jobs))
             self._changed.notify()
         return job.answer
 
+    def hurry(self) -> None:
+        """Hold no request for others any more."""
+        with self._changed:
+            self._hurrying = True
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Answer all that wait, then end the workers; what comes later is refused."""
+        self.hurry()
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -149,23 +159,31 @@ class Batcher:
                     return None
                 self._changed.wait()
             first = self._jobs.popleft()
-            found = [first] if self._is_due(first) else []
-            rows = first.rows
-            until = first.since + self._limits.delay_us / 1e6
-            while found and first.form is not None and rows < self._limits.rows:
-                for job in self._fitting(first, rows):
-                    if self._is_due(job):
-                        found.append(job)
-                        rows += job.rows
-                left = until - self._clock()
-                if rows >= self._limits.rows or left <= 0 or self._closing:
+            found = [first]
+            while first.form is not None:
+                found += self._fitting(first, sum(job.rows for job in found))
+                found = [job for job in found if not job.answer.cancelled()]
+                left_s = self._hold_until(found) - self._clock()
+                is_full = sum(job.rows for job in found) >= self._limits.rows
+                if not found or is_full or left_s <= 0 or self._hurrying:
                     break
-                self._changed.wait(left)
+                self._observer.waiting(len(self._jobs))
+                self._changed.wait(left_s)
             self._observer.waiting(len(self._jobs))
             if self._jobs:
                 # Another worker may have been told of what this one left.
                 self._changed.notify()
-            return found
+            return [job for job in found if self._is_due(job)]
+
+    def _hold_until(self, jobs: Sequence[_Job]) -> float:
+        """How long requests are held for others: no longer than half of the time that one has."""
+        limits = [job.since + self._limits.delay_us / 1e6 for job in jobs]
+        limits += [(job.since + job.deadline) / 2 for job in jobs if job.deadline is not None]
+        return min(limits, default=0.0)
+
+    def _wake(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _fitting(self, first: _Job, rows: int) -> list[_Job]:
         """Take what may be put beside `first` out of the queue, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ _log = logging.getLogger("boltgen.serve")
 # How much larger the numbers are that take the place of others in the test for rows that go
 # together: what a model computes over all rows, a maximum for instance, changes with them.
 _LOUDER = 8.0
+# Runs whose launches the virtual GPU remembers, of each session: a server runs for weeks.
+_RUNS_REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,10 @@ class ServedModel:
                 f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
             ) from None
 
+    def hurry(self) -> None:
+        """Hold no request for others any more."""
+        self._batcher.hurry()
+
     def close(self) -> None:
         """Answer what waits, then give the device's memory back."""
         with self._closing:
@@ -137,7 +144,11 @@ class ServedModel:
                 session.close()
 
     def _run_of(self, session: Session) -> Any:
+        runs = itertools.count(1)
+
         def run(inputs: Arrays) -> dict[str, Array]:
+            if next(runs) % _RUNS_REMEMBERED == 0:
+                session.forget_launches()
             try:
                 return session.run(inputs)
             except DeviceError as error:

@@ -168,6 +168,12 @@ class Repository:
                 model.close()
             _log.info("unloaded", extra={"event": "unload", "model": name})
 
+    def hurry(self) -> None:
+        """Hold no request for others any more: the server ends."""
+        for versions in self._models.values():
+            for model in versions.values():
+                model.hurry()
+
     def close(self) -> None:
         """Unload all."""
         for name in list(self._models):

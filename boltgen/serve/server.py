@@ -123,6 +123,7 @@ class _Server:
             self._stopping = True
             stopped.cancel()
             self._http.stop()
+            self._repository.hurry()
             await asyncio.gather(answering, rpc.stop(options.grace_s))
             await asyncio.gather(loading, return_exceptions=True)
             await asyncio.to_thread(self._repository.close)

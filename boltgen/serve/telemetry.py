@@ -27,6 +27,7 @@ BATCH_REQUESTS = Histogram(
     "boltgen_batch_requests", "Requests of one run", ("model", "version"), buckets=_ROWS
 )
 WAITING = Gauge("boltgen_queue_requests", "Requests that wait", ("model", "version"))
+IN_FLIGHT = Gauge("boltgen_requests_in_flight", "Requests that are being answered", ("protocol",))
 ANSWERS = Counter(
     "boltgen_requests", "Requests, by what became of them", ("model", "protocol", "outcome")
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest
+from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
 from boltgen.runtime.metadata import (
     GemmInfo,
     KernelInfo,
@@ -78,6 +78,7 @@ def write_sample(folder: Path) -> Artifact:
         phases=(PhaseInfo(name="link", seconds=0.25),),
         versions={"nvcc": "13.0.88"},
         library_sha256=file_digest(folder / LIBRARY),
+        sources_sha256=source_digests(folder),
     )
     metadata.write(folder)
     return Artifact(folder, metadata)

@@ -93,6 +93,15 @@ def test_a_library_that_was_changed(sample: Artifact) -> None:
         load(sample.folder)
 
 
+def test_a_source_that_was_changed_and_sources_that_were_left_at_home(sample: Artifact) -> None:
+    path = sample.folder / "sources" / "k.cu"
+    path.write_text("// another kernel\n")
+    with pytest.raises(ArtifactError, match=r"k\.cu is not the file that was compiled"):
+        load(sample.folder)
+    shutil.rmtree(path.parent)
+    load(sample.folder)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -95,6 +95,16 @@ def test_hundreds_of_runs_allocate_nothing_on_the_device(artifact: Artifact, vgp
     assert {each.number for each in vgpu.leaks()} == before
 
 
+def test_launches_are_forgotten_where_nobody_reads_them(artifact: Artifact, vgpu: Vgpu) -> None:
+    session = artifact.open()
+    session.warm_up()
+    assert vgpu.launches()
+    session.forget_launches()
+    assert vgpu.launches() == []
+    session.close()
+    session.forget_launches()
+
+
 def test_a_closed_session_gives_its_memory_back(artifact: Artifact, vgpu: Vgpu) -> None:
     artifact.open().close()
     before = len(vgpu.leaks())

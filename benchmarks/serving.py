@@ -1,0 +1,250 @@
+"""What the server adds to a run, and what faults do to it: python -m benchmarks.serving.
+
+In the environment of `make serve-env`. A client of tritonclient's asks for the digits model on the
+virtual GPU, one request after the other; beside each request the same session time is known from
+the server's own figures, so that what the server adds is the client's time less the run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from onnx import numpy_helper
+
+import boltgen
+from benchmarks.record import write
+from models.digits import MODEL_PATH, load_heldout
+from tests.serving.process import Server, serving
+
+_WIDTH = 16
+# The least that goes through the whole path: one product of 16 numbers.
+_NULL = """
+<ir_version: 8, opset_import: ["" : 17]>
+null (float[batch, 16] x) => (float[batch, 16] y) {
+  y = MatMul (x, w)
+}
+"""
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    return {
+        name: round(1e3 * float(np.percentile(seconds, at)), 4)
+        for name, at in (("p50_ms", 50), ("p90_ms", 90), ("p99_ms", 99))
+    }
+
+
+def _asks(server: Server, model: str, x: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
+    """A function for each protocol that asks once, and gives all outputs."""
+    rest, rpc = server.rest(), server.rpc()
+    by_rest = http_client.InferInput(next(iter(_names[model])), list(x.shape), "FP32")
+    by_rest.set_data_from_numpy(x, binary_data=True)
+    by_rpc = grpc_client.InferInput(next(iter(_names[model])), list(x.shape), "FP32")
+    by_rpc.set_data_from_numpy(x)
+    return {
+        "rest": lambda: rest.infer(model, [by_rest]),
+        "grpc": lambda: rpc.infer(model, [by_rpc]),
+    }
+
+
+_names = {"digits": {"input": "logits"}, "null": {"x": "y"}}
+
+
+def _run_seconds(server: Server) -> float:
+    text = server.ask("/metrics")[1].decode()
+    lines = [line for line in text.splitlines() if line.startswith("boltgen_request_seconds_sum")]
+    return sum(float(line.split()[-1]) for line in lines if 'phase="run"' in line)
+
+
+def overhead(server: Server, model: str, x: np.ndarray[Any, Any], repeats: int) -> dict[str, Any]:
+    """What a client waits beyond the run, request by request."""
+    found: dict[str, Any] = {}
+    for protocol, ask in _asks(server, model, x).items():
+        for _ in range(5):
+            ask()
+        whole, added = [], []
+        before = _run_seconds(server)
+        for _ in range(repeats):
+            began = perf_counter()
+            ask()
+            whole.append(perf_counter() - began)
+            after = _run_seconds(server)
+            added.append(whole[-1] - (after - before))
+            before = after
+        found[protocol] = {"client": _percentiles(whole), "beyond_the_run": _percentiles(added)}
+    return found
+
+
+def throughput(server: Server, model: str, x: np.ndarray[Any, Any], count: int) -> dict[str, Any]:
+    """Requests a second of four clients, and what the process grows by; the null model."""
+    process = psutil.Process(server.process.pid)
+    found: dict[str, Any] = {}
+    for protocol in ("rest", "grpc"):
+        ask = _asks(server, model, x)[protocol]
+        for _ in range(1000):
+            ask()
+        before = (process.memory_info().rss, server.figure("boltgen_device_bytes"))
+
+        def client(protocol: str = protocol) -> None:
+            mine = _asks(server, model, x)[protocol]
+            for _ in range(count // 4):
+                mine()
+
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        began = perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = perf_counter() - began
+        gc.collect()
+        after = (process.memory_info().rss, server.figure("boltgen_device_bytes"))
+        found[protocol] = {
+            "requests": count,
+            "requests_per_second": round(count / seconds, 1),
+            "memory_growth": round(after[0] / before[0] - 1, 5),
+            "device_bytes_growth": after[1] - before[1],
+        }
+    return found
+
+
+def runs_without_growth(folder: Path, count: int) -> dict[str, Any]:
+    """Runs of one session in this process, without a server."""
+    vgpu = boltgen.activate("vgpu").vgpu
+    assert vgpu is not None
+    session = boltgen.load(folder).open()
+    x = np.ones((4, _WIDTH), np.float32)
+    for _ in range(1000):
+        session.run({"x": x})
+    vgpu.clear_launches()
+    process = psutil.Process()
+    before = (process.memory_info().rss, len(vgpu.leaks()))
+    began = perf_counter()
+    for index in range(count):
+        session.run({"x": x})
+        if index % 1000 == 0:
+            vgpu.clear_launches()  # the record of launches is the virtual GPU's, and grows
+    seconds = perf_counter() - began
+    vgpu.clear_launches()
+    after = (process.memory_info().rss, len(vgpu.leaks()))
+    return {
+        "runs": count,
+        "us_per_run": round(1e6 * seconds / count, 1),
+        "memory_growth": round(after[0] / before[0] - 1, 5),
+        "device_allocations_growth": after[1] - before[1],
+    }
+
+
+def faults(server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Each fault, and whether the next request is answered rightly."""
+    host, port = server.http.split(":")
+    rng = np.random.default_rng(0)
+    path = "/v2/models/null/infer"
+    good = b'{"inputs":[{"name":"x","shape":[1,16],"datatype":"FP32","data":[' + b",".join(
+        [b"1"] * _WIDTH
+    )
+    good += b"]}]}"
+    kinds: dict[str, Callable[[], object]] = {
+        "changed bytes": lambda: server.ask(
+            path, bytes(int(each) if rng.random() > 0.01 else 0 for each in good)
+        ),
+        "cut": lambda: server.ask(path, good[: rng.integers(1, len(good))]),
+        "other shape": lambda: server.ask(path, good.replace(b"[1,16]", b"[16,1]")),
+        "other type": lambda: server.ask(path, good.replace(b"FP32", b"FP64")),
+        "other name": lambda: server.ask(path, good.replace(b'"x"', b'"z"')),
+        "too large": lambda: _too_large(server, path),
+        "no model": lambda: server.ask("/v2/models/none/infer", good),
+        "stalled": lambda: _stalled(host, int(port)),
+        "no HTTP": lambda: _nonsense(host, int(port)),
+        "no gRPC": lambda: _nonsense(*_address(server.grpc)),
+    }
+    asks = _asks(server, "null", x)
+    wrong = 0
+    for fault in kinds.values():
+        for _ in range(20):
+            fault()
+            for ask in asks.values():
+                wrong += not np.array_equal(ask().as_numpy("y"), want)
+    return {"kinds": list(kinds), "injected": 20 * len(kinds), "wrong_answers": wrong}
+
+
+def _too_large(server: Server, path: str) -> None:
+    # The answer comes before the body is read, and the connection ends.
+    with contextlib.suppress(OSError):
+        server.ask(path, b" " * (65 << 20))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, port = text.split(":")
+    return host, int(port)
+
+
+_open: list[socket.socket] = []
+
+
+def _stalled(host: str, port: int) -> None:
+    """A client that stays, and says no more."""
+    connection = socket.create_connection((host, port))
+    connection.sendall(b"POST /v2/models/null/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+    _open.append(connection)
+
+
+def _nonsense(host: str, port: int) -> None:
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(b"\x00\xff" * 50 + b"\r\n\r\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=100)
+    given = parser.parse_args()
+    boltgen.activate("vgpu")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        boltgen.compile(MODEL_PATH, arch="sm_80").save(folder / "digits")
+        model = onnx.parser.parse_model(_NULL)
+        weights = np.eye(_WIDTH, dtype=np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+        onnx.save(model, folder / "null.onnx")
+        null = boltgen.compile(folder / "null.onnx", arch="sm_80", shapes={"x": ("1..8", _WIDTH)})
+        null.save(folder / "null")
+        x = np.ones((1, _WIDTH), np.float32)
+        images = next(load_heldout().batches())
+        # Others' work on the machine is in every time below.
+        figures: dict[str, Any] = {"load_average": os.getloadavg()}
+        figures |= {"session": runs_without_growth(folder / "null", given.requests)}
+        with serving([folder]) as server:
+            figures["overhead_digits"] = overhead(server, "digits", images, given.repeats)
+            figures["overhead_null"] = overhead(server, "null", x, given.repeats)
+            figures["faults"] = faults(server, x, null.run({"x": x})["y"])
+            figures["throughput_null"] = throughput(server, "null", x, given.requests)
+            for connection in _open:
+                connection.close()
+            server.process.send_signal(signal.SIGTERM)
+            figures["status_after_sigterm"] = server.process.wait()
+    write(
+        "serving",
+        figures,
+        "beyond the run, p50: 1 ms REST, 0.7 ms gRPC; growth over 100,000 requests below 1 %; "
+        "20 faults or more, no wrong answer, no lost worker",
+    )
+
+
+if __name__ == "__main__":
+    main()
