@@ -67,7 +67,8 @@ using Output = boltgen::AttentionLayer<
 using Kernel = boltgen::Attention<
     /*RowsKeysDepth=*/cutlass::gemm::GemmShape<64, 32, 64>, /*Columns=*/64,
     /*Warps=*/4, /*Stages=*/3,
-    /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
+    /*Element=*/cutlass::half_t, /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
+    /*IsCausal=*/false,
     /*ElementD=*/cutlass::half_t, /*AlignmentA=*/8,
     Scores, Output, /*HasAsyncCopies=*/true>;
 
