@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
@@ -17,6 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
 from boltgen.ir.problem import Gemm, Problem, describe, with_extents
+from boltgen.ir.results import store_shape
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
@@ -66,7 +68,8 @@ class Workload:
     """What one kernel computes; several layers run back to back.
 
     A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
-    batch that shares every B is one product of more rows. From the second layer on, problems are
+    batch that shares every B is one product of more rows, unless an epilogue sums the rows of each
+    image, or of each product of the batch. From the second layer on, problems are
     matrix products of the rows before, as they are stored, or in FP32 where a prologue takes them.
 
     Raises:
@@ -194,16 +197,27 @@ class Workload:
 
 
 def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    problems = [layer.problem for layer in layers]
     # A batch is folded in all layers or in none: otherwise the rows of two would differ.
-    batched = [each for each in problems if each.batch > 1]
-    if not all(isinstance(each, Gemm) and each.is_foldable for each in batched):
-        problems = [each if each.batch > 1 else each.canonical for each in problems]
-    else:
-        problems = [each.canonical for each in problems]
+    is_folded = all(
+        isinstance(layer.problem, Gemm) and layer.problem.is_foldable and _keeps_stores(layer)
+        for layer in layers
+        if layer.problem.batch > 1
+    )
     return tuple(
-        layer if problem is layer.problem else replace(layer, problem=problem)
-        for layer, problem in zip(layers, problems, strict=True)
+        replace(layer, problem=layer.problem.canonical)
+        if (is_folded or layer.problem.batch == 1) and _keeps_stores(layer)
+        else layer
+        for layer in layers
+    )
+
+
+def _keeps_stores(layer: Layer) -> bool:
+    """Whether the epilogue stores as many numbers of the canonical problem."""
+    problem = layer.problem
+    return problem.canonical is problem or all(
+        prod(store_shape(problem, store)) == prod(store_shape(problem.canonical, store))
+        for store in layer.epilogue.results
+        if store.reduction
     )
 
 

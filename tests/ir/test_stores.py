@@ -286,3 +286,27 @@ def test_the_text_of_shared_nodes_is_linear(stores):
             whole = ElementwiseGraph(b.build().nodes, tuple(Store(x) for _ in range(stores)))
             lengths.append(len(whole.describe()))
     assert lengths[1] < 2.3 * lengths[0]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_convolution_of_pixels_is_a_product_unless_it_sums_those_of_several_images(
+    count: int,
+) -> None:
+    pointwise = Conv2d(n=count, h=4, w=3, c=4, k=5, r=1, s=1)
+    b = ElementwiseBuilder()
+    b.store(0)
+    assert Workload.of(pointwise, b.build()).single.problem == pointwise.gemm
+    b.store(0, COLUMN, DType.F32, Reduction.SUM)
+    assert Workload.of(pointwise, b.build()).single.problem == pointwise.gemm
+    b.store(0, ROW, DType.F32, Reduction.SUM)
+    kept = Workload.of(pointwise, b.build()).single.problem
+    assert kept == (pointwise.gemm if count == 1 else pointwise)
+
+
+def test_a_batch_of_one_b_is_a_longer_product_unless_it_sums_the_rows_of_each() -> None:
+    batched = Gemm(batch=2, m=3, n=5, k=7, b_batched=False)
+    b = ElementwiseBuilder()
+    b.store(0)
+    assert Workload.of(batched, b.build()).single.problem == batched.folded
+    b.store(0, ROW, DType.F32, Reduction.SUM)
+    assert Workload.of(batched, b.build()).single.problem == batched
