@@ -201,13 +201,16 @@ def test_an_error_stops_the_other_compilers(cache: Cache, tmp_path: Path) -> Non
     assert not list((cache.root / "building").iterdir())
 
 
+# A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
 _INTERRUPTED = """
+import signal
 import sys
 from pathlib import Path
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all
 from tests.build.fakes import fake_toolchain, fake_unit
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 top, root = Path(sys.argv[1]), Path(sys.argv[2])
 body = "sleep 60 & echo $! > " + str(top) + "/pid-$$; mv " + str(top) + "/pid-$$ " + str(top)
 tools = fake_toolchain(top, body + "/started; wait")
