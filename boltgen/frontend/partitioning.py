@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boltgen.frontend.graph import Graph
@@ -12,6 +12,8 @@ from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
+from boltgen.frontend.passes.normed import without_normed
+from boltgen.frontend.passes.norms_in_products import norms_in_products
 from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
@@ -121,8 +123,9 @@ def partition_graphs(
             summed,
             reductions=passes.joining,
         )
-        made[name] = with_floats(whole)
-        carved.update((each.region.symbol, each) for each in found)
+        made[name] = without_normed(with_floats(whole))
+        for each in found:
+            carved[each.region.symbol] = replace(each, body=without_normed(each.body))
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
     return Partitioned(
         graphs=made,
@@ -137,7 +140,9 @@ def partition_graphs(
 def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
     if passes.joining is None:
         return JoinedSiblings(graph, ())
-    return join_siblings(graph, passes.joining, passes.accumulate)
+    joined = join_siblings(graph, passes.joining, passes.accumulate)
+    within = norms_in_products(joined.graph, passes.joining, passes.rejects, passes.accumulate)
+    return JoinedSiblings(within.graph, (*joined.notes, *within.notes))
 
 
 def _normalised(

@@ -132,11 +132,12 @@ class Store:
 Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 
 # One vector register pair per operand and element is live at once. Two full tensors and four row
-# vectors keep the widest vectorised epilogue below the 255 registers a thread may have.
-MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 1}
+# vectors keep the widest vectorised epilogue below the 255 registers a thread may have. Two columns
+# are the moments of rows.
+MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 2}
 
 # Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
-MAX_OPERANDS = sum(MAX_LOADS.values())
+MAX_OPERANDS = 7
 
 # Of what `ElementwiseGraph.describe` says in one term: about a line of text.
 _LONGEST_TERM = 100
@@ -163,7 +164,7 @@ class ElementwiseGraph:
         InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
             constant is missing or NaN, a softmax is not the last node, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or there are more loads of
-            a kind than `MAX_LOADS` allows.
+            a kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -185,6 +186,10 @@ class ElementwiseGraph:
                 raise InvalidProblemError(
                     f"Epilogue: {count} loads of kind '{kind.value}'; at most {most} are supported"
                 )
+        if (count := len(self.loads)) > MAX_OPERANDS:
+            raise InvalidProblemError(
+                f"Epilogue: {count} loads; a launch passes {MAX_OPERANDS} addresses besides D's"
+            )
         for index, store in enumerate(self.stores):
             self._check_store(index, store)
 

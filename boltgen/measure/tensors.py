@@ -83,9 +83,15 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
+    """What is divided by, what only positive numbers have a function of, and what makes these."""
     found = set()
-    for node in epilogue.nodes:
+    for index in range(len(epilogue.nodes) - 1, -1, -1):
+        node = epilogue.nodes[index]
         match node:
+            case Binary(op=BinaryOp.SUBTRACT, lhs=lhs) if index in found:
+                found.add(lhs)
+            case Binary(lhs=lhs, rhs=rhs) if index in found:
+                found.update((lhs, rhs))
             case Binary(op=BinaryOp.DIVIDE, rhs=rhs):
                 found.add(rhs)
             case Unary(op=op, x=x) if op.function.is_partial:

@@ -18,6 +18,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule, Scheduler
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
+from boltgen.frontend.passes.normed import Writing, normed
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     BinaryOp,
@@ -70,6 +71,23 @@ def reduced(*stores: tuple[LoadKind, Reduction], op: UnaryOp = UnaryOp.RELU) -> 
     return b.build()
 
 
+def normed_of(columns: int, *, centred: bool) -> ElementwiseGraph:
+    """D is an activation of what a norm of A's rows, by their moments, makes of the product; its
+    own moments are stored.
+    """
+    b = ElementwiseBuilder()
+    given = {"x": 0, "squares": b.load(COLUMN, F32)}
+    if centred:
+        given |= {"sums": b.load(COLUMN, F32), "weights": b.load(ROW, F32)}
+        given["shift"] = b.load(ROW, F32)
+    write = Writing(scalar=b.scalar, unary=b.unary, binary=b.binary)
+    x = b.unary(UnaryOp.GELU_ERF, normed(given, columns, 1e-5, write))
+    b.store(x)
+    b.store(x, COLUMN, F32, Reduction.SUM)
+    b.store(x, COLUMN, F32, Reduction.SUM_OF_SQUARES)
+    return b.build()
+
+
 def config(m: int, n: int, **launch: int) -> Cutlass2Config:
     return Cutlass2Config(
         threadblock=Shape(m, n, 32),
@@ -114,6 +132,12 @@ CASES = {
         reduced((ROW, Reduction.MAXIMUM), (COLUMN, Reduction.MAXIMUM), op=UnaryOp.TANH),
         config(64, 96),
     ),
+    "layer_norm": (Gemm(m=512, n=256, k=192), normed_of(192, centred=True), config(64, 128)),
+    "rms_norm": (
+        Gemm(m=512, n=256, k=1024, b_layout=Layout.COLUMN),
+        normed_of(1024, centred=False),
+        config(64, 64, split_k=3, swizzle=2),
+    ),
     "pooled": (CONV, reduced((ROW, Reduction.SUM)), config(64, 64, split_k=2)),
 }
 
@@ -142,6 +166,14 @@ HOPPER = (
         ),
         config=Cutlass3Config(
             threadblock=Shape(128, 128, 64), schedule=Schedule.PINGPONG, cluster_m=2
+        ),
+    ),
+    Trial(
+        workload=Workload.of(
+            Gemm(m=512, n=512, k=512, b_layout=Layout.COLUMN), normed_of(512, centred=True)
+        ),
+        config=Cutlass3Config(
+            threadblock=Shape(128, 128, 64), schedule=Schedule.COOPERATIVE, cluster_m=2
         ),
     ),
     Trial(

@@ -33,8 +33,17 @@ from boltgen.families.cutlass2.traffic import (
     traffic,
 )
 from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
-from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Unary
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.elementwise import (
+    Binary,
+    BinaryOp,
+    ElementwiseGraph,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+    operands,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Problem
 
@@ -92,7 +101,9 @@ def predict(
     l2_us = moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
     dram_us = moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(waves, (l2_us, "l2"), (dram_us, "dram"))
-    time_us = c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
+    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
+    launches = 1 + len(epilogue.reductions)
+    time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
     if slowest_us < c.launch_us:
         bound_by = "launch"
     peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
@@ -285,14 +296,27 @@ def lanes(arch: Arch) -> float:
 
 
 @lru_cache(maxsize=1024)
-def operations(epilogue: ElementwiseGraph) -> tuple[int, int]:
-    """Nodes of the graph that are one instruction, and those that are many."""
-    special = sum(
-        (isinstance(node, Unary) and node.op not in _SIMPLE_OPS)
-        or (isinstance(node, Binary) and node.op is BinaryOp.DIVIDE)
-        for node in epilogue.nodes
-    )
-    return len(epilogue.nodes) - special, special
+def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
+    """Instructions for each element: nodes that are one, and nodes that are many.
+
+    Constants are none. What columns alone decide is computed once for a vector of a row's elements.
+    """
+    of_rows: set[int] = set()
+    simple = special = 0.0
+    for index, node in enumerate(epilogue.nodes):
+        if isinstance(node, Scalar):
+            of_rows.add(index)
+            continue
+        is_column = isinstance(node, Load) and node.kind is LoadKind.COLUMN
+        if is_column or (operands(node) and of_rows.issuperset(operands(node))):
+            of_rows.add(index)
+        share = DType.F16.size_bytes / VECTOR_BYTES if index in of_rows else 1.0
+        is_division = isinstance(node, Binary) and node.op is BinaryOp.DIVIDE
+        if is_division or (isinstance(node, Unary) and node.op not in _SIMPLE_OPS):
+            special += share
+        else:
+            simple += share
+    return simple, special
 
 
 def _split_us(config: Cutlass2Config, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:

@@ -102,6 +102,8 @@ def predict(
     sums_us = work.turns * (c.handover_us + _sums_us(config, arch) / c.sustained_fraction)
     if work.turns:
         sums_us += c.launch_us  # of the zeros that the counters begin with
+    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
+    begin_us += len(epilogue.reductions) * c.launch_us
     return PersistentPrediction(
         time_us=begin_us + slowest_us + sums_us, bound_by=bound_by, tiles_per_sm=work.tiles
     )

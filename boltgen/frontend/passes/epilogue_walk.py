@@ -20,6 +20,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor
+from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, roles_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
@@ -134,6 +135,12 @@ def _prelu(call: _Call) -> int:
     )
 
 
+def _normed(call: _Call) -> int:
+    b = call.builder
+    write = Writing(scalar=b.scalar, unary=b.unary, binary=b.binary)
+    return normed_of(call.expr, dict(zip(roles_of(call.expr), call.args, strict=True)), write)
+
+
 def _same_rows(call: _Call) -> int:
     return call.args[0]  # checked in `_Emission`: the last extent stays
 
@@ -154,6 +161,7 @@ _RULES: dict[str, _Rule] = {
     "nn.prelu": _prelu,
     "nn.softplus": _softplus,
     "astype": _astype,
+    NORMED: _normed,
     _VIEW: _same_rows,
 }
 

@@ -56,23 +56,34 @@ def reducing(
     """`product` with the reductions of its result, if a kernel writes them and `costs` say that it
     is faster than a pass over that result.
     """
-    if product.exit is not None or not product.anchor.problem.is_product:
+    longer = with_reductions(graph, product, claimed)
+    if longer is None:
         return product
-    found = _reductions(graph, product, claimed)
-    before = Workload(layers=(product.layer(graph),))
-    if not found or before.symbols:
-        return product
-    try:
-        longer = _with(product, found)
-        after = Workload(layers=(longer.layer(graph),))
-    except InvalidProblemError:  # more addresses than a launch passes
-        return product
+    before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
     if rejects(after) is not None:
         return product
     problem = before.single.problem
     read = problem.out_dtype.size_bytes * _elements(problem)
     once, apart = costs.kernels_us((after, before)).times_us
-    return longer if once < apart + costs.move_us(read, len(found)) else product
+    count = len(longer.further) - len(product.further)
+    return longer if once < apart + costs.move_us(read, count) else product
+
+
+def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
+    """`product` with the reductions of its result; None where there are none, or a kernel cannot
+    write them.
+    """
+    if product.exit is not None or not product.anchor.problem.is_product:
+        return None
+    found = _reductions(graph, product, claimed)
+    if not found or Workload(layers=(product.layer(graph),)).symbols:
+        return None
+    try:
+        longer = _with(product, found)
+        Workload(layers=(longer.layer(graph),))
+    except InvalidProblemError:  # more addresses than a launch passes
+        return None
+    return longer
 
 
 def _elements(problem: Problem) -> int:
