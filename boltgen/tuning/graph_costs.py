@@ -55,9 +55,13 @@ class GraphTimes:
         return KernelTimes(times_us=predicted, origin=self.move_origin)
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
-        """A move's launches, and its bytes at the bandwidth that a copy reaches."""
+        """A move's launches, each of which waits for what it reads and for what it writes, and its
+        bytes at the bandwidth that a copy reaches.
+        """
         constants = model_constants()
-        return launches * constants.launch_us + constants.copy_us(typical(bytes_moved), self.arch)
+        wait_us = 2 * self.arch.memory_latency_clocks / self.arch.boost_mhz
+        copy_us = constants.copy_us(typical(bytes_moved), self.arch)
+        return launches * (constants.launch_us + wait_us) + copy_us
 
 
 def _measured_us(known: Measurements, workload: Workload) -> float | None:

@@ -289,7 +289,7 @@ def _add_known(graph: Graph, index: int, builder: GraphBuilder, names: dict[int,
 
 def label(graph: Graph, members: Sequence[int]) -> str:
     """A region's operators for people: "conv2d + add + relu"."""
-    return " + ".join(graph[member].op.removeprefix("nn.") for member in members)
+    return " + ".join(graph[member].op.rpartition(".")[2] for member in members)
 
 
 def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> Region:

@@ -4,15 +4,16 @@
     x, sum(x), sum(x * x)          are what the kernel of x writes,
     y = (x W' - mean w) / deviation + b'    with W' = scale * W, w = sums of its columns
 
-The norm's own kernel, which reads and writes all of x, is gone. That is sound where the mean is not
-thousands of times the deviation, as in FP32 a variance by sums has to be: the elements of x stay
-FP16 or BF16, with no more rounding than the normed ones would have. Times decide. For both IRs.
+The norm's own kernel, which reads and writes all of x, is gone. A mean of r times the deviation
+costs the variance r * r roundings of FP32; x itself, in FP16 or BF16, has lost r of those by then,
+which is more for r up to thousands. Times decide. For both IRs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -96,9 +97,11 @@ def _candidates(graph: Graph, products: Sequence[Product]) -> Iterator[_Norm]:
     claimed = {each for product in products for each in product.computed}
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
-        problem, before = norm.anchor.problem, made.get(norm.anchor.a)
-        if before is None or not isinstance(problem, Norm) or norm.summed is not None:
+        problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
+        if before is None or norm.summed is not None:
             continue
+        if graph[norm.anchor.a].dtype == _WIDE:
+            continue  # no product multiplies it
         if problem.function is NormFunction.SOFTMAX or norm.tail.further:
             continue
         affine, readers = _affine(graph, norm), _readers(graph, products, norm)
@@ -228,18 +231,31 @@ def _b(graph: Graph, product: Product) -> Array:
     return (array.T if is_column else array).astype(np.float64)
 
 
+def _bias(graph: Graph, index: int) -> tuple[int, Array] | None:
+    """The operator that adds a constant row to a value that nothing else reads, and the row."""
+    if index in graph.escaping or len(graph.consumers[index]) != 1:
+        return None
+    (reader,) = graph.consumers[index]
+    if graph[reader].op != "add" or graph[reader].shape != graph[index].shape:
+        return None
+    rows = [graph[arg].array for arg in graph[reader].args if arg != index]
+    if len(rows) != 1 or rows[0] is None or rows[0].shape != graph[index].static_shape[-1:]:
+        return None
+    return reader, rows[0]
+
+
 class _Rewriting:
     """A graph without some norms, and where expressions of the one before are in it."""
 
     def __init__(self, graph: Graph, norms: Sequence[_Norm]) -> None:
-        self._before = graph
+        self.before = graph
         self._builder = GraphBuilder()
         self._moments: dict[int, dict[str, int]] = {}
         self.norms = tuple(norms)
         self._names: dict[int, int] = {}
         self._normed_at: dict[int, int] = {}
         products = {each.anchor.index: (norm, each) for norm in norms for each in norm.products}
-        biased = {_bias(graph, index)[0]: index for index in products if _bias(graph, index)}
+        behind = {found[0]: at for at in products if (found := _bias(graph, at)) is not None}
         sums = {index: norm for norm in norms for index in norm.sums}
         rows: dict[int, list[_Norm]] = {}
         for norm in norms:
@@ -247,6 +263,8 @@ class _Rewriting:
         for index, expr in enumerate(graph.exprs):
             if index in products:
                 self._names[index] = self._product(*products[index])
+            elif index in behind:
+                self._names[index] = self._names[behind[index]]  # its bias is in the shift
             elif index in sums:
                 self._names[index] = self._sum(sums[index], index)
             else:
@@ -296,7 +314,7 @@ class _Rewriting:
 
     def _product(self, norm: _Norm, product: Product) -> int:
         """The product of the rows that are not normed, and what makes of it that of normed ones."""
-        builder, graph = self._builder, self._before
+        builder, graph = self._builder, self.before
         expr = graph[product.anchor.index]
         shape = graph[expr.args[0]].static_shape
         a = self._names[norm.x]
@@ -313,13 +331,17 @@ class _Rewriting:
         given = {"x": x, **self._given(norm, shape)}
         if "sums" in given:
             given["weights"] = self._row(stored.astype(np.float64).sum(axis=0))
+        biased = _bias(graph, product.anchor.index)
+        rows = [] if biased is None else [biased[1].astype(np.float64)]
         if norm.shift is not None:
-            given["shift"] = self._row(norm.shift.astype(np.float64) @ _b(graph, product))
+            rows.append(norm.shift.astype(np.float64) @ _b(graph, product))
+        if rows:
+            given["shift"] = self._row(np.sum(rows, axis=0))
         return self._normed(norm, given, expr)
 
     def _sum(self, norm: _Norm, index: int) -> int:
         """The sum of the normed rows and what they are added to."""
-        builder, graph = self._builder, self._before
+        builder, graph = self._builder, self.before
         expr = graph[index]
         normed, plus = expr.args if self._is_of(norm, expr.args[0]) else expr.args[::-1]
         shape = graph[normed].static_shape
@@ -335,23 +357,21 @@ class _Rewriting:
 
     def _shifted(self, shift: Array, plus: int) -> dict[str, int]:
         """The shift, together with the bias of what it is added to: a launch has few addresses."""
-        graph = self._before
+        graph = self.before
         at = plus
         if graph[at].op == "astype" and len(graph.consumers[at]) == 1:
             (at,) = graph[at].args
-        expr = graph[at]
-        if expr.op == "add" and len(graph.consumers[at]) == 1 and at not in graph.escaping:
-            for value, bias in (expr.args, expr.args[::-1]):
-                array = graph[bias].array
-                if array is not None and array.shape == shift.shape:
-                    x = self._names[value]
-                    return {"plus": x, "shift": self._row(array.astype(np.float64) + shift)}
+        for value in graph[at].args:
+            biased = _bias(graph, value)
+            if biased is not None and biased[0] == at and len(graph.consumers[at]) == 1:
+                row = biased[1].astype(np.float64) + shift
+                return {"plus": self._names[value], "shift": self._row(row)}
         return {"shift": self._row(shift)}
 
     def _is_of(self, norm: _Norm, index: int) -> bool:
         """Whether a value is the normed rows, cast or reshaped or not."""
-        while index != norm.norm.tail.output and self._before[index].op in {"astype", "reshape"}:
-            (index,) = self._before[index].args
+        while index != norm.norm.tail.output and self.before[index].op in {"astype", "reshape"}:
+            (index,) = self.before[index].args
         return index == norm.norm.tail.output
 
     def _normed(self, norm: _Norm, given: dict[str, int], like: Expr) -> int:
@@ -367,7 +387,7 @@ def _faster(
     summed: DType,
 ) -> Iterator[tuple[_Norm, str]]:
     """The norms of a trial that are faster within products, each with a sentence that says so."""
-    graph, before = trial.graph, trial._before
+    graph, before = trial.graph, trial.before
     made = {product.anchor.index: product for product in find_products(graph, summed)}
     of_members = {member: product for product in products for member in product.tail.members}
     claimed = {each for product in made.values() for each in product.computed}

@@ -14,6 +14,7 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.passes.normed import NORMED
 from boltgen.frontend.passes.products import Product, Rejects
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
@@ -54,7 +55,7 @@ def reducing(
     graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects, costs: GraphCosts
 ) -> Product:
     """`product` with the reductions of its result, if a kernel writes them and `costs` say that it
-    is faster than a pass over that result.
+    is faster than a pass over that result. What norms in other products read is asked for.
     """
     longer = with_reductions(graph, product, claimed)
     if longer is None:
@@ -62,11 +63,22 @@ def reducing(
     before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
     if rejects(after) is not None:
         return product
+    if all(_is_of_a_norm(graph, each) for each in longer.further[len(product.further) :]):
+        return longer
     problem = before.single.problem
     read = problem.out_dtype.size_bytes * _elements(problem)
     once, apart = costs.kernels_us((after, before)).times_us
     count = len(longer.further) - len(product.further)
     return longer if once < apart + costs.move_us(read, count) else product
+
+
+def _is_of_a_norm(graph: Graph, index: int) -> bool:
+    """Whether sums are for norms that products compute, for which they were made."""
+    return all(
+        graph[reader].op == NORMED
+        or (graph[reader].op == "reshape" and _is_of_a_norm(graph, reader))
+        for reader in graph.consumers[index]
+    )
 
 
 def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
