@@ -74,10 +74,13 @@ def reducing(
 
 def _is_of_a_norm(graph: Graph, index: int) -> bool:
     """Whether sums are for norms that products compute, for which they were made."""
+    readers = graph.consumers[index]
+    if not readers or index in graph.escaping:
+        return False
     return all(
         graph[reader].op == NORMED
         or (graph[reader].op == "reshape" and _is_of_a_norm(graph, reader))
-        for reader in graph.consumers[index]
+        for reader in readers
     )
 
 
