@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "model_passes": _MAKING | {"stored", "options", "pipeline", "frontend"},
     "runtime": _MODELS - {"runtime"},
     "serve": {"ir", "runtime"},
+    "report": {"ir", "arch", "families", "paths", "runtime"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
@@ -57,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", ""},
+    "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", "report", ""},
     "__main__": {"cli", "settings"},
 }
 # Where outside packages and powers may be used.
@@ -69,7 +70,7 @@ EXTERNAL = {
     "fastapi": ("boltgen.serve",),
     "starlette": ("boltgen.serve",),
     "prometheus_client": ("boltgen.serve",),
-    "jinja2": ("boltgen.codegen.render",),
+    "jinja2": ("boltgen.codegen.render", "boltgen.report.page"),
     "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
 }
 

@@ -16,6 +16,7 @@ from boltgen.cli.ending import REFUSED, flush_streams
 from boltgen.cli.inspect import inspect_command
 from boltgen.cli.library import library_app
 from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
+from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
 
 # Without rich's boxes a terminal of 80 columns has room for what is said; see the tests of `cli`.
@@ -30,6 +31,7 @@ app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("serve")(serve_command)
 app.command("inspect")(inspect_command)
+app.command("report")(report_command)
 app.command("check")(check_command)
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)

@@ -1,0 +1,1 @@
+"""A compiled model as one page of HTML."""

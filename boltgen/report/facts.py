@@ -1,0 +1,201 @@
+"""Arrow: a compiled model's metadata to what its report shows. Nothing is computed anew but ratios.
+
+Times are what the metadata has, each with its kind: measured on a GPU, modelled by the virtual GPU,
+or predicted. Bytes are the least that a kernel moves: its operands and results once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from boltgen.arch import Arch, arch_named
+from boltgen.families.trial import Trial
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.problem import describe
+from boltgen.ir.results import store_shape
+from boltgen.ir.workload import Layer, Workload
+from boltgen.runtime.coverage import coverage
+from boltgen.runtime.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
+
+
+class TimeKind(Enum):
+    """Where a time is from."""
+
+    MEASURED = "measured"
+    MODELLED = "modelled"
+    PREDICTED = "predicted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFacts:
+    """A region: what it computes, for how long, and `share` of the time of all regions.
+
+    `flops` and `moved_bytes` are None where its sizes are open, `intensity` is their ratio.
+    """
+
+    info: RegionInfo
+    kind: TimeKind
+    share: float
+    flops: int | None
+    moved_bytes: int | None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP for each byte."""
+        if not self.flops or not self.moved_bytes:
+            return None
+        return self.flops / self.moved_bytes
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP in a second."""
+        if not self.flops or not self.info.time_us:
+            return None
+        return self.flops / self.info.time_us / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A region, or an operator of TVM's, in the order of the model; `operators` of a region."""
+
+    region: RegionFacts | None
+    operators: tuple[PlacementInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """A kernel, and its source; None where the artifact has none."""
+
+    info: KernelInfo
+    source: str | None
+    regions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a report shows of one artifact."""
+
+    metadata: Metadata
+    arch: Arch
+    regions: tuple[RegionFacts, ...]
+    steps: tuple[Step, ...]
+    kernels: tuple[KernelFacts, ...]
+    regions_us: float
+    rest_us: float | None
+    verdict: str
+
+
+def facts_of(folder: Path, metadata: Metadata) -> Facts:
+    """The facts of the artifact in `folder`.
+
+    Raises:
+        UnknownArchError: the artifact is for an architecture that this boltgen does not know.
+    """
+    regions_us = sum(region.time_us or 0.0 for region in metadata.regions)
+    regions = tuple(_region(metadata, region, regions_us) for region in metadata.regions)
+    by_symbol = {region.info.symbol: region for region in regions}
+    rest = metadata.rest
+    return Facts(
+        metadata=metadata,
+        arch=arch_named(metadata.arch),
+        regions=regions,
+        steps=tuple(_steps(metadata, by_symbol)),
+        kernels=tuple(_kernel(folder, metadata, kernel) for kernel in metadata.kernels),
+        regions_us=regions_us,
+        rest_us=None if rest is None else sum(each.time_us for each in rest),
+        verdict=coverage(metadata.placements).verdict(),
+    )
+
+
+def kind_of(region: RegionInfo) -> TimeKind:
+    """Where the time of a region is from, by the words that say so."""
+    for kind in (TimeKind.MEASURED, TimeKind.MODELLED, TimeKind.PREDICTED):
+        if region.time_us is not None and region.origin.startswith(kind.value):
+            return kind
+    return TimeKind.UNKNOWN
+
+
+def _region(metadata: Metadata, region: RegionInfo, total_us: float) -> RegionFacts:
+    workload = _workload(metadata, region)
+    return RegionFacts(
+        info=region,
+        kind=kind_of(region),
+        share=(region.time_us or 0.0) / total_us if total_us else 0.0,
+        flops=None if workload is None else workload.flops,
+        moved_bytes=None if workload is None else _moved_bytes(workload),
+    )
+
+
+def _workload(metadata: Metadata, region: RegionInfo) -> Workload | None:
+    """What a region computes, as its kernel's launches have it; None where sizes are open."""
+    trials: Iterator[Trial] = (
+        trial
+        for kernel in metadata.kernels
+        if kernel.symbol == region.kernel
+        for trial in kernel.trials
+    )
+    for trial in trials:
+        layers = trial.workload.layers
+        if "; ".join(describe(layer.problem) for layer in layers) == region.problem:
+            return trial.workload
+    return None
+
+
+def _moved_bytes(workload: Workload) -> int:
+    first, last = workload.first, workload.last
+    weights = sum(layer.problem.b_bytes for layer in workload.layers if layer.problem.is_product)
+    loads = sum(map(_bytes_of_loads, workload.layers))
+    d = _elements(last.problem.d_shape) * last.problem.out_dtype.size_bytes
+    further = sum(
+        _elements(store_shape(last.problem, store)) * dtype.size_bytes
+        for store, dtype in last.further
+    )
+    a = _elements(first.problem.a_shape) * first.problem.in_dtype.size_bytes
+    return a + weights + loads + d + further
+
+
+def _bytes_of_loads(layer: Layer) -> int:
+    shape = layer.problem.d_shape
+    elements = {
+        LoadKind.TENSOR: _elements(shape),
+        LoadKind.ROW: shape[-1],
+        LoadKind.COLUMN: _elements(shape[:-1]),
+    }
+    return sum(elements[load.kind] * load.dtype.size_bytes for load in layer.loads)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _steps(metadata: Metadata, regions: dict[str, RegionFacts]) -> Iterator[Step]:
+    """The model's operators in order; those of a region stand where its last one does."""
+    inside: dict[str, list[PlacementInfo]] = {}
+    last: dict[str, int] = {}
+    for index, placement in enumerate(metadata.placements):
+        if placement.region is not None:
+            inside.setdefault(placement.region, []).append(placement)
+            last[placement.region] = index
+    for index, placement in enumerate(metadata.placements):
+        symbol = placement.region
+        if symbol is None:
+            yield Step(region=None, operators=(placement,))
+        elif last[symbol] == index and symbol in regions:
+            yield Step(region=regions[symbol], operators=tuple(inside[symbol]))
+
+
+def _kernel(folder: Path, metadata: Metadata, kernel: KernelInfo) -> KernelFacts:
+    path = folder / kernel.source
+    try:
+        source = path.read_text(encoding="utf-8", errors="replace") if kernel.source else None
+    except OSError:  # sources may be missing: nobody needs them to run a model
+        source = None
+    regions = sum(region.runs(kernel.symbol) for region in metadata.regions)
+    return KernelFacts(info=kernel, source=source, regions=regions)

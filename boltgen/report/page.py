@@ -1,0 +1,31 @@
+"""Writes a report: one page of HTML that needs no other file and no network."""
+
+from __future__ import annotations
+
+import jinja2
+
+from boltgen.paths import resource_dir
+from boltgen.report.compare import Comparison
+from boltgen.report.facts import Facts
+from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
+
+
+def page(facts: Facts, against: Comparison | None = None) -> str:
+    """The page; names and texts of the model are escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resource_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        facts=facts,
+        metadata=facts.metadata,
+        against=against,
+        partition=partition(facts),
+        roofline=roofline(facts),
+        width=WIDTH,
+        height=HEIGHT,
+        step=STEP,
+    )
