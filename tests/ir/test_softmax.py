@@ -108,6 +108,27 @@ def test_the_oracle_computes_attention(batch: int) -> None:
     assert found.bound.max() < 0.01
 
 
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_the_oracle_allows_exponentials_that_are_divided_after_they_were_rounded(
+    dtype: DType,
+) -> None:
+    """The quotient is no number of the type, so the bound's ends must not be rounded to it."""
+    workload = attention(4000, 2, 16, 32, in_dtype=dtype, out_dtype=DType.F32)
+    rng = np.random.default_rng(2)
+    q, k, v = (
+        rng.uniform(-1, 1, shape).astype(dtype.numpy)
+        for shape in (workload.first.problem.a_shape, *(e.problem.b_shape for e in workload.layers))
+    )
+    found = enclose(workload, q, [LayerInputs(k), LayerInputs(v)])
+    scores = q.astype(np.float64) @ k.astype(np.float64).T
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    actual = powers.astype(dtype.numpy).astype(np.float64) @ v.astype(np.float64)
+    actual /= powers.sum(axis=-1, keepdims=True)
+    error = np.abs(actual - found.exact)
+    assert (error <= found.bound).all()
+    assert found.bound.max() < 4 * dtype.unit_roundoff
+
+
 def test_a_softmax_stands_at_the_end_of_a_prologue_only() -> None:
     graph = ElementwiseBuilder()
     graph.unary(UnaryOp.RELU, graph.softmax(0))
