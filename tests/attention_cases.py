@@ -79,7 +79,8 @@ def scaled(k: int, *masks: LoadKind, dtype: DType = DType.F16) -> ElementwiseGra
     return graph.build()
 
 
-def _relu_and_residual() -> ElementwiseGraph:
+def relu_and_residual() -> ElementwiseGraph:
+    """Compute ReLU of the output, and add a tensor to it."""
     graph = ElementwiseBuilder()
     relu = graph.unary(UnaryOp.RELU, 0)
     graph.binary(BinaryOp.ADD, relu, graph.load(LoadKind.TENSOR))
@@ -124,7 +125,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
             88,
             batch=2,
             layouts=(Layout.ROW, Layout.COLUMN),
-            output=_relu_and_residual(),
+            output=relu_and_residual(),
             out_dtype=DType.F32,
         ),
     ),

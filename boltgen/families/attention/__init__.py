@@ -20,6 +20,18 @@ from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
 
 
+def launch_of_heads(workload: Workload) -> Launch:
+    """The arguments of attention, of whatever family.
+
+    Each head is a sequence of its own. Where TVM has heads side by side is no part of a workload:
+    strides are the launch's alone, so one kernel and its record serve all of them.
+    """
+    dense = launch_of(workload)
+    own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
+    sizes = {**dense.sizes, "heads": 1, **own}
+    return replace(dense, struct="boltgen_attention_args", sizes=sizes)
+
+
 class Attention(WithoutLibrary[AttentionConfig]):
     """See `families.family.KernelFamily`. What is compiled, and a launch, are as of a chain."""
 
@@ -74,12 +86,7 @@ class Attention(WithoutLibrary[AttentionConfig]):
     def launch(self, workload: Workload, config: AttentionConfig) -> Launch:
         """Rows and columns of Q, then the keys and the columns of V."""
         del config
-        dense = launch_of(workload)
-        # Each head is a sequence of its own. Where TVM has heads side by side is no part of a
-        # workload: strides are the launch's alone, so one kernel and its record serve all of them.
-        own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
-        sizes = {**dense.sizes, "heads": 1, **own}
-        return replace(dense, struct="boltgen_attention_args", sizes=sizes)
+        return launch_of_heads(workload)
 
     def boundaries(
         self, workload: Workload, config: AttentionConfig, arch: Arch

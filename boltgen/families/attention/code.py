@@ -59,20 +59,15 @@ def stem(spec: KernelSpec) -> str:
     """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
-    kind = "causal_attention" if traits.is_causal else "attention"
-    return f"{kind}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
+    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
     scores, output = traits.layers
-    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
-    softmax = "causal softmax" if traits.is_causal else "softmax"
     return {
-        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
-        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
-        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+        **problem_texts(traits),
         "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
         f"columns and V of {config.columns}, {config.warps} warps, {config.stages} stages, "
         f"instruction {_instruction(spec)}; Q in vectors of {traits.alignment_a}, K of "
@@ -81,10 +76,27 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     }
 
 
+def problem_texts(traits: B2bTraits) -> dict[str, str]:
+    """What a kernel of any family of attention computes."""
+    scores, output = traits.layers
+    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
+    softmax = "causal softmax" if traits.is_causal else "softmax"
+    return {
+        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
+        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
+        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+    }
+
+
+def kind_text(traits: B2bTraits) -> str:
+    """What of a kernel its symbol begins with."""
+    return "causal_attention" if traits.is_causal else "attention"
+
+
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
-    scores, output = map(_layer_view, traits.layers)
+    scores, output = map(layer_view, traits.layers)
     return AttentionView(
         symbol=symbol,
         workspace_symbol=workspace_symbol,
@@ -107,7 +119,8 @@ def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
 
 
-def _layer_view(layer: LayerTraits) -> LayerView:
+def layer_view(layer: LayerTraits) -> LayerView:
+    """What of a product is text."""
     return LayerView(
         epilogue=emit_epilogue(layer.epilogue),
         layout_b=cpp_names.LAYOUT[layer.b_layout],

@@ -13,11 +13,10 @@
 
 #include <cutlass/arch/memory_sm75.h>
 #include <cutlass/arch/mma.h>
-#include <math_constants.h>
 
 #include <type_traits>
 
-#include "boltgen/b2b_epilogue.h"
+#include "boltgen/attention_rows.h"
 #include "boltgen/b2b_tile.h"
 #include "boltgen/launch.h"
 
@@ -25,60 +24,6 @@ namespace boltgen {
 
 /// What tiles are made of: numbers of two bytes, which copies do not look at.
 using Word = cutlass::half_t;
-
-/// 2 to the power of x. Source: PTX ISA, ex2: within 2 ulp; +0 of -inf.
-CUTLASS_DEVICE float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-/// e to the power of x, which is not above 0. The product is off by an ulp of x / ln 2.
-CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * 1.44269504f); }
-
-/// One head of a sequence: a product of the batch.
-struct Head {
-  int sequence;
-  int head;
-
-  CUTLASS_DEVICE
-  Head(int index, int heads) : sequence(index / heads), head(index % heads) {}
-
-  /// Where its matrix begins in a tensor of which `group` heads that follow each other read one.
-  CUTLASS_DEVICE
-  int64_t offset(int64_t batch_stride, int64_t head_stride, int group = 1) const {
-    return sequence * batch_stride + head / group * head_stride;
-  }
-};
-
-/// The operands of a graph as one head has them: pointers to its own slices.
-template <typename OperandTypes>
-struct HeadOperands;
-
-template <typename... Operand>
-struct HeadOperands<Operands<Operand...>> {
-  static constexpr int kCount = sizeof...(Operand);
-
-  boltgen_operand own[kCount > 0 ? kCount : 1];
-
-  CUTLASS_DEVICE
-  HeadOperands([[maybe_unused]] boltgen_attention_layer const& layer, [[maybe_unused]] Head head) {
-    [[maybe_unused]] int index = 0;
-    ((own[index] = slice<typename Operand::Element>(layer.operands[index],
-                                                    layer.operand_head_strides[index], head),
-      ++index),
-     ...);
-  }
-
- private:
-  template <typename Element>
-  CUTLASS_DEVICE static boltgen_operand slice(boltgen_operand operand, int64_t head_stride,
-                                              Head head) {
-    operand.pointer = static_cast<Element const*>(operand.pointer) +
-                      head.offset(operand.batch_stride, head_stride);
-    return operand;
-  }
-};
 
 /// The B of a product that comes step by step from global memory, kSteps of `kStep` keys at once.
 ///
@@ -176,89 +121,6 @@ struct WarpProduct {
       }
     }
   }
-};
-
-/// The greatest score so far, and the sum of exponentials relative to it, of a lane's rows.
-///
-/// A lane has two columns of eight, of two rows of sixteen; the four lanes of a row hold the same
-/// maximum, and each the sum of its own columns.
-template <int kM>
-class RowStatistics {
- public:
-  CUTLASS_DEVICE
-  RowStatistics() {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      maximum_[row] = -CUDART_INF_F;
-      sum_[row] = 0.0f;
-    }
-  }
-
-  /// Turns the scores of a step into exponentials, and scales what was summed before.
-  template <int kScores, int kSums>
-  CUTLASS_DEVICE void update(cutlass::Array<float, kScores>& scores,
-                             cutlass::Array<float, kSums>& sums) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      float const before = maximum_[row];
-      float greatest = before;
-      for_row(scores, row, [&](float& score) { greatest = fmaxf(greatest, score); });
-      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 1));
-      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 2));
-      maximum_[row] = greatest;
-      // Where all scores are -inf so far, their exponentials are 0, and not those of -inf + inf.
-      float const base = greatest == -CUDART_INF_F ? 0.0f : greatest;
-      float const factor = exponential(before - base);
-      float sum = sum_[row] * factor;
-      for_row(scores, row, [&](float& score) {
-        score = exponential(score - base);
-        sum += score;
-      });
-      sum_[row] = sum;
-      for_row(sums, row, [&](float& product) { product *= factor; });
-    }
-  }
-
-  /// Divides by the sums. Of a row whose scores are all -inf the quotient is 0 / 0.
-  template <int kSums>
-  CUTLASS_DEVICE void normalise(cutlass::Array<float, kSums>& sums) const {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      float sum = sum_[row];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      float const inverse = 1.0f / sum;
-      for_row(sums, row, [&](float& product) { product *= inverse; });
-    }
-  }
-
- private:
-  static constexpr int kRows = 2 * kM;
-
-  /// Visits the accumulators of one of the lane's rows.
-  template <int kCount, typename Visit>
-  CUTLASS_DEVICE static void for_row(cutlass::Array<float, kCount>& accumulators, int row,
-                                     Visit&& visit) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int n = 0; n < kCount / (4 * kM); ++n) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        visit(accumulators[4 * (row / 2 + n * kM) + row % 2 * 2 + e]);
-      }
-    }
-  }
-
-  float maximum_[kRows];
-  float sum_[kRows];
-};
-
-/// What a layer of attention is compiled for.
-template <typename LayoutB_, int kAlignmentB_, typename Graph_, int kAlignmentD_>
-struct AttentionLayer {
-  using LayoutB = LayoutB_;
-  using Graph = Graph_;
-  static constexpr int kAlignmentB = kAlignmentB_;
-  static constexpr int kAlignmentD = kAlignmentD_;
 };
 
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
@@ -381,25 +243,19 @@ struct Attention {
       scores.clear();
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
       int const first_key = step * kKeys + column;
-      inner_epilogue<typename Scores::Graph, (Scores::kAlignmentD > 1), kM, kKeys / 8>(
-          scores, masks.own, 0, row, params.rows, first_key, keys,
-          [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
-            CUTLASS_PRAGMA_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              int const key = first_key + 8 * n + e;
-              bool const is_behind = kIsCausal && key > row + 16 * m + 8 * half + last_key;
-              scores[4 * (m + n * kM) + 2 * half + e] =
-                  key < keys && !is_behind ? pair[e] : -CUDART_INF_F;
-            }
-          });
-      statistics.update(scores, sums);
+      finish_scores<Scores, kIsCausal, kM, kKeys / 8>(scores, masks.own, row, params.rows,
+                                                      first_key, keys, last_key);
+      auto const factors = statistics.template update<kKeys / 8>(scores);
+      statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], lane);
       if constexpr (!kAsync) {
         finish(step + 1);
       }
     }
-    statistics.normalise(sums);
-    store(params, sums, head, row, column);
+    statistics.template normalise<kColumns / 8>(sums);
+    store_output<Output, kM, kColumns / 8>(
+        sums, output_layer, head, row, params.rows, column,
+        params.d + head.offset(params.batch_stride_d, params.head_stride_d), params.ldd);
   }
 
  private:
@@ -440,113 +296,16 @@ struct Attention {
       Second::template multiply<Values>(sums, a, values, k, lane);
     }
   }
-
-  CUTLASS_DEVICE
-  static void store(Params const& params, typename Second::FragmentC const& sums, Head head,
-                    int row, int column) {
-    auto const& layer = params.layers[1];
-    HeadOperands<typename Output::Graph::Operands> const operands(layer, head);
-    ElementD* const d = params.d + head.offset(params.batch_stride_d, params.head_stride_d);
-    inner_epilogue<typename Output::Graph, (Output::kAlignmentD > 1), kM, kColumns / 8>(
-        sums, operands.own, 0, row, params.rows, column, layer.n,
-        [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
-          int const r = row + 16 * m + 8 * half, c = column + 8 * n;
-          if (r < params.rows) {
-            store_pair(d + r * params.ldd + c, pair, layer.n - c);
-          }
-        });
-  }
-
-  /// Stores as many of two neighbouring results as there are columns.
-  CUTLASS_DEVICE
-  static void store_pair(ElementD* target, cutlass::Array<float, 2> const& pair, int columns) {
-    auto const results = cutlass::NumericArrayConverter<ElementD, float, 2>()(pair);
-    if constexpr (Output::kAlignmentD > 1) {
-      if (columns > 0) {
-        *reinterpret_cast<cutlass::AlignedArray<ElementD, 2>*>(target) =
-            reinterpret_cast<cutlass::AlignedArray<ElementD, 2> const&>(results);
-      }
-    } else {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if (e < columns) {
-          target[e] = results[e];
-        }
-      }
-    }
-  }
 };
-
-/// Checks the strides of heads against the vectors in which the kernel loads each operand.
-template <typename... Operand>
-void check_head_strides(Operands<Operand...>, ArgumentCheck& check, int layer,
-                        [[maybe_unused]] int64_t const* strides, [[maybe_unused]] int alignment) {
-  [[maybe_unused]] char name[48];
-  [[maybe_unused]] int index = 0;
-  [[maybe_unused]] auto const check_one = [&](int vector) {
-    std::snprintf(name, sizeof(name), "layers[%d].operand_head_strides[%d]", layer, index);
-    check.multiple(name, strides[index], vector);
-    ++index;
-  };
-  (check_one(Operand::kVectorised ? alignment : 1), ...);
-}
-
-/// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.
-template <typename Layer>
-void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_layer const& layer,
-                           int k) {
-  constexpr bool kRowMajor =
-      std::is_same<typename Layer::LayoutB, cutlass::layout::RowMajor>::value;
-  int const along = kRowMajor ? layer.n : k;
-  char name[48];
-  auto const named = [&](char const* field) {
-    std::snprintf(name, sizeof(name), "layers[%d].%s", index, field);
-    return name;
-  };
-  check.at_least(named("n"), layer.n, 1);
-  check.at_least(named("group_b"), layer.group_b, 1);
-  check.multiple(named("n"), layer.n, Layer::kAlignmentD);
-  check.at_least(named("ldb"), layer.ldb, along);
-  check.multiple(named(kRowMajor ? "n (rows of B)" : "k (columns of B)"), along,
-                 Layer::kAlignmentB);
-  check.multiple(named("ldb"), layer.ldb, Layer::kAlignmentB);
-  check.multiple(named("batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
-  check.multiple(named("head_stride_b"), layer.head_stride_b, Layer::kAlignmentB);
-  check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
-  using LayerOperands = typename Layer::Graph::Operands;
-  check_operands(LayerOperands(), check, layer.operands, layer.n, Layer::kAlignmentD);
-  check_head_strides(LayerOperands(), check, index, layer.operand_head_strides, Layer::kAlignmentD);
-}
 
 template <typename Kernel>
 int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_args const* args,
                   boltgen_status* status) {
   using Params = typename Kernel::Params;
   ArgumentCheck check(status);
-  boltgen_attention_layer const& scores = args->layers[0];
-  boltgen_attention_layer const& output = args->layers[1];
-  check.at_least("m", args->m, 1);
-  check.at_least("k", args->k, 1);
-  // A threadblock has all of a row of Q, and all columns of V.
-  check.at_most("k", args->k, Kernel::kDepth);
-  check.at_least("batch", args->batch, 1);
-  check.at_least("heads", args->heads, 1);
+  check_attention<Kernel>(check, *args);
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args->batch, 65535);
-  check_attention_layer<typename Kernel::Scores>(check, 0, scores, args->k);
-  check.at_most("layers[1].n", output.n, Kernel::kMostColumns);
-  check_attention_layer<typename Kernel::Output>(check, 1, output, scores.n);
-  check.at_least("lda", args->lda, args->k);
-  check.multiple("k (rows of A)", args->k, Kernel::kAlignmentA);
-  check.multiple("lda", args->lda, Kernel::kAlignmentA);
-  check.multiple("batch_stride_a", args->batch_stride_a, Kernel::kAlignmentA);
-  check.multiple("head_stride_a", args->head_stride_a, Kernel::kAlignmentA);
-  check.pointer("a", args->a, Kernel::kAlignmentA, sizeof(typename Kernel::Element));
-  check.at_least("ldd", args->ldd, output.n);
-  check.multiple("ldd", args->ldd, Kernel::Output::kAlignmentD);
-  check.multiple("batch_stride_d", args->batch_stride_d, Kernel::Output::kAlignmentD);
-  check.multiple("head_stride_d", args->head_stride_d, Kernel::Output::kAlignmentD);
-  check.pointer("d", args->d, Kernel::Output::kAlignmentD, sizeof(typename Kernel::ElementD));
   if (check.failed()) {
     return check.code();
   }
@@ -557,7 +316,7 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
                       args->lda,
                       args->batch_stride_a,
                       args->head_stride_a,
-                      {scores, output},
+                      {args->layers[0], args->layers[1]},
                       static_cast<typename Kernel::ElementD*>(args->d),
                       args->ldd,
                       args->batch_stride_d,
