@@ -88,11 +88,24 @@ def relu_and_residual() -> ElementwiseGraph:
 
 
 def tile(
-    rows: int, keys: int, depth: int, columns: int, *, warps: int = 4, stages: int = 2
+    rows: int,
+    keys: int,
+    depth: int,
+    columns: int,
+    *,
+    warps: int = 4,
+    stages: int = 2,
+    splits: int = 1,
 ) -> AttentionConfig:
     """A configuration, shortly."""
     return AttentionConfig(
-        rows=rows, keys=keys, depth=depth, columns=columns, warps=warps, stages=stages
+        rows=rows,
+        keys=keys,
+        depth=depth,
+        columns=columns,
+        warps=warps,
+        stages=stages,
+        splits=splits,
     )
 
 
@@ -157,6 +170,24 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
             in_dtype=DType.BF16,
             out_dtype=DType.BF16,
         ),
+    ),
+    "split": (
+        "sm_80",
+        tile(64, 32, 64, 64, stages=3, splits=8),
+        attention(
+            5,
+            515,
+            64,
+            48,
+            batch=3,
+            scores=scaled(64, _TENSOR, _ROW, _COLUMN),
+            output=relu_and_residual(),
+        ),
+    ),
+    "split-causal": (
+        "sm_75",
+        tile(128, 64, 64, 64, splits=3),
+        attention(70, 520, 64, 64, batch=2, scores=scaled(64), causal=True),
     ),
     "sm75": (
         "sm_75",

@@ -141,6 +141,31 @@ def test_heads_are_read_from_rows_of_several_tensors(checking: Vgpu, tmp_path: P
     assert not any("transpose" in name for name in kernels)
 
 
+def test_a_step_of_decoding_shares_a_long_cache_between_threadblocks(
+    checking: Vgpu, tmp_path: Path
+) -> None:
+    keys, head = 3000, 64
+    width = HEADS * head
+    graph = GraphBuilder("step", parameters=RandomParameters(0))
+    x = graph.input("x", (BATCH, 1, width))
+    cached = [graph.input(name, (BATCH, HEADS, keys, head)) for name in ("key", "value")]
+    query = graph.linear(x, "query", features=width)
+    query = graph.reshape(query, "heads", (BATCH, HEADS, 1, head))
+    turned = graph.transpose(cached[0], "turned", (0, 1, 3, 2))
+    scores = graph.divide(graph.matmul(query, turned, "scores"), math.sqrt(head), "scale")
+    context = graph.matmul(graph.softmax(scores, "weights"), cached[1], "context")
+    graph.output(graph.reshape(context, "joined", (BATCH, 1, width)), "y")
+    path = tmp_path / "step.onnx"
+    onnx.save(graph.build(), path)
+    rng = np.random.default_rng(0)
+    inputs = {each.name: rng.normal(0, 1, each.shape).astype(np.float32) for each in (x, *cached)}
+    kernels = _judged(path, inputs, checking)
+    (name,) = (name for name in kernels if name.startswith("boltgen_attention_sm80"))
+    assert "_split" in name
+    (grid,) = (each.grid for each in checking.launches() if each.kernel == name)
+    assert grid[1] > 1
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_on_hopper_cross_attention_of_many_keys_is_wgmmas(
     precision: str, checking: Vgpu, tmp_path: Path

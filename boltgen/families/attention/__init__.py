@@ -11,7 +11,11 @@ from boltgen.families.attention.candidates import space_of
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import rejection, violations
 from boltgen.families.attention.model import AttentionPrediction, predict
-from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.attention.resources import (
+    registers_per_thread,
+    shared_memory_bytes,
+    split_workspace_bytes,
+)
 from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
@@ -48,7 +52,7 @@ class Attention(WithoutLibrary[AttentionConfig]):
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[AttentionConfig]:
-        """Rows, keys, warps and stages."""
+        """Rows, keys, warps, stages, and threadblocks that share the keys."""
         return space_of(workload, arch)
 
     def violations(
@@ -85,8 +89,10 @@ class Attention(WithoutLibrary[AttentionConfig]):
 
     def launch(self, workload: Workload, config: AttentionConfig) -> Launch:
         """Rows and columns of Q, then the keys and the columns of V."""
-        del config
-        return launch_of_heads(workload)
+        return replace(
+            launch_of_heads(workload),
+            workspace_bytes=split_workspace_bytes(workload.greatest, config),
+        )
 
     def boundaries(
         self, workload: Workload, config: AttentionConfig, arch: Arch

@@ -21,13 +21,16 @@ _BATCH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """What of a configuration, of whatever family, its boundaries follow from."""
+    """What of a configuration, of whatever family, its boundaries follow from.
+
+    After `steps` of keys every threadblock has reused its pipeline's first stage.
+    """
 
     rows: int
     keys: int
     depth: int
     columns: int
-    stages: int
+    steps: int
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
@@ -40,7 +43,7 @@ def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
         keys=config.keys,
         depth=config.depth,
         columns=config.columns,
-        stages=config.stages,
+        steps=config.splits * (config.stages + 1),
     )
     found = edges(workload, tile, lambda sized: compiled_traits(sized) == traits)
     return tuple(each for each in found if not violations(each, config, arch)) or (workload,)
@@ -57,7 +60,7 @@ def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> t
     large = resized(workload, {"m": rows})
     # Of causal rows that have no key the result is NaN, and says nothing.
     is_causal = workload.last.prologue.is_causal
-    keys = max(tile.keys * (tile.stages + 1), rows if is_causal else 0)
+    keys = max(tile.keys * tile.steps, rows if is_causal else 0)
     large = first_beyond(large, keys, _of("n"), fits)
     small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
     small = last_below(small, tile.depth, _of("k"), fits)

@@ -41,6 +41,7 @@ class AttentionView:
     columns: int
     warps: int
     stages: int
+    splits: int
     instruction: str
     element_d: str
     alignment_a: int
@@ -59,7 +60,8 @@ def stem(spec: KernelSpec) -> str:
     """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
-    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
+    split = f"_split{config.splits}" if config.splits > 1 else ""
+    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -70,10 +72,15 @@ def describe(spec: KernelSpec) -> dict[str, str]:
         **problem_texts(traits),
         "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
         f"columns and V of {config.columns}, {config.warps} warps, {config.stages} stages, "
+        f"{_sharing(config)}"
         f"instruction {_instruction(spec)}; Q in vectors of {traits.alignment_a}, K of "
         f"{scores.alignment_b}, V of {output.alignment_b}, D of {output.alignment_d}",
         "Arch": spec.arch,
     }
+
+
+def _sharing(config: AttentionConfig) -> str:
+    return f"{config.splits} threadblocks share the keys, " if config.splits > 1 else ""
 
 
 def problem_texts(traits: B2bTraits) -> dict[str, str]:
@@ -106,6 +113,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         columns=config.columns,
         warps=config.warps,
         stages=config.stages,
+        splits=config.splits,
         instruction=gemm_shape(_instruction(spec)),
         element=traits.in_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",

@@ -19,6 +19,8 @@ from boltgen.ir.workload import Workload
 _HEADER = "templates/include/boltgen/attention.h"
 # The rows and columns of a fragment of A.
 _FRAGMENT = 16
+# Beyond, the sums of all take the last threadblock longer than keys take the others.
+_MOST_SPLITS = 64
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -64,6 +66,7 @@ def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
     return (
         *_extent_violations(workload, config),
         *_stage_violations(workload, config, arch),
+        *_split_violations(config),
         *capacity_violations(
             arch,
             shared_bytes=shared_memory_bytes(workload, config),
@@ -123,4 +126,14 @@ def _stage_violations(
             message=f"{config.stages} stages on {arch.name}, which takes 2 to {most} here",
             reason="a stage is filled while another is read; without cp.async, of 4 bytes or more, "
             "copies pass through registers, for one step at a time",
+        )
+
+
+def _split_violations(config: AttentionConfig) -> Iterator[Violation]:
+    if not 1 <= config.splits <= _MOST_SPLITS:
+        yield Violation(
+            name="splits",
+            message=f"{config.splits} threadblocks share the keys, which takes 1 to {_MOST_SPLITS}",
+            reason="the last of them adds what all of them leave; "
+            "templates/include/boltgen/attention_split.h",
         )

@@ -37,6 +37,8 @@ _SCORE_INSTRUCTIONS = 4.5
 # reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %.
 # Source: Shah et al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
 _REACHED_OF_MMA_SYNC = 0.35 / 0.629
+# The four lanes of a row read 16 neighbouring bytes: half of a sector.
+_READ_SECTORS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ def predict(
         warps=config.warps,
     )
     scores = workload.first.problem.gemm
-    blocks = math.ceil(scores.m / config.rows) * workload.batch
+    blocks = math.ceil(scores.m / config.rows) * workload.batch * config.splits
     waves = math.ceil(blocks / (arch.sm_count * resident))
     on_each = min(resident, math.ceil(blocks / arch.sm_count))
     us = {
@@ -78,8 +80,21 @@ def predict(
     bound_by = max(us, key=lambda name: us[name])
     busy_us = max(time for name, time in us.items() if name != "launch")
     return AttentionPrediction(
-        time_us=c.launch_us + busy_us, bound_by=bound_by, resident_threadblocks=resident
+        time_us=c.launch_us + busy_us + _merge_us(workload, config, arch, c),
+        bound_by=bound_by,
+        resident_threadblocks=resident,
     )
+
+
+def _merge_us(workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants) -> float:
+    """Counts are zeroed before; the last threadblock of a tile waits, and reads what all left."""
+    if config.splits == 1:
+        return 0.0
+    rows = min(config.rows, workload.first.problem.gemm.m)
+    left = config.splits * rows * config.columns * DType.F32.size_bytes
+    read = _READ_SECTORS * left / (arch.l2_bytes_per_clock / arch.sm_count)
+    clocks = 2 * arch.memory_latency_clocks + read
+    return c.launch_us + c.handover_us + clocks / arch.boost_mhz
 
 
 def _reached(arch: Arch) -> float:
@@ -113,7 +128,7 @@ def _clocks(
     """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
-    steps = mean_steps(workload, config.rows, config.keys)
+    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
     elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count

@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "boltgen/attention_rows.h"
+#include "boltgen/attention_split.h"
 #include "boltgen/b2b_tile.h"
 #include "boltgen/launch.h"
 
@@ -126,8 +127,9 @@ struct WarpProduct {
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
 /// at least that of Q; kColumns is at least the columns of V.
 ///
-/// Where it is causal, a row ends with the key of its own place, counted from the last of both.
-template <typename Tile, int kColumns, int kWarps, int kStages, typename Multiplied,
+/// Where it is causal, a row ends with the key of its own place, counted from the last of both. So
+/// many threadblocks as `kSplits` share the keys of a tile of rows.
+template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, typename Multiplied,
           typename Instruction, bool kIsCausal, typename ElementD_, int kAlignmentA_,
           typename Scores_, typename Output_, bool kHasAsyncCopies>
 struct Attention {
@@ -161,6 +163,9 @@ struct Attention {
   using QueryCopy =
       TileCopy<QueryTile, kThreadCount, kAlignmentA, kHasAsyncCopies && (kAlignmentA > 1)>;
 
+  using Split = SharedKeys<kM, kColumns / 8, kSplits, kThreadCount>;
+  static constexpr int kBlocksOfTile = kSplits;
+
   struct Params {
     int rows;
     int depth;
@@ -174,6 +179,8 @@ struct Attention {
     int64_t ldd;
     int64_t batch_stride_d;
     int64_t head_stride_d;
+    int* arrived;  ///< a count for each tile of rows, 0 at first; then sums, if keys are shared
+    float* partials;
   };
 
   struct SharedStorage {
@@ -195,7 +202,11 @@ struct Attention {
     // Row r has the keys up to r + last_key; where there are fewer keys than rows, maybe none.
     int const last_key = keys - params.rows;
     int const seen = kIsCausal ? min(keys, first_row + kRows + last_key) : keys;
-    int const steps = (max(seen, 1) + kKeys - 1) / kKeys;
+    int const all_steps = (max(seen, 1) + kKeys - 1) / kKeys;
+    // Those of this threadblock, maybe none.
+    int const share = (all_steps + kSplits - 1) / kSplits;
+    int const first_step = kSplits > 1 ? int(blockIdx.y) * share : 0;
+    int const steps = kSplits > 1 ? min(all_steps, first_step + share) : all_steps;
 
     QueryCopy queries(thread);
     Element const* const a = params.a + head.offset(params.batch_stride_a, params.head_stride_a);
@@ -221,9 +232,9 @@ struct Attention {
     };
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kStages - 1; ++step) {
-      start(step);
+      start(first_step + step);
     }
-    finish(0);
+    finish(first_step);
 
     RowStatistics<kM> statistics;
     typename Second::FragmentC sums;
@@ -231,7 +242,7 @@ struct Attention {
     HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
     // The lane's first row, and its first column in eight.
     int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
-    for (int step = 0; step < steps; ++step) {
+    for (int step = first_step; step < steps; ++step) {
       if constexpr (kHasAsyncCopies) {
         cutlass::arch::cp_async_wait<kStages - 2>();
       }
@@ -250,6 +261,17 @@ struct Attention {
       multiply_values(sums, scores, shared.values[step % kStages], lane);
       if constexpr (!kAsync) {
         finish(step + 1);
+      }
+    }
+    if constexpr (kSplits > 1) {
+      // No thread reads tiles any more, and no copy writes them.
+      if constexpr (kHasAsyncCopies) {
+        cutlass::arch::cp_async_wait<0>();
+      }
+      Split split(params.partials, params.arrived, int64_t(batch) * gridDim.x + blockIdx.x);
+      if (!split.merge(statistics, sums, int(blockIdx.y), params.rows - row,
+                       reinterpret_cast<int*>(shared.queries))) {
+        return;
       }
     }
     statistics.template normalise<kColumns / 8>(sums);
@@ -299,6 +321,18 @@ struct Attention {
 };
 
 template <typename Kernel>
+SplitWorkspace attention_workspace(boltgen_attention_args const& args) {
+  int64_t const row_tiles = (int64_t(args.m) + Kernel::kRows - 1) / Kernel::kRows;
+  return {row_tiles * args.batch, Kernel::kBlocksOfTile, Kernel::Split::kPartials};
+}
+
+template <typename Kernel>
+size_t attention_workspace_bytes(boltgen_attention_args const* args) {
+  bool const sensible = args->m > 0 && args->batch > 0;
+  return sensible ? attention_workspace<Kernel>(*args).bytes : 0;
+}
+
+template <typename Kernel>
 int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_args const* args,
                   boltgen_status* status) {
   using Params = typename Kernel::Params;
@@ -306,6 +340,11 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
   check_attention<Kernel>(check, *args);
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args->batch, 65535);
+  if (check.failed()) {
+    return check.code();
+  }
+  SplitWorkspace const split = attention_workspace<Kernel>(*args);
+  check.workspace(args->workspace, args->workspace_bytes, split.bytes);
   if (check.failed()) {
     return check.code();
   }
@@ -320,10 +359,12 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
                       static_cast<typename Kernel::ElementD*>(args->d),
                       args->ldd,
                       args->batch_stride_d,
-                      args->head_stride_d};
-  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, 1, args->batch);
-  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, args->stream,
-                        status);
+                      args->head_stride_d,
+                      split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr,
+                      split.partials(args->workspace)};
+  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, Kernel::kBlocksOfTile,
+                  args->batch);
+  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
 }
 
 }  // namespace boltgen

@@ -139,8 +139,11 @@ class RowStatistics {
     }
   }
 
- private:
-  static constexpr int kRows = 2 * kM;
+  CUTLASS_DEVICE
+  float maximum(int row) const { return maximum_[row]; }
+
+  CUTLASS_DEVICE
+  float& sum(int row) { return sum_[row]; }
 
   /// Visits the accumulators of one of the lane's rows.
   template <int kN, typename Accumulators, typename Visit>
@@ -153,6 +156,9 @@ class RowStatistics {
       }
     }
   }
+
+ private:
+  static constexpr int kRows = 2 * kM;
 
   float maximum_[kRows];
   float sum_[kRows];
