@@ -8,12 +8,12 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
-    CAUSAL_SOFTMAX,
     SOFTMAX,
     BinaryOp,
     ElementwiseBuilder,
     ElementwiseGraph,
     LoadKind,
+    local_softmax,
 )
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -36,6 +36,7 @@ def attention(
     out_dtype: DType = DType.F16,
     shared: str = "",
     causal: bool = False,
+    window: int = 0,
 ) -> Workload:
     """softmax(scores(Q K)) V; `shared` names those of Q ("a"), K ("k") and V ("v") that all of the
     batch share.
@@ -61,7 +62,7 @@ def attention(
         in_dtype=in_dtype,
         out_dtype=out_dtype,
     )
-    plain, softmax = ElementwiseGraph(), CAUSAL_SOFTMAX if causal else SOFTMAX
+    plain, softmax = ElementwiseGraph(), local_softmax(window) if causal else SOFTMAX
     return Workload(
         layers=(
             Layer(problem=first, epilogue=scores or plain),
@@ -170,6 +171,11 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
             in_dtype=DType.BF16,
             out_dtype=DType.BF16,
         ),
+    ),
+    "local": (
+        "sm_80",
+        tile(64, 32, 64, 64, splits=2),
+        attention(230, 394, 64, 64, batch=2, scores=scaled(64, _ROW), causal=True, window=100),
     ),
     "split": (
         "sm_80",

@@ -56,6 +56,10 @@ KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
         tile(128, 128, 128, 128),
         attention(330, 392, 128, 128, batch=2, scores=scaled(128, _ROW), causal=True),
     ),
+    "local": (
+        tile(128, 64, 64, 64),
+        attention(330, 520, 64, 64, batch=2, scores=scaled(64), causal=True, window=150),
+    ),
     "bf16": (
         tile(128, 128, 64, 96),
         attention(

@@ -49,6 +49,32 @@ class Layer(nn.Module):
         return x + self.dense(joined)
 
 
+class Local(nn.Module):
+    """Attention to the last `window` keys, as transformers' Mistral makes its mask."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.layer, self.window = Layer(), window
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = torch.arange(x.shape[1])
+        query = key[:, None]
+        seen = (key <= query) & (key > query - self.window)
+        return self.layer(x, seen[None, None])
+
+
+class Lengths(nn.Module):
+    """Attention to the keys that each sequence has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        seen = torch.arange(x.shape[1])[None, :] < lengths[:, None]
+        return self.layer(x, seen[:, None, None, :])
+
+
 class Filled(nn.Module):
     """Attention whose author fills the scores of later keys, and of padding, with -inf."""
 
@@ -169,7 +195,9 @@ def _hidden(length: int = LENGTH) -> torch.Tensor:
     return torch.randn(BATCH, length, WIDTH)
 
 
-@pytest.mark.parametrize("kind", ["padding", "causal", "additive", "cross", "grouped"])
+@pytest.mark.parametrize(
+    "kind", ["padding", "lengths", "causal", "local", "additive", "cross", "grouped"]
+)
 def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
     torch.manual_seed(0)
     match kind:
@@ -177,6 +205,10 @@ def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
             _judged(Layer(), {"x": _hidden(), "mask": _padding()}, checking)
         case "causal":
             _judged(Layer(causal=True), {"x": _hidden()}, checking, kernel="causal_attention")
+        case "lengths":
+            _judged(Lengths(), {"x": _hidden(), "lengths": torch.tensor([LENGTH, 9])}, checking)
+        case "local":
+            _judged(Local(8), {"x": _hidden()}, checking, kernel="local8_attention")
         case "additive":
             mask = torch.randn(1, HEADS, LENGTH, LENGTH)
             mask[..., LENGTH - 7 :] = -torch.inf

@@ -134,3 +134,11 @@ def test_half_of_the_keys_take_half_of_the_time() -> None:
     whole, causal = (attention(8192, 8192, 64, 64, batch=96, causal=each) for each in (False, True))
     times = [FAMILY.predict(each, CONFIG, SM90A).time_us for each in (causal, whole)]
     assert 0.5 < times[0] / times[1] < 0.53
+
+
+def test_a_window_takes_as_long_as_its_keys() -> None:
+    local = attention(8192, 8192, 64, 64, batch=96, causal=True, window=1024)
+    few = attention(8192, 1024, 64, 64, batch=96)
+    times = [FAMILY.predict(each, CONFIG, SM90A).time_us for each in (local, few)]
+    # Each tile of rows also sees a part of two more.
+    assert 1.0 < times[0] / times[1] < 1.2

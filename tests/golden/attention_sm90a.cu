@@ -68,7 +68,7 @@ using Output = boltgen::AttentionLayer<
 using Kernel = boltgen::AttentionSm90<
     /*RowsKeysDepth=*/cutlass::gemm::GemmShape<64, 64, 128>, /*Columns=*/64,
     /*Stages=*/4, /*Element=*/cutlass::half_t,
-    /*IsCausal=*/false, /*ElementD=*/cutlass::half_t,
+    /*IsCausal=*/false, /*Window=*/0, /*ElementD=*/cutlass::half_t,
     Scores, Output>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount, /*minBlocks=*/1)

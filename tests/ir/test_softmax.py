@@ -11,12 +11,18 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX, ElementwiseBuilder
+from boltgen.ir.elementwise import (
+    SOFTMAX,
+    Accumulator,
+    ElementwiseBuilder,
+    ElementwiseGraph,
+    Softmax,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
-from boltgen.ir.softmax import softmax, softmax_ends
+from boltgen.ir.softmax import softmax, softmax_ends, up_to_diagonal
 from boltgen.ir.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 
@@ -88,6 +94,23 @@ def test_a_score_that_may_overflow_makes_its_row_anything() -> None:
     assert np.isneginf(least[0]).all()
     assert np.isposinf(most[0]).all()
     assert np.isfinite(most[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "window"), [(5, 7, 3), (7, 5, 2), (6, 6, 1), (4, 9, 20)]
+)
+def test_rows_of_a_window_have_their_last_columns(rows: int, columns: int, window: int) -> None:
+    found = np.isfinite(up_to_diagonal(np.zeros((2, rows, columns)), window))
+    for row in range(rows):
+        last = row + columns - rows
+        seen = [last - window < column <= last for column in range(columns)]
+        assert (found[:, row] == seen).all()
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, -1), (False, 8)])
+def test_a_window_ends_with_a_causal_row(causal: bool, window: int) -> None:
+    with pytest.raises(InvalidProblemError, match=f"a window of {window} columns"):
+        ElementwiseGraph((Accumulator(), Softmax(0, causal=causal, window=window)))
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -59,8 +59,10 @@ def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> t
     rows = tile.rows + tile.rows // 2 + 1
     large = resized(workload, {"m": rows})
     # Of causal rows that have no key the result is NaN, and says nothing.
-    is_causal = workload.last.prologue.is_causal
+    is_causal, window = workload.last.prologue.is_causal, workload.last.prologue.window
     keys = max(tile.keys * tile.steps, rows if is_causal else 0)
+    if window:  # even the first row sees nothing of the first step
+        keys = max(keys, window + rows + tile.keys)
     large = first_beyond(large, keys, _of("n"), fits)
     small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
     small = last_below(small, tile.depth, _of("k"), fits)

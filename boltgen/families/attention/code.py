@@ -47,6 +47,7 @@ class AttentionView:
     alignment_a: int
     element: str
     is_causal: str
+    window: int
     has_async_copies: str
 
 
@@ -88,6 +89,7 @@ def problem_texts(traits: B2bTraits) -> dict[str, str]:
     scores, output = traits.layers
     layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
     softmax = "causal softmax" if traits.is_causal else "softmax"
+    softmax += f" of {traits.window} keys" if traits.window else ""
     return {
         "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
         f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
@@ -97,6 +99,8 @@ def problem_texts(traits: B2bTraits) -> dict[str, str]:
 
 def kind_text(traits: B2bTraits) -> str:
     """What of a kernel its symbol begins with."""
+    if traits.window:
+        return f"local{traits.window}_attention"
     return "causal_attention" if traits.is_causal else "attention"
 
 
@@ -117,6 +121,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         instruction=gemm_shape(_instruction(spec)),
         element=traits.in_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",
+        window=traits.window,
         element_d=traits.out_dtype.cutlass,
         alignment_a=traits.alignment_a,
         has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",

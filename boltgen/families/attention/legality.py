@@ -12,7 +12,7 @@ from boltgen.families.cutlass2.legality import INT32_MAX
 from boltgen.families.cutlass2.traits import operand_rejection, packed_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, local_softmax
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
@@ -28,7 +28,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if len(workload.layers) != 2:
         return f"it is two products with a softmax between them, not {len(workload.layers)} layers"
     before, after = workload.layers
-    if not before.prologue.is_identity or after.prologue not in {SOFTMAX, CAUSAL_SOFTMAX}:
+    if not before.prologue.is_identity or after.prologue not in _softmaxes(after.prologue):
         return f"between its products is a softmax of rows, not {after.prologue.describe()}"
     if not isinstance(before.problem, Gemm):
         return f"it begins with a matrix product, not a {type(before.problem).__name__}"
@@ -48,6 +48,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         if layer.epilogue.stores:
             return f"layer {index}: it stores {layer.epilogue.describe()}"
     return None
+
+
+def _softmaxes(prologue: ElementwiseGraph) -> tuple[ElementwiseGraph, ...]:
+    return SOFTMAX, local_softmax(prologue.window)
 
 
 def is_async(workload: Workload, arch: Arch) -> bool:

@@ -103,14 +103,17 @@ def _reached(arch: Arch) -> float:
 
 def mean_steps(workload: Workload, rows: int, keys: int) -> float:
     """Steps of `keys` that a threadblock of `rows` goes, on the average: causal ones end at the
-    diagonal.
+    diagonal, and those of a window begin before it.
     """
     scores = workload.first.problem.gemm
     if not workload.last.prologue.is_causal:
         return math.ceil(scores.n / keys)
     ends = range(rows, scores.m + rows, rows)
     seen = [min(scores.n, max(0, end + scores.n - scores.m)) for end in ends]
-    return sum(math.ceil(each / keys) for each in seen) / len(seen)
+    window = workload.last.prologue.window or scores.n
+    first = [max(0, end - rows + scores.n - scores.m - window + 1) // keys for end in ends]
+    steps = (math.ceil(end / keys) - begin for end, begin in zip(seen, first, strict=True))
+    return sum(steps) / len(seen)
 
 
 def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:

@@ -33,6 +33,7 @@ class AttentionSm90View:
     element_d: str
     element: str
     is_causal: str
+    window: int
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
@@ -78,6 +79,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90V
         element=traits.in_dtype.cutlass,
         element_d=traits.out_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",
+        window=traits.window,
     )
 
 

@@ -127,10 +127,11 @@ struct WarpProduct {
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
 /// at least that of Q; kColumns is at least the columns of V.
 ///
-/// Where it is causal, a row ends with the key of its own place, counted from the last of both. So
-/// many threadblocks as `kSplits` share the keys of a tile of rows.
+/// Where it is causal, a row ends with the key of its own place, counted from the last of both, and
+/// begins so many as kWindow before that, if it is not 0. So many threadblocks as `kSplits` share
+/// the keys of a tile of rows.
 template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, typename Multiplied,
-          typename Instruction, bool kIsCausal, typename ElementD_, int kAlignmentA_,
+          typename Instruction, bool kIsCausal, int kWindow, typename ElementD_, int kAlignmentA_,
           typename Scores_, typename Output_, bool kHasAsyncCopies>
 struct Attention {
   using Element = Word;
@@ -201,12 +202,11 @@ struct Attention {
     int const keys = scores_layer.n;
     // Row r has the keys up to r + last_key; where there are fewer keys than rows, maybe none.
     int const last_key = keys - params.rows;
-    int const seen = kIsCausal ? min(keys, first_row + kRows + last_key) : keys;
-    int const all_steps = (max(seen, 1) + kKeys - 1) / kKeys;
+    SeenSteps<kIsCausal, kWindow, kKeys> const seen(first_row, first_row + kRows, keys, last_key);
     // Those of this threadblock, maybe none.
-    int const share = (all_steps + kSplits - 1) / kSplits;
-    int const first_step = kSplits > 1 ? int(blockIdx.y) * share : 0;
-    int const steps = kSplits > 1 ? min(all_steps, first_step + share) : all_steps;
+    int const share = (seen.end - seen.first + kSplits - 1) / kSplits;
+    int const first_step = seen.first + (kSplits > 1 ? int(blockIdx.y) * share : 0);
+    int const steps = kSplits > 1 ? min(seen.end, first_step + share) : seen.end;
 
     QueryCopy queries(thread);
     Element const* const a = params.a + head.offset(params.batch_stride_a, params.head_stride_a);
@@ -254,8 +254,8 @@ struct Attention {
       scores.clear();
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
       int const first_key = step * kKeys + column;
-      finish_scores<Scores, kIsCausal, kM, kKeys / 8>(scores, masks.own, row, params.rows,
-                                                      first_key, keys, last_key);
+      finish_scores<Scores, kIsCausal, kWindow, kM, kKeys / 8>(scores, masks.own, row, params.rows,
+                                                               first_key, keys, last_key);
       auto const factors = statistics.template update<kKeys / 8>(scores);
       statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], lane);

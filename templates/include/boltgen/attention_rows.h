@@ -175,8 +175,8 @@ struct AttentionLayer {
 
 /// Applies the graph to the scores of a lane that begin with row `row` and key `first_key`, and
 /// hides those that no row sees: keys beyond the last of `keys`, and causal ones beyond the row's.
-/// Row r has the keys up to r + last_key.
-template <typename Layer, bool kIsCausal, int kM, int kN, typename Scores>
+/// Row r has the keys up to r + last_key, and with a window so many of them.
+template <typename Layer, bool kIsCausal, int kWindow, int kM, int kN, typename Scores>
 CUTLASS_DEVICE void finish_scores(Scores& scores, boltgen_operand const* operands, int row,
                                   int rows, int first_key, int keys, int last_key) {
   inner_epilogue<typename Layer::Graph, (Layer::kAlignmentD > 1), kM, kN>(
@@ -185,12 +185,32 @@ CUTLASS_DEVICE void finish_scores(Scores& scores, boltgen_operand const* operand
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 2; ++e) {
           int const key = first_key + 8 * n + e;
-          bool const is_behind = kIsCausal && key > row + 16 * m + 8 * half + last_key;
+          int const last = row + 16 * m + 8 * half + last_key;
+          bool const is_behind = kIsCausal && key > last;
+          bool const is_before = kWindow > 0 && key <= last - kWindow;
           scores[4 * (m + n * kM) + 2 * half + e] =
-              key < keys && !is_behind ? pair[e] : -CUDART_INF_F;
+              key < keys && !is_behind && !is_before ? pair[e] : -CUDART_INF_F;
         }
       });
 }
+
+/// The steps of `kKeys` keys that rows see from `first_row` to `end_row`, of which row r has the
+/// keys up to r + last_key.
+template <bool kIsCausal, int kWindow, int kKeys>
+struct SeenSteps {
+  int first = 0;
+  int end;
+
+  CUTLASS_DEVICE
+  SeenSteps(int first_row, int end_row, int keys, int last_key) {
+    int const seen = kIsCausal ? min(keys, end_row + last_key) : keys;
+    // At least one, where a row may find that it has no key.
+    end = (max(seen, 1) + kKeys - 1) / kKeys;
+    if constexpr (kWindow > 0) {
+      first = max(0, first_row + last_key - kWindow + 1) / kKeys;
+    }
+  }
+};
 
 /// Stores as many of two neighbouring results as there are columns.
 template <bool kPaired, typename ElementD>

@@ -90,9 +90,10 @@ struct HeadLoad {
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
 /// at least that of Q; kColumns is at least the columns of V.
 ///
-/// Where it is causal, a row ends with the key of its own place, counted from the last of both.
+/// Where it is causal, a row ends with the key of its own place, counted from the last of both, and
+/// begins so many as kWindow before that, if it is not 0.
 template <typename Tile, int kColumns, int kStages, typename Multiplied, bool kIsCausal,
-          typename ElementD_, typename Scores_, typename Output_>
+          int kWindow, typename ElementD_, typename Scores_, typename Output_>
 struct AttentionSm90 {
   using Element = Multiplied;
   using ElementD = ElementD_;
@@ -164,18 +165,16 @@ struct AttentionSm90 {
   struct Work {
     int row_tile;
     Head head;
-    int steps;
+    SeenSteps<kIsCausal, kWindow, kKeys> steps;
 
     /// Causal rows are the longer the later they are: the longest come first, and none last alone.
     CUTLASS_DEVICE
     Work(Params const& params, int tile)
         : row_tile(kIsCausal ? params.row_tiles - 1 - tile / params.batch
                              : tile % params.row_tiles),
-          head(kIsCausal ? tile % params.batch : tile / params.row_tiles, params.heads) {
-      int const keys = params.layers[0].n;
-      int const seen = kIsCausal ? min(keys, (row_tile + 1) * kRows + keys - params.rows) : keys;
-      steps = (max(seen, 1) + kKeys - 1) / kKeys;
-    }
+          head(kIsCausal ? tile % params.batch : tile / params.row_tiles, params.heads),
+          steps(row_tile * kRows, (row_tile + 1) * kRows, params.layers[0].n,
+                params.layers[0].n - params.rows) {}
   };
 
   CUTLASS_DEVICE
@@ -233,7 +232,7 @@ struct AttentionSm90 {
     };
     for (int tile = blockIdx.x; tile < params.tiles; tile += gridDim.x) {
       Work const work(params, tile);
-      load_keys(work, 0);
+      load_keys(work, work.steps.first);
       shared.empty_queries.wait(queries_phase);
       queries_phase ^= 1;
       shared.full_queries.arrive_and_expect_tx(kWarpgroups * LoadQ::kBytes);
@@ -243,9 +242,9 @@ struct AttentionSm90 {
         params.load_q(shared.queries[i], full_queries, work.row_tile * kWarpgroups + i, 0,
                       work.head);
       }
-      for (int step = 0; step < work.steps; ++step) {
+      for (int step = work.steps.first; step < work.steps.end; ++step) {
         // In the order in which they are multiplied.
-        if (step + 1 < work.steps) {
+        if (step + 1 < work.steps.end) {
           load_keys(work, step + 1);
         }
         uint64_t& full = acquire(shared.empty_values, shared.full_values, values, LoadV::kBytes);
@@ -302,11 +301,11 @@ struct AttentionSm90 {
         cute::warpgroup_fence_operand(scores);
         free(shared.empty_keys[keys.index()]);
         ++keys;
-        if (step + 1 == work.steps) {
+        if (step + 1 == work.steps.end) {
           free(shared.empty_queries);
         }
-        finish_scores<Scores, kIsCausal, 1, kKeys / 8>(scores, masks.own, row, params.rows,
-                                                       step * kKeys + column, all_keys, last_key);
+        finish_scores<Scores, kIsCausal, kWindow, 1, kKeys / 8>(
+            scores, masks.own, row, params.rows, step * kKeys + column, all_keys, last_key);
         return statistics.template update<kKeys / 8>(scores);
       };
       auto const start_output = [&] {
@@ -327,10 +326,10 @@ struct AttentionSm90 {
         ScoreSums scores;
         start_scores(scores);
         cute::warpgroup_wait<0>();
-        finish(scores, 0);
+        finish(scores, work.steps.first);
         round(scores, exponentials);
       }
-      for (int step = 1; step < work.steps; ++step) {
+      for (int step = work.steps.first + 1; step < work.steps.end; ++step) {
         ScoreSums scores;
         start_scores(scores);
         start_output();
