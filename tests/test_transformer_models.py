@@ -297,3 +297,38 @@ def test_heads_of_a_group_read_the_same_keys_and_values(checking: Vgpu) -> None:
     artifact = boltgen.compile(module.eval(), {"x": _hidden()}, arch="sm_80")
     operators = [placed.operator for placed in artifact.metadata.placements if not placed.region]
     assert "broadcast_to" not in operators
+
+
+class Step(nn.Module):
+    """A step of decoding: one query for each head, and a cache."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def test_a_cache_of_any_length_is_shared_by_threadblocks_where_it_is_long(checking: Vgpu) -> None:
+    """One library, whose workspace is that of the greatest length."""
+    torch.manual_seed(0)
+
+    def inputs(length: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(BATCH, HEADS, rows, 64) for rows in (1, length, length))
+
+    lengths = torch.export.Dim("length", min=16, max=4096)
+    cached = {2: lengths}
+    program = torch.export.export(
+        Step(), inputs(64), dynamic_shapes={"query": None, "key": cached, "value": cached}
+    )
+    artifact = boltgen.compile(program, arch="sm_80")
+    for length, is_split in ((16, False), (513, True), (4096, True)):
+        checking.clear_launches()
+        given = dict(zip(("query", "key", "value"), inputs(length), strict=True))
+        (output,) = artifact.run(
+            {name: each.numpy() for name, each in given.items()}, device="vgpu"
+        ).values()
+        expected = Step()(**given).numpy()
+        error = float(np.sqrt(np.mean(np.square(output - expected))))
+        assert error <= fp16_tolerance(expected, layers=2)
+        kernels = [launch.kernel for launch in checking.launches()]
+        (name,) = (each for each in kernels if each.startswith("boltgen_attention_sm80"))
+        assert ("_split" in name) == is_split
+    assert [finding.message for finding in checking.findings()] == []
