@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from boltgen.arch import arch_named
+from boltgen.arch import Arch, arch_named
 from boltgen.families.attention_sm90.config import AttentionSm90Config
-from boltgen.families.registry import kernel_spec
+from boltgen.families.registry import boundaries, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
@@ -77,13 +77,25 @@ KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
 
 
 def attention_sm90_case(
-    name: str, workload: Workload, *, batched_operands: bool = False
+    name: str, workload: Workload, *, batched_operands: bool = False, label: str = ""
 ) -> ChainCase:
     """A launch of the named kernel, which must be the one that computes `workload`."""
     config, made_for = KERNELS[name]
     spec = kernel_spec(workload, config, SM90A.name)
     assert spec == kernel_spec(made_for, config, SM90A.name)
-    return ChainCase(name=name, spec=spec, chain=workload, batched_operands=batched_operands)
+    return ChainCase(
+        name=label or name, spec=spec, chain=workload, batched_operands=batched_operands
+    )
+
+
+def launches(arch: Arch) -> Iterator[ChainCase]:
+    """What the kernels are executed on where a device of `arch` is at hand: their boundaries."""
+    for name, (config, workload) in KERNELS.items():
+        edges = zip(
+            ("large", "small", "persistent"), boundaries(workload, config, arch), strict=True
+        )
+        for edge, sized in edges:
+            yield attention_sm90_case(name, sized, label=f"wgmma-attention-{name}-{edge}")
 
 
 def golden_attention_sm90_specs() -> dict[str, KernelSpec]:
