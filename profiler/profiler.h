@@ -167,9 +167,10 @@ typedef struct profiler_softmax_rounding {
 
 /* Puts where the softmax of each row lies in the place of where its elements do. Where `sequence`
  * is not 0, it is causal: of so many rows the last one has all columns, each other one less than
- * the next. */
+ * the next; and where `window` is not 0, only so many of the last ones. */
 int profiler_softmax(float* low, float* high, uint64_t rows, uint64_t columns, uint64_t sequence,
-                     profiler_softmax_rounding const* rounding, profiler_status* status);
+                     uint64_t window, profiler_softmax_rounding const* rounding,
+                     profiler_status* status);
 
 /* Rounds what lies between two layers of a chain, anywhere from `low` to `high`, to numbers of
  * `dtype` in the middle: the next layer's A. `error` bounds how far the kernel's may be from them.

@@ -67,21 +67,28 @@ __device__ void enclose_row(float* low, float* high, uint64_t columns,
   }
 }
 
-/// Hides the columns behind the diagonal, which ends the last of `sequence` rows.
-__device__ void hide(float* low, float* high, uint64_t columns, uint64_t row, uint64_t sequence) {
+/// Hides the columns behind the diagonal, which ends the last of `sequence` rows; and all but so
+/// many as the `window` up to it, if there is one.
+__device__ void hide(float* low, float* high, uint64_t columns, uint64_t row, uint64_t sequence,
+                     uint64_t window) {
   uint64_t const behind = sequence - 1 - row % sequence;
   uint64_t const seen = behind < columns ? columns - behind : 0;
+  uint64_t const before = window > 0 && seen > window ? seen - window : 0;
+  for (uint64_t i = 0; i < before; ++i) {
+    low[i] = high[i] = -INFINITY;
+  }
   for (uint64_t i = seen; i < columns; ++i) {
     low[i] = high[i] = -INFINITY;
   }
 }
 
 __global__ void enclose_rows(float* low, float* high, uint64_t rows, uint64_t columns,
-                             uint64_t sequence, profiler_softmax_rounding rounding) {
+                             uint64_t sequence, uint64_t window,
+                             profiler_softmax_rounding rounding) {
   uint64_t const stride = uint64_t(gridDim.x) * blockDim.x;
   for (uint64_t row = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += stride) {
     if (sequence > 0) {
-      hide(low + row * columns, high + row * columns, columns, row, sequence);
+      hide(low + row * columns, high + row * columns, columns, row, sequence, window);
     }
     enclose_row(low + row * columns, high + row * columns, columns, rounding);
   }
@@ -91,12 +98,14 @@ __global__ void enclose_rows(float* low, float* high, uint64_t rows, uint64_t co
 }  // namespace boltgen::profiler
 
 int profiler_softmax(float* low, float* high, uint64_t rows, uint64_t columns, uint64_t sequence,
-                     profiler_softmax_rounding const* rounding, profiler_status* status) {
+                     uint64_t window, profiler_softmax_rounding const* rounding,
+                     profiler_status* status) {
   using namespace boltgen::profiler;
   unsigned const threads = 64;
   uint64_t const wanted = (rows + threads - 1) / threads;
   unsigned const blocks = unsigned(wanted < 4096 ? wanted : 4096);
-  enclose_rows<<<blocks, threads, 0, stream()>>>(low, high, rows, columns, sequence, *rounding);
+  enclose_rows<<<blocks, threads, 0, stream()>>>(low, high, rows, columns, sequence, window,
+                                                 *rounding);
   cudaError_t const error = cudaGetLastError();
   return error == cudaSuccess ? finish(status, "softmax")
                               : fail(status, error, "launch of softmax");

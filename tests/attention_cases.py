@@ -8,12 +8,12 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
-    CAUSAL_SOFTMAX,
     SOFTMAX,
     BinaryOp,
     ElementwiseBuilder,
     ElementwiseGraph,
     LoadKind,
+    local_softmax,
 )
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -36,6 +36,7 @@ def attention(
     out_dtype: DType = DType.F16,
     shared: str = "",
     causal: bool = False,
+    window: int = 0,
 ) -> Workload:
     """softmax(scores(Q K)) V; `shared` names those of Q ("a"), K ("k") and V ("v") that all of the
     batch share.
@@ -61,7 +62,7 @@ def attention(
         in_dtype=in_dtype,
         out_dtype=out_dtype,
     )
-    plain, softmax = ElementwiseGraph(), CAUSAL_SOFTMAX if causal else SOFTMAX
+    plain, softmax = ElementwiseGraph(), local_softmax(window) if causal else SOFTMAX
     return Workload(
         layers=(
             Layer(problem=first, epilogue=scores or plain),
@@ -79,7 +80,8 @@ def scaled(k: int, *masks: LoadKind, dtype: DType = DType.F16) -> ElementwiseGra
     return graph.build()
 
 
-def _relu_and_residual() -> ElementwiseGraph:
+def relu_and_residual() -> ElementwiseGraph:
+    """Compute ReLU of the output, and add a tensor to it."""
     graph = ElementwiseBuilder()
     relu = graph.unary(UnaryOp.RELU, 0)
     graph.binary(BinaryOp.ADD, relu, graph.load(LoadKind.TENSOR))
@@ -87,11 +89,24 @@ def _relu_and_residual() -> ElementwiseGraph:
 
 
 def tile(
-    rows: int, keys: int, depth: int, columns: int, *, warps: int = 4, stages: int = 2
+    rows: int,
+    keys: int,
+    depth: int,
+    columns: int,
+    *,
+    warps: int = 4,
+    stages: int = 2,
+    splits: int = 1,
 ) -> AttentionConfig:
     """A configuration, shortly."""
     return AttentionConfig(
-        rows=rows, keys=keys, depth=depth, columns=columns, warps=warps, stages=stages
+        rows=rows,
+        keys=keys,
+        depth=depth,
+        columns=columns,
+        warps=warps,
+        stages=stages,
+        splits=splits,
     )
 
 
@@ -124,7 +139,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
             88,
             batch=2,
             layouts=(Layout.ROW, Layout.COLUMN),
-            output=_relu_and_residual(),
+            output=relu_and_residual(),
             out_dtype=DType.F32,
         ),
     ),
@@ -156,6 +171,29 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
             in_dtype=DType.BF16,
             out_dtype=DType.BF16,
         ),
+    ),
+    "local": (
+        "sm_80",
+        tile(64, 32, 64, 64, splits=2),
+        attention(230, 394, 64, 64, batch=2, scores=scaled(64, _ROW), causal=True, window=100),
+    ),
+    "split": (
+        "sm_80",
+        tile(64, 32, 64, 64, stages=3, splits=8),
+        attention(
+            5,
+            515,
+            64,
+            48,
+            batch=3,
+            scores=scaled(64, _TENSOR, _ROW, _COLUMN),
+            output=relu_and_residual(),
+        ),
+    ),
+    "split-causal": (
+        "sm_75",
+        tile(128, 64, 64, 64, splits=3),
+        attention(70, 520, 64, 64, batch=2, scores=scaled(64), causal=True),
     ),
     "sm75": (
         "sm_75",

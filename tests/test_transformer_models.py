@@ -49,6 +49,32 @@ class Layer(nn.Module):
         return x + self.dense(joined)
 
 
+class Local(nn.Module):
+    """Attention to the last `window` keys, as transformers' Mistral makes its mask."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.layer, self.window = Layer(), window
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = torch.arange(x.shape[1])
+        query = key[:, None]
+        seen = (key <= query) & (key > query - self.window)
+        return self.layer(x, seen[None, None])
+
+
+class Lengths(nn.Module):
+    """Attention to the keys that each sequence has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        seen = torch.arange(x.shape[1])[None, :] < lengths[:, None]
+        return self.layer(x, seen[:, None, None, :])
+
+
 class Filled(nn.Module):
     """Attention whose author fills the scores of later keys, and of padding, with -inf."""
 
@@ -169,7 +195,9 @@ def _hidden(length: int = LENGTH) -> torch.Tensor:
     return torch.randn(BATCH, length, WIDTH)
 
 
-@pytest.mark.parametrize("kind", ["padding", "causal", "additive", "cross", "grouped"])
+@pytest.mark.parametrize(
+    "kind", ["padding", "lengths", "causal", "local", "additive", "cross", "grouped"]
+)
 def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
     torch.manual_seed(0)
     match kind:
@@ -177,6 +205,10 @@ def test_attention_of_pytorch_is_one_kernel(kind: str, checking: Vgpu) -> None:
             _judged(Layer(), {"x": _hidden(), "mask": _padding()}, checking)
         case "causal":
             _judged(Layer(causal=True), {"x": _hidden()}, checking, kernel="causal_attention")
+        case "lengths":
+            _judged(Lengths(), {"x": _hidden(), "lengths": torch.tensor([LENGTH, 9])}, checking)
+        case "local":
+            _judged(Local(8), {"x": _hidden()}, checking, kernel="local8_attention")
         case "additive":
             mask = torch.randn(1, HEADS, LENGTH, LENGTH)
             mask[..., LENGTH - 7 :] = -torch.inf
@@ -265,3 +297,38 @@ def test_heads_of_a_group_read_the_same_keys_and_values(checking: Vgpu) -> None:
     artifact = boltgen.compile(module.eval(), {"x": _hidden()}, arch="sm_80")
     operators = [placed.operator for placed in artifact.metadata.placements if not placed.region]
     assert "broadcast_to" not in operators
+
+
+class Step(nn.Module):
+    """A step of decoding: one query for each head, and a cache."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def test_a_cache_of_any_length_is_shared_by_threadblocks_where_it_is_long(checking: Vgpu) -> None:
+    """One library, whose workspace is that of the greatest length."""
+    torch.manual_seed(0)
+
+    def inputs(length: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(BATCH, HEADS, rows, 64) for rows in (1, length, length))
+
+    lengths = torch.export.Dim("length", min=16, max=4096)
+    cached = {2: lengths}
+    program = torch.export.export(
+        Step(), inputs(64), dynamic_shapes={"query": None, "key": cached, "value": cached}
+    )
+    artifact = boltgen.compile(program, arch="sm_80")
+    for length, is_split in ((16, False), (513, True), (4096, True)):
+        checking.clear_launches()
+        given = dict(zip(("query", "key", "value"), inputs(length), strict=True))
+        (output,) = artifact.run(
+            {name: each.numpy() for name, each in given.items()}, device="vgpu"
+        ).values()
+        expected = Step()(**given).numpy()
+        error = float(np.sqrt(np.mean(np.square(output - expected))))
+        assert error <= fp16_tolerance(expected, layers=2)
+        kernels = [launch.kernel for launch in checking.launches()]
+        (name,) = (each for each in kernels if each.startswith("boltgen_attention_sm80"))
+        assert ("_split" in name) == is_split
+    assert [finding.message for finding in checking.findings()] == []

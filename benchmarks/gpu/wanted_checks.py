@@ -18,7 +18,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Workload
-from tests import chain_sm90_cases
+from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.wgmma_cases import launches
@@ -104,12 +104,13 @@ def sanitized(found: Sequence[Item]) -> Iterator[Item]:
 
 
 def wgmma_cases(arch: Arch) -> Iterator[Case]:
-    """Cases of `cutlass3` and `b2b_sm90`; none where `arch` has not their instructions."""
+    """Cases of `cutlass3`, `b2b_sm90` and `attention_sm90`; none where `arch` lacks wgmma."""
     if arch.cutlass_api < 3:
         return
     for name, kernel, workload in launches(arch):
         yield Case(name=name, spec=kernel.spec, workload=workload, config=kernel.config)
     yield from map(fused_case, chain_sm90_cases.launches(arch))
+    yield from map(fused_case, attention_sm90_cases.launches(arch))
 
 
 def cases_for(arch: Arch) -> list[Case]:

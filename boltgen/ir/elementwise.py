@@ -106,11 +106,13 @@ class Softmax:
 
     A kernel may round the exponentials, multiply, and divide the product by their sum. Where it is
     `causal`, the last row has all N columns, and each of the M rows one less than the next: row i
-    ends with column i + N - M, and what lies behind is 0.
+    ends with column i + N - M, and what lies behind is 0. With a `window` it begins so many columns
+    before it ends, and what lies before is 0 too.
     """
 
     x: int
     causal: bool = field(default=False, metadata={"absent_at_default": True})
+    window: int = field(default=0, metadata={"absent_at_default": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ class ElementwiseGraph:
 
     Raises:
         InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
-            constant is missing or NaN, a softmax is not the last node, a store has no such node, or
+            constant is missing or NaN, a softmax is not the last node, or has a window without
+            being causal, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or there are more loads of
             a kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
     """
@@ -213,6 +216,11 @@ class ElementwiseGraph:
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
         if isinstance(node, Softmax) and index + 1 < len(self.nodes):
             raise InvalidProblemError(f"Epilogue: node {index} is a softmax; nothing may follow it")
+        if isinstance(node, Softmax) and (node.window < 0 or (node.window and not node.causal)):
+            raise InvalidProblemError(
+                f"Epilogue: node {index} is a softmax of a window of {node.window} columns; one "
+                "ends with a causal row"
+            )
         if isinstance(node, Unary):
             names = node.op.parameters
             if len(node.params) != len(names):
@@ -306,6 +314,12 @@ class ElementwiseGraph:
         last = self.nodes[-1]
         return isinstance(last, Softmax) and last.causal
 
+    @property
+    def window(self) -> int:
+        """The columns that a row of its causal softmax has at most; 0 where there is no limit."""
+        last = self.nodes[-1]
+        return last.window if isinstance(last, Softmax) else 0
+
     def describe(self) -> str:
         """One line for people: `relu(add(acc, row0))`.
 
@@ -332,8 +346,9 @@ class ElementwiseGraph:
                     names.append(f"{bop.value}({names[lhs]}, {names[rhs]})")
                 case Cast(x=x, dtype=dtype):
                     names.append(f"{dtype.value}({names[x]})")
-                case Softmax(x=x, causal=causal):
-                    names.append(f"{'causal ' if causal else ''}softmax({names[x]})")
+                case Softmax(x=x, causal=causal, window=window):
+                    of = f"causal softmax of {window}" if window else "causal softmax"
+                    names.append(f"{of if causal else 'softmax'}({names[x]})")
                 case _:
                     assert_never(node)
             is_last = index + 1 == len(self.nodes) and not self.stores
@@ -353,6 +368,11 @@ def _describe_store(store: Store, x: str) -> str:
 # The softmax of rows as they are, whole or up to the diagonal.
 SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0)))
 CAUSAL_SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0, causal=True)))
+
+
+def local_softmax(window: int) -> ElementwiseGraph:
+    """The softmax of so many columns up to the diagonal; of all of them where it is 0."""
+    return ElementwiseGraph((Accumulator(), Softmax(0, causal=True, window=window)))
 
 
 class ElementwiseBuilder:

@@ -112,9 +112,9 @@ def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]
                 value = np.asarray(BINARY_FUNCTIONS[bop](nodes[lhs], nodes[rhs]))
             case Cast(x=x, dtype=dtype):
                 value = _rounded(nodes[x], dtype)
-            case Softmax(x=x, causal=causal):
+            case Softmax(x=x, causal=causal, window=window):
                 rows = np.broadcast_to(nodes[x], product.shape)
-                value = softmax(up_to_diagonal(rows) if causal else rows)
+                value = softmax(up_to_diagonal(rows, window) if causal else rows)
             case _:
                 assert_never(node)
         nodes.append(value)
@@ -143,10 +143,12 @@ def enclose(
                 image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
             case Cast(x=x, dtype=dtype):
                 image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
-            case Softmax(x=x, causal=causal):
+            case Softmax(x=x, causal=causal, window=window):
                 shape = accumulated.low.shape
-                ends = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
-                image = Interval(*softmax_ends(*(map(up_to_diagonal, ends) if causal else ends)))
+                low, high = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
+                if causal:
+                    low, high = up_to_diagonal(low, window), up_to_diagonal(high, window)
+                image = Interval(*softmax_ends(low, high))
             case _:
                 assert_never(node)
         nodes.append(image)

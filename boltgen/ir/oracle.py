@@ -105,12 +105,17 @@ def _prepared(
         np.where(anything, -np.inf, wide - off), np.where(anything, np.inf, wide + off)
     )
     image = enclose_nodes(graph, given, loads)[graph.result]
+    low, high = (np.broadcast_to(end, wide.shape) for end in (image.low, image.high))
     if graph.has_softmax:
-        image = rounded_at_any_scale(image, problem.in_dtype)
+        # Exponentials are rounded, and divided later: the quotient itself is in no type's grid.
+        ends = rounded_at_any_scale(Interval(low, high), problem.in_dtype)
+        low, high = ends.low, ends.high
+    else:
+        low, high = (round_unbounded(end, problem.in_dtype) for end in (low, high))
     found = Enclosure(
         exact=np.broadcast_to(evaluate(graph, wide, loads)[graph.result], wide.shape),
-        low=round_unbounded(np.broadcast_to(image.low, wide.shape), problem.in_dtype),
-        high=round_unbounded(np.broadcast_to(image.high, wide.shape), problem.in_dtype),
+        low=low,
+        high=high,
     )
     rounded = found.exact.astype(problem.in_dtype.numpy)
     return rounded, _distance(found, rounded, problem.in_dtype)

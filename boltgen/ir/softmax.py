@@ -31,10 +31,16 @@ def softmax(x: Array) -> Array:
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
-def up_to_diagonal(x: Array) -> Array:
-    """`x`, of rows of which the last one has all columns, with -inf behind each row's last one."""
+def up_to_diagonal(x: Array, window: int = 0) -> Array:
+    """`x`, of rows of which the last one has all columns, with -inf behind each row's last one.
+
+    With a `window` also before its last so many.
+    """
     rows, columns = x.shape[-2:]
-    return np.where(np.tri(rows, columns, columns - rows, dtype=bool), x, -np.inf)
+    seen = np.tri(rows, columns, columns - rows, dtype=bool)
+    if window:
+        seen &= ~np.tri(rows, columns, columns - rows - window, dtype=bool)
+    return np.where(seen, x, -np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

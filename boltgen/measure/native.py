@@ -293,10 +293,13 @@ class Profiler:
         rounding: SoftmaxRounding,
         *,
         sequence: int = 0,
+        window: int = 0,
     ) -> None:
-        """Turn the ends of `rows` into those of their softmax, causal in a `sequence` of rows."""
+        """Turn the ends of `rows` into those of their softmax, causal in a `sequence` of rows, of
+        so many columns as the `window` at most.
+        """
         ends = [ctypes.c_void_p(address) for address in (low, high)]
-        extents = [ctypes.c_uint64(extent) for extent in (rows, columns, sequence)]
+        extents = [ctypes.c_uint64(extent) for extent in (rows, columns, sequence, window)]
         self.call("profiler_softmax", *ends, *extents, ctypes.byref(rounding))
 
     def middle(

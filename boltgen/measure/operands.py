@@ -13,11 +13,11 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
-    CAUSAL_SOFTMAX,
     SOFTMAX,
     Load,
     LoadKind,
     Store,
+    local_softmax,
 )
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
@@ -263,7 +263,8 @@ class Operands:
         """
         if layer.prologue.is_identity:
             return
-        if layer.prologue not in {SOFTMAX, CAUSAL_SOFTMAX}:
+        window = layer.prologue.window
+        if layer.prologue not in {SOFTMAX, local_softmax(window)}:
             raise InvalidProblemError(
                 "there is no reference on devices for the prologue "
                 f"{layer.prologue.describe()}; there is one for {SOFTMAX.describe()}"
@@ -276,7 +277,9 @@ class Operands:
             absolute=dtype.smallest_subnormal / 2,
         )
         sequence = rows[-1] if layer.prologue.is_causal else 0
-        self._profiler.softmax(*ends, prod(rows), columns, rounding, sequence=sequence)
+        self._profiler.softmax(
+            *ends, prod(rows), columns, rounding, sequence=sequence, window=window
+        )
 
     def _enclose_layer(
         self,

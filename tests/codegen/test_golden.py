@@ -16,6 +16,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
 from tests.attention_cases import golden_attention_specs
+from tests.attention_sm90_cases import golden_attention_sm90_specs
 from tests.cases import golden_specs, move_spec
 from tests.chain_cases import golden_chain_specs
 
@@ -24,6 +25,7 @@ SPECS = {
     **golden_specs(),
     **golden_chain_specs(),
     **golden_attention_specs(),
+    **golden_attention_sm90_specs(),
     "move_sm90a": move_spec(Move(source=NCHW_F32, target=NHWC_F16), "sm_90a"),
 }
 

@@ -13,6 +13,7 @@ from boltgen.families.registry import FAMILIES
 from boltgen.ir.move import NHWC_F16, Move
 from boltgen.paths import resource_dir
 from tests.attention_cases import golden_attention_specs
+from tests.attention_sm90_cases import golden_attention_sm90_specs
 from tests.cases import golden_specs, move_spec
 from tests.chain_cases import golden_chain_specs
 
@@ -20,6 +21,7 @@ from tests.chain_cases import golden_chain_specs
 def kernel_views() -> list[type[View]]:
     """The views of all families: of kernels that the tests of kernels are made of."""
     found = golden_specs() | golden_chain_specs() | golden_attention_specs()
+    found |= golden_attention_sm90_specs()
     specs = list(found.values())
     specs.append(move_spec(Move(source=NHWC_F16, target=NHWC_F16), "sm_80"))
     assert {spec.family for spec in specs} == {family.name for family in FAMILIES}

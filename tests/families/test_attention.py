@@ -91,6 +91,7 @@ def test_no_other_family_computes_a_softmax() -> None:
         (WORKLOAD, replace(CONFIG, columns=32), SM80, "head_size", ("columns", "32 of 64")),
         (WORKLOAD, replace(CONFIG, stages=1), SM80, "stages", ("1 stages", "2 to")),
         (WORKLOAD, replace(CONFIG, stages=3), SM75, "stages", ("3 stages", "2 to 2")),
+        (WORKLOAD, replace(CONFIG, splits=0), SM80, "splits", ("0 threadblocks", "1 to 64")),
         (
             attention(64, 64, 256, 256),
             replace(WIDE, keys=128, stages=3),
@@ -130,7 +131,7 @@ def test_every_head_has_configurations(arch: str, head: int) -> None:
         with pytest.raises(NoLegalConfigError, match=f"softmax.*{arch}"):
             candidates(workload, SM75)
         return
-    found = candidates(workload, ARCHES[arch])
+    found = FAMILY.space(workload, ARCHES[arch]).candidates
     assert found
     assert all(FAMILY.violations(workload, each, ARCHES[arch]) == () for each in found)
 
@@ -142,3 +143,25 @@ def test_time_grows_with_keys_and_heads() -> None:
     ]
     assert times == sorted(times)
     assert times[1] > 2 * times[0]
+
+
+def _fastest(workload: Workload) -> AttentionConfig:
+    found = FAMILY.space(workload, SM80).candidates
+    return min(found, key=lambda each: FAMILY.predict(workload, each, SM80).time_us)
+
+
+def test_few_rows_of_many_keys_are_shared_where_a_device_is_idle_otherwise() -> None:
+    assert _fastest(attention(1, 8192, 64, 64, batch=8)).splits > 1
+    assert _fastest(attention(1, 128, 64, 64, batch=8)).splits == 1
+    full = FAMILY.space(attention(1, 8192, 64, 64, batch=2 * SM80.sm_count), SM80).candidates
+    assert {each.splits for each in full} == {1}
+
+
+def test_a_launch_asks_for_what_threadblocks_leave_of_the_greatest_size() -> None:
+    shared = replace(CONFIG, splits=4)
+    assert FAMILY.launch(WORKLOAD, CONFIG).workspace_bytes == 0
+    of_rows = [
+        FAMILY.launch(attention(rows, 512, 64, 64, batch=12), shared).workspace_bytes
+        for rows in (1, 64, 65)
+    ]
+    assert 0 < of_rows[0] == of_rows[1] < of_rows[2]

@@ -99,10 +99,19 @@ WORKLOADS = {
         attention(200, 136, 64, 64),
         attention(70, 67, 40, 23, batch=3, scores=scaled(40, LoadKind.TENSOR)),
     ),
+    "attention_sm90": (
+        attention(200, 136, 64, 64),
+        attention(70, 67, 40, 24, batch=3, scores=scaled(40, LoadKind.TENSOR)),
+    ),
 }
 # Where a family is asked for them; those of sm_90a share a pool with the ones that they surpass.
 SM90A = ARCHES["sm_90a"]
-SURPASSED = {"cutlass3": "cutlass2", "b2b_sm90": "b2b", "skinny": "cutlass2"}
+SURPASSED = {
+    "cutlass3": "cutlass2",
+    "b2b_sm90": "b2b",
+    "attention_sm90": "attention",
+    "skinny": "cutlass2",
+}
 
 
 def also(workload: Workload) -> set[str]:
@@ -115,7 +124,7 @@ TRIPLES = [
     pytest.param(
         FAMILIES.named(name),
         workload,
-        SM90A if name in ("cutlass3", "b2b_sm90") else SM80,
+        SM90A if name in ("cutlass3", "b2b_sm90", "attention_sm90") else SM80,
         id=f"{name}-{workload.short}",
     )
     for name, workloads in WORKLOADS.items()

@@ -66,9 +66,9 @@ using Output = boltgen::AttentionLayer<
 
 using Kernel = boltgen::Attention<
     /*RowsKeysDepth=*/cutlass::gemm::GemmShape<64, 32, 64>, /*Columns=*/64,
-    /*Warps=*/4, /*Stages=*/3,
+    /*Warps=*/4, /*Stages=*/3, /*Splits=*/1,
     /*Element=*/cutlass::half_t, /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
-    /*IsCausal=*/false,
+    /*IsCausal=*/false, /*Window=*/0,
     /*ElementD=*/cutlass::half_t, /*AlignmentA=*/8,
     Scores, Output, /*HasAsyncCopies=*/true>;
 
@@ -85,8 +85,8 @@ extern "C" int boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79(
 }
 
 extern "C" size_t boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79_workspace(
-    boltgen_attention_args const*) {
-  return 0;  // the scores stay on chip
+    boltgen_attention_args const* args) {
+  return boltgen::attention_workspace_bytes<Kernel>(args);
 }
 
 }  // namespace boltgen_attention_sm80_64x32x64_s3_fe9ef2ed79_kernel

@@ -76,7 +76,7 @@ using Kernel = boltgen::ChainSm90<
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount, /*minBlocks=*/1)
     boltgen_b2b_gemm_sm90a_64x512x64_smem_7995f70c6f_device(
         CUTLASS_GRID_CONSTANT Kernel::Params const params) {
-  boltgen::chain_main_sm90<Kernel>(params);
+  boltgen::persistent_main<Kernel>(params);
 }
 
 extern "C" int boltgen_b2b_gemm_sm90a_64x512x64_smem_7995f70c6f(

@@ -18,7 +18,7 @@ from boltgen.families.registry import candidates, order
 from boltgen.families.skinny.legality import MOST_ROWS
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.workload import Workload
-from tests import chain_sm90_cases
+from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import BLACKWELL, all_cases
 from tests.chain_cases import all_chain_cases
 from tests.wgmma_cases import launches
@@ -91,7 +91,8 @@ def test_every_case_that_runs_on_the_arch_is_checked(items):
         }
         | {
             (kernel_symbol(case.spec), case.chain, case.spec.config)
-            for case in chain_sm90_cases.launches(arch)
+            for of_family in (chain_sm90_cases, attention_sm90_cases)
+            for case in of_family.launches(arch)
         }
         | {
             (kernel_symbol(replace(spec, arch=arch.name)), workload, config)

@@ -11,12 +11,18 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX, ElementwiseBuilder
+from boltgen.ir.elementwise import (
+    SOFTMAX,
+    Accumulator,
+    ElementwiseBuilder,
+    ElementwiseGraph,
+    Softmax,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm
-from boltgen.ir.softmax import softmax, softmax_ends
+from boltgen.ir.softmax import softmax, softmax_ends, up_to_diagonal
 from boltgen.ir.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 
@@ -90,6 +96,23 @@ def test_a_score_that_may_overflow_makes_its_row_anything() -> None:
     assert np.isfinite(most[1]).all()
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "window"), [(5, 7, 3), (7, 5, 2), (6, 6, 1), (4, 9, 20)]
+)
+def test_rows_of_a_window_have_their_last_columns(rows: int, columns: int, window: int) -> None:
+    found = np.isfinite(up_to_diagonal(np.zeros((2, rows, columns)), window))
+    for row in range(rows):
+        last = row + columns - rows
+        seen = [last - window < column <= last for column in range(columns)]
+        assert (found[:, row] == seen).all()
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, -1), (False, 8)])
+def test_a_window_ends_with_a_causal_row(causal: bool, window: int) -> None:
+    with pytest.raises(InvalidProblemError, match=f"a window of {window} columns"):
+        ElementwiseGraph((Accumulator(), Softmax(0, causal=causal, window=window)))
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_oracle_computes_attention(batch: int) -> None:
     workload = attention(20, 50, 16, 24, batch=batch, scores=scaled(16))
@@ -106,6 +129,27 @@ def test_the_oracle_computes_attention(batch: int) -> None:
     actual = (product / powers.sum(axis=-1, keepdims=True)).astype(np.float16)
     assert (np.abs(actual - found.exact) <= found.bound).all()
     assert found.bound.max() < 0.01
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_the_oracle_allows_exponentials_that_are_divided_after_they_were_rounded(
+    dtype: DType,
+) -> None:
+    """The quotient is no number of the type, so the bound's ends must not be rounded to it."""
+    workload = attention(4000, 2, 16, 32, in_dtype=dtype, out_dtype=DType.F32)
+    rng = np.random.default_rng(2)
+    q, k, v = (
+        rng.uniform(-1, 1, shape).astype(dtype.numpy)
+        for shape in (workload.first.problem.a_shape, *(e.problem.b_shape for e in workload.layers))
+    )
+    found = enclose(workload, q, [LayerInputs(k), LayerInputs(v)])
+    scores = q.astype(np.float64) @ k.astype(np.float64).T
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    actual = powers.astype(dtype.numpy).astype(np.float64) @ v.astype(np.float64)
+    actual /= powers.sum(axis=-1, keepdims=True)
+    error = np.abs(actual - found.exact)
+    assert (error <= found.bound).all()
+    assert found.bound.max() < 4 * dtype.unit_roundoff
 
 
 def test_a_softmax_stands_at_the_end_of_a_prologue_only() -> None:
@@ -133,8 +177,9 @@ def test_its_json_form_and_key_are_its_own() -> None:
     assert digest(plain) != digest(workload.last)
 
 
-def test_no_other_family_takes_it() -> None:
+def test_only_families_of_attention_take_it() -> None:
     workload = attention(64, 64, 64, 64)
     for arch in map(arch_named, ("sm_75", "sm_80", "sm_90a", "sm_120")):
         takes = [each.name for each in FAMILIES if each.rejects(workload, arch) is None]
-        assert takes == ["attention"]
+        of_hopper = ["attention_sm90"] if arch.name == "sm_90a" else []
+        assert takes == ["attention", *of_hopper]

@@ -13,7 +13,7 @@ from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.measure.abi import arguments
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import Args, Array, Cuda, KernelLibrary, Operand, poison
-from tests.kernels.launch_chain import ChainInputs
+from tests.kernels.launch_chain import ChainInputs, give_workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,7 @@ def _run(
     empty = poison(case.chain.last.problem.d_shape, traits.out_dtype.value)
     args.d, d, before = upload(empty, traits.layers[-1].alignment_d)
     args.ldd, args.head_stride_d, args.batch_stride_d = d.row, d.stride, before[0].size
+    give_workspace(cuda, library, case, args)
     library.launch(kernel_symbol(case.spec), args)
     cuda.synchronise()
     found = cuda.download(args.d - d.offset * before.itemsize, before)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
+from boltgen.families.attention.boundary import resized
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.elementwise import LoadKind
@@ -76,7 +77,9 @@ def test_heads_that_lie_side_by_side_in_rows(
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 129, 200, 264])
+@pytest.mark.parametrize("name", ["causal", "split-causal"])
 def test_the_last_causal_row_has_all_keys(
+    name: str,
     rows: int,
     checking: Cuda,
     attention_kernels: dict[KernelSpec, KernelLibrary],
@@ -84,9 +87,9 @@ def test_the_last_causal_row_has_all_keys(
 ) -> None:
     """As in decoding and in prefill behind a cache; rows that have no key at all are NaN."""
     keys = 136
-    scores = scaled(64, LoadKind.ROW)
+    scores = _made_for(name).first.epilogue
     workload = attention(rows, keys, 64, 48, batch=2, scores=scores, causal=True)
-    case = attention_case("causal", workload)
+    case = attention_case(name, workload)
     inputs = random_chain_inputs(case, rng)
     agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
     assert agreement.within, agreement
@@ -173,6 +176,25 @@ def test_rows_that_are_masked_in_part_or_whole_are_as_the_oracle_says(
         undefined[:] = (mask != 0).any(axis=1)
     assert np.array_equal(np.isnan(actual), np.repeat(undefined[:, None], 48, axis=1))
     assert (expected.bound[~undefined] < 0.01).all()
+
+
+@pytest.mark.parametrize("keys", [1, 31, 33, 63, 65, 255, 257, 511, 513, 701])
+def test_threadblocks_that_share_keys_may_have_none(
+    keys: int,
+    checking: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """Eight of them, 32 keys a step; and a kernel of one workload's sizes computes all others."""
+    made_for = _made_for("split")
+    workload = resized(made_for, {"m": 3, "n": keys})
+    case = attention_case("split", workload)
+    inputs = random_chain_inputs(case, rng)
+    # The greatest score is in the last step, so that all shares are scaled.
+    inputs.layers[0].operands[1][..., -1] = 8.0
+    agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
+    assert agreement.within, agreement
+    assert not checking.vgpu.findings()
 
 
 def test_great_scores_do_not_overflow(

@@ -237,6 +237,7 @@ FUSED = {
         if case.name in ("rf-ragged", "smem-row", "smem-conv", "smem-batch", "smem4-four")
     },
     "attention": attention(20, 75, 40, 24, batch=2, scores=scaled(40, LoadKind.TENSOR)),
+    "local": attention(20, 76, 40, 24, batch=2, scores=scaled(40), causal=True, window=30),
 }
 
 

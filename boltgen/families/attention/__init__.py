@@ -11,13 +11,29 @@ from boltgen.families.attention.candidates import space_of
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import rejection, violations
 from boltgen.families.attention.model import AttentionPrediction, predict
-from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.attention.resources import (
+    registers_per_thread,
+    shared_memory_bytes,
+    split_workspace_bytes,
+)
 from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
+
+
+def launch_of_heads(workload: Workload) -> Launch:
+    """The arguments of attention, of whatever family.
+
+    Each head is a sequence of its own. Where TVM has heads side by side is no part of a workload:
+    strides are the launch's alone, so one kernel and its record serve all of them.
+    """
+    dense = launch_of(workload)
+    own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
+    sizes = {**dense.sizes, "heads": 1, **own}
+    return replace(dense, struct="boltgen_attention_args", sizes=sizes)
 
 
 class Attention(WithoutLibrary[AttentionConfig]):
@@ -36,7 +52,7 @@ class Attention(WithoutLibrary[AttentionConfig]):
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[AttentionConfig]:
-        """Rows, keys, warps and stages."""
+        """Rows, keys, warps, stages, and threadblocks that share the keys."""
         return space_of(workload, arch)
 
     def violations(
@@ -73,13 +89,10 @@ class Attention(WithoutLibrary[AttentionConfig]):
 
     def launch(self, workload: Workload, config: AttentionConfig) -> Launch:
         """Rows and columns of Q, then the keys and the columns of V."""
-        del config
-        dense = launch_of(workload)
-        # Each head is a sequence of its own. Where TVM has heads side by side is no part of a
-        # workload: strides are the launch's alone, so one kernel and its record serve all of them.
-        own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
-        sizes = {**dense.sizes, "heads": 1, **own}
-        return replace(dense, struct="boltgen_attention_args", sizes=sizes)
+        return replace(
+            launch_of_heads(workload),
+            workspace_bytes=split_workspace_bytes(workload.greatest, config),
+        )
 
     def boundaries(
         self, workload: Workload, config: AttentionConfig, arch: Arch

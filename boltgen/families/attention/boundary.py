@@ -6,7 +6,7 @@ Arrow: as `families.cutlass2.boundary`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
@@ -19,29 +19,55 @@ from boltgen.ir.workload import Workload
 _BATCH = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """What of a configuration, of whatever family, its boundaries follow from.
+
+    After `steps` of keys every threadblock has reused its pipeline's first stage.
+    """
+
+    rows: int
+    keys: int
+    depth: int
+    columns: int
+    steps: int
+
+
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
-    """A large workload and a small one.
+    """A large workload and a small one. What is not legal is left out; where neither is, the
+    workload itself is all.
+    """
+    traits = compiled_traits(workload)
+    tile = Tile(
+        rows=config.rows,
+        keys=config.keys,
+        depth=config.depth,
+        columns=config.columns,
+        steps=config.splits * (config.stages + 1),
+    )
+    found = edges(workload, tile, lambda sized: compiled_traits(sized) == traits)
+    return tuple(each for each in found if not violations(each, config, arch)) or (workload,)
+
+
+def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> tuple[Workload, ...]:
+    """Those of a large workload and a small one that fit.
 
     The large one has a tile of rows and a ragged one, more steps of keys than the pipeline has
     stages and a ragged last one, and the head of the workload. The small one has a single row, the
-    fewest keys, and a head that is ragged in the kernel's tile. What is not legal is left out;
-    where neither is, the workload itself is all.
+    fewest keys, and a head that is ragged in the kernel's tile.
     """
-    traits = compiled_traits(workload)
-
-    def fits(sized: Workload) -> bool:
-        return compiled_traits(sized) == traits
-
-    rows = config.rows + config.rows // 2 + 1
+    rows = tile.rows + tile.rows // 2 + 1
     large = resized(workload, {"m": rows})
     # Of causal rows that have no key the result is NaN, and says nothing.
-    keys = max(config.keys * (config.stages + 1), rows if traits.is_causal else 0)
+    is_causal, window = workload.last.prologue.is_causal, workload.last.prologue.window
+    keys = max(tile.keys * tile.steps, rows if is_causal else 0)
+    if window:  # even the first row sees nothing of the first step
+        keys = max(keys, window + rows + tile.keys)
     large = first_beyond(large, keys, _of("n"), fits)
     small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
-    small = last_below(small, config.depth, _of("k"), fits)
-    small = last_below(small, config.columns, _of("columns"), fits)
-    found = (each for each in (large, small) if fits(each) and not violations(each, config, arch))
-    return tuple(dict.fromkeys(found)) or (workload,)
+    small = last_below(small, tile.depth, _of("k"), fits)
+    small = last_below(small, tile.columns, _of("columns"), fits)
+    return tuple(dict.fromkeys(each for each in (large, small) if fits(each)))
 
 
 def _of(name: str) -> Callable[[Workload, int], Workload]:

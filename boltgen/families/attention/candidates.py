@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
@@ -16,6 +17,9 @@ _ROWS = (64, 128)
 _KEYS = (32, 64, 128)
 _WARPS = (4, 8)
 _STAGES = (2, 3)
+_SPLITS = (1, 2, 4, 8, 16, 32)
+# Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
+_LEAST_STEPS = 2
 # Columns of Q and V in a threadblock: what lies beyond the head is zero, and multiplied all the
 # same.
 _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
@@ -24,11 +28,29 @@ _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
 @lru_cache(maxsize=256)
 def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, ...]:
     """All legal configurations worth considering, in a fixed order."""
-    return tuple(each for each in _tried(workload) if not violations(workload, each, arch))
+    return tuple(
+        each
+        for each in _tried(workload)
+        if _is_worth(workload, each, arch) and not violations(workload, each, arch)
+    )
+
+
+def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
+    """Whether its threadblocks share keys only where a device is idle otherwise, and have no rows
+    in vain.
+    """
+    if config.splits == 1:
+        return True
+    scores = workload.first.problem.gemm
+    if config.rows > _ROWS[0] >= scores.m:
+        return False
+    tiles = math.ceil(scores.m / config.rows) * workload.batch
+    steps = math.ceil(scores.n / config.keys)
+    return tiles * config.splits < 2 * arch.sm_count and steps >= _LEAST_STEPS * config.splits
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
-    """Rows, keys, warps and stages; the tile of the head follows from the workload."""
+    """Rows, keys, warps, stages and splits; the tile of the head follows from the workload."""
 
     def config_at(point: Mapping[str, int]) -> AttentionConfig | None:
         return _config(workload, **point)
@@ -39,6 +61,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             "keys": config.keys,
             "warps": config.warps,
             "stages": config.stages,
+            "splits": config.splits,
         }
 
     return Space(
@@ -48,6 +71,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             Knob("keys", _KEYS, 64),
             Knob("warps", _WARPS, 4),
             Knob("stages", _STAGES, 2),
+            Knob("splits", _SPLITS, 1),
         ),
         config_at=config_at,
         point_of=point_of,
@@ -58,15 +82,17 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
 
 
 def _tried(workload: Workload) -> Iterator[AttentionConfig]:
-    for rows, keys, warps, stages in itertools.product(_ROWS, _KEYS, _WARPS, _STAGES):
-        config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages)
+    for rows, keys, warps, stages, splits in itertools.product(
+        _ROWS, _KEYS, _WARPS, _STAGES, _SPLITS
+    ):
+        config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages, splits=splits)
         # Warps of less than sixteen rows have no fragment.
         if config is not None and config.warp_rows % 16 == 0:
             yield config
 
 
 def _config(
-    workload: Workload, *, rows: int, keys: int, warps: int, stages: int
+    workload: Workload, *, rows: int, keys: int, warps: int, stages: int, splits: int
 ) -> AttentionConfig | None:
     """The configuration whose head is the least tile that holds it; None where none does."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
@@ -74,7 +100,13 @@ def _config(
     if depth is None or columns is None:
         return None
     return AttentionConfig(
-        rows=rows, keys=keys, depth=depth, columns=columns, warps=warps, stages=stages
+        rows=rows,
+        keys=keys,
+        depth=depth,
+        columns=columns,
+        warps=warps,
+        stages=stages,
+        splits=splits,
     )
 
 

@@ -41,11 +41,13 @@ class AttentionView:
     columns: int
     warps: int
     stages: int
+    splits: int
     instruction: str
     element_d: str
     alignment_a: int
     element: str
     is_causal: str
+    window: int
     has_async_copies: str
 
 
@@ -59,32 +61,53 @@ def stem(spec: KernelSpec) -> str:
     """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
-    kind = "causal_attention" if traits.is_causal else "attention"
-    return f"{kind}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}"
+    split = f"_split{config.splits}" if config.splits > 1 else ""
+    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
     scores, output = traits.layers
-    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
-    softmax = "causal softmax" if traits.is_causal else "softmax"
     return {
-        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
-        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
-        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+        **problem_texts(traits),
         "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
         f"columns and V of {config.columns}, {config.warps} warps, {config.stages} stages, "
+        f"{_sharing(config)}"
         f"instruction {_instruction(spec)}; Q in vectors of {traits.alignment_a}, K of "
         f"{scores.alignment_b}, V of {output.alignment_b}, D of {output.alignment_d}",
         "Arch": spec.arch,
     }
 
 
+def _sharing(config: AttentionConfig) -> str:
+    return f"{config.splits} threadblocks share the keys, " if config.splits > 1 else ""
+
+
+def problem_texts(traits: B2bTraits) -> dict[str, str]:
+    """What a kernel of any family of attention computes."""
+    scores, output = traits.layers
+    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
+    softmax = "causal softmax" if traits.is_causal else "softmax"
+    softmax += f" of {traits.window} keys" if traits.window else ""
+    return {
+        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
+        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
+        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+    }
+
+
+def kind_text(traits: B2bTraits) -> str:
+    """What of a kernel its symbol begins with."""
+    if traits.window:
+        return f"local{traits.window}_attention"
+    return "causal_attention" if traits.is_causal else "attention"
+
+
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
-    scores, output = map(_layer_view, traits.layers)
+    scores, output = map(layer_view, traits.layers)
     return AttentionView(
         symbol=symbol,
         workspace_symbol=workspace_symbol,
@@ -94,9 +117,11 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         columns=config.columns,
         warps=config.warps,
         stages=config.stages,
+        splits=config.splits,
         instruction=gemm_shape(_instruction(spec)),
         element=traits.in_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",
+        window=traits.window,
         element_d=traits.out_dtype.cutlass,
         alignment_a=traits.alignment_a,
         has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
@@ -107,7 +132,8 @@ def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
 
 
-def _layer_view(layer: LayerTraits) -> LayerView:
+def layer_view(layer: LayerTraits) -> LayerView:
+    """What of a product is text."""
     return LayerView(
         epilogue=emit_epilogue(layer.epilogue),
         layout_b=cpp_names.LAYOUT[layer.b_layout],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -11,7 +11,7 @@ class AttentionConfig:
     """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
 
     `depth` is at least the columns of Q, `columns` those of V; `stages` those of the pipeline that
-    brings K and V from global memory.
+    brings K and V from global memory. So many threadblocks as `splits` share the keys.
     """
 
     family: ClassVar[str] = "attention"
@@ -22,6 +22,7 @@ class AttentionConfig:
     columns: int
     warps: int
     stages: int
+    splits: int = field(default=1, metadata={"absent_at_default": True})
 
     @property
     def tile(self) -> str:
@@ -39,4 +40,5 @@ class AttentionConfig:
         return self.rows // self.warps
 
     def __str__(self) -> str:
-        return f"{self.tile}w{self.warps}s{self.stages}"
+        split = f"/{self.splits}" if self.splits > 1 else ""
+        return f"{self.tile}w{self.warps}s{self.stages}{split}"

@@ -12,13 +12,15 @@ from boltgen.families.cutlass2.legality import INT32_MAX
 from boltgen.families.cutlass2.traits import operand_rejection, packed_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, local_softmax
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 
 _HEADER = "templates/include/boltgen/attention.h"
 # The rows and columns of a fragment of A.
 _FRAGMENT = 16
+# Beyond, the sums of all take the last threadblock longer than keys take the others.
+_MOST_SPLITS = 64
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -26,7 +28,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if len(workload.layers) != 2:
         return f"it is two products with a softmax between them, not {len(workload.layers)} layers"
     before, after = workload.layers
-    if not before.prologue.is_identity or after.prologue not in {SOFTMAX, CAUSAL_SOFTMAX}:
+    if not before.prologue.is_identity or after.prologue not in _softmaxes(after.prologue):
         return f"between its products is a softmax of rows, not {after.prologue.describe()}"
     if not isinstance(before.problem, Gemm):
         return f"it begins with a matrix product, not a {type(before.problem).__name__}"
@@ -48,6 +50,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     return None
 
 
+def _softmaxes(prologue: ElementwiseGraph) -> tuple[ElementwiseGraph, ...]:
+    return SOFTMAX, local_softmax(prologue.window)
+
+
 def is_async(workload: Workload, arch: Arch) -> bool:
     """Whether K and V come with cp.async, which copies 4 bytes or more."""
     return arch.has_async_copies and all(layer.problem.alignment_b > 1 for layer in workload.layers)
@@ -64,6 +70,7 @@ def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
     return (
         *_extent_violations(workload, config),
         *_stage_violations(workload, config, arch),
+        *_split_violations(config),
         *capacity_violations(
             arch,
             shared_bytes=shared_memory_bytes(workload, config),
@@ -123,4 +130,14 @@ def _stage_violations(
             message=f"{config.stages} stages on {arch.name}, which takes 2 to {most} here",
             reason="a stage is filled while another is read; without cp.async, of 4 bytes or more, "
             "copies pass through registers, for one step at a time",
+        )
+
+
+def _split_violations(config: AttentionConfig) -> Iterator[Violation]:
+    if not 1 <= config.splits <= _MOST_SPLITS:
+        yield Violation(
+            name="splits",
+            message=f"{config.splits} threadblocks share the keys, which takes 1 to {_MOST_SPLITS}",
+            reason="the last of them adds what all of them leave; "
+            "templates/include/boltgen/attention_split.h",
         )

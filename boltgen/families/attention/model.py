@@ -21,6 +21,7 @@ from boltgen.families.cutlass2.model import (
     arithmetic_clocks,
     bytes_per_clock,
     fitting_threadblocks,
+    lanes,
     tensor_tflops,
 )
 from boltgen.families.cutlass2.traffic import F16_BYTES, tensor_operand_bytes
@@ -32,6 +33,12 @@ from boltgen.ir.workload import Workload
 _EXPONENTIALS_PER_CLOCK = 16
 # For each score: a maximum, a difference, a product, a sum, and half of a conversion.
 _SCORE_INSTRUCTIONS = 4.5
+# Of the rate of mma.sync, on devices whose tensor cores have a faster instruction: FlashAttention-2
+# reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %.
+# Source: Shah et al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
+_REACHED_OF_MMA_SYNC = 0.35 / 0.629
+# The four lanes of a row read 16 neighbouring bytes: half of a sector.
+_READ_SECTORS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +67,11 @@ def predict(
         warps=config.warps,
     )
     scores = workload.first.problem.gemm
-    blocks = math.ceil(scores.m / config.rows) * workload.batch
+    blocks = math.ceil(scores.m / config.rows) * workload.batch * config.splits
     waves = math.ceil(blocks / (arch.sm_count * resident))
     on_each = min(resident, math.ceil(blocks / arch.sm_count))
     us = {
-        name: waves * clocks / arch.boost_mhz
+        name: waves * clocks / (arch.boost_mhz * _reached(arch))
         for name, clocks in _clocks(workload, config, arch, c, resident=on_each).items()
     }
     moved_bytes = operands_bytes(workload) + outputs_bytes(workload)
@@ -73,18 +80,49 @@ def predict(
     bound_by = max(us, key=lambda name: us[name])
     busy_us = max(time for name, time in us.items() if name != "launch")
     return AttentionPrediction(
-        time_us=c.launch_us + busy_us, bound_by=bound_by, resident_threadblocks=resident
+        time_us=c.launch_us + busy_us + _merge_us(workload, config, arch, c),
+        bound_by=bound_by,
+        resident_threadblocks=resident,
     )
 
 
-def _mean_steps(workload: Workload, config: AttentionConfig) -> float:
-    """Steps of keys that a threadblock goes, on the average: causal ones end at the diagonal."""
+def _merge_us(workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants) -> float:
+    """Counts are zeroed before; the last threadblock of a tile waits, and reads what all left."""
+    if config.splits == 1:
+        return 0.0
+    rows = min(config.rows, workload.first.problem.gemm.m)
+    left = config.splits * rows * config.columns * DType.F32.size_bytes
+    read = _READ_SECTORS * left / (arch.l2_bytes_per_clock / arch.sm_count)
+    clocks = 2 * arch.memory_latency_clocks + read
+    return c.launch_us + c.handover_us + clocks / arch.boost_mhz
+
+
+def _reached(arch: Arch) -> float:
+    return 1.0 if arch.mma_sync_fraction == 1.0 else _REACHED_OF_MMA_SYNC
+
+
+def mean_steps(workload: Workload, rows: int, keys: int) -> float:
+    """Steps of `keys` that a threadblock of `rows` goes, on the average: causal ones end at the
+    diagonal, and those of a window begin before it.
+    """
     scores = workload.first.problem.gemm
     if not workload.last.prologue.is_causal:
-        return math.ceil(scores.n / config.keys)
-    ends = range(config.rows, scores.m + config.rows, config.rows)
+        return math.ceil(scores.n / keys)
+    ends = range(rows, scores.m + rows, rows)
     seen = [min(scores.n, max(0, end + scores.n - scores.m)) for end in ends]
-    return sum(math.ceil(each / config.keys) for each in seen) / len(seen)
+    window = workload.last.prologue.window or scores.n
+    first = [max(0, end - rows + scores.n - scores.m - window + 1) // keys for end in ends]
+    steps = (math.ceil(end / keys) - begin for end, begin in zip(seen, first, strict=True))
+    return sum(steps) / len(seen)
+
+
+def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
+    """Clocks in which an SM makes exponentials of so many scores."""
+    return (
+        elements / _EXPONENTIALS_PER_CLOCK
+        + elements * _SCORE_INSTRUCTIONS / lanes(arch)
+        + arithmetic_clocks(workload.first.epilogue, elements, arch, c)
+    )
 
 
 def _clocks(
@@ -93,17 +131,12 @@ def _clocks(
     """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
-    steps = _mean_steps(workload, config)
+    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
     elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate
-    lanes = arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
-    arithmetic = (
-        elements / _EXPONENTIALS_PER_CLOCK
-        + elements * _SCORE_INSTRUCTIONS / lanes
-        + arithmetic_clocks(scores.epilogue, elements, arch, c)
-    )
+    arithmetic = softmax_clocks(workload, elements, arch, c)
     loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * F16_BYTES
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
     first = 2 * arch.memory_latency_clocks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.b2b.resources import swizzled_tile_bytes
 from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
@@ -10,6 +12,7 @@ from boltgen.ir.workload import Workload
 
 _REGISTER_BYTES = 4
 _WARP = 32
+_CACHE_LINE_BYTES = 128
 # The greatest score and the sum of each of a lane's rows.
 _STATISTICS_PER_ROW = 2
 # A lane has two of sixteen rows.
@@ -52,3 +55,20 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
         wasted = max(1, _REGISTER_BYTES // (narrowest * DType.F16.size_bytes))
         staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
     return accumulators + fragments + statistics + staged + BOOKKEEPING_REGISTERS
+
+
+def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:
+    """Global memory for what threadblocks that share keys leave, 0 where none do.
+
+    A count for each tile of rows, then of each threadblock its sums, and the greatest score and the
+    sum of each of a lane's rows. Source: templates/include/boltgen/attention_split.h; a kernel says
+    the same of itself.
+    """
+    if config.splits == 1:
+        return 0
+    tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
+    counts = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    rows = config.warp_rows // _ROWS_PER_LANE
+    # Of eight columns a lane has two.
+    of_lane = rows * (_STATISTICS_PER_ROW + config.columns // 4)
+    return counts + tiles * config.splits * config.threads * of_lane * DType.F32.size_bytes

@@ -42,7 +42,7 @@ class B2bTraits:
     """What of a workload is compiled; `alignment_a` is of the first layer's A.
 
     `conv_iterator` is None where the first layer is a matrix product. Where it `is_causal`, the
-    softmax between its layers ends at the diagonal.
+    softmax between its layers ends at the diagonal, and has a `window` of columns if that is not 0.
     """
 
     layers: tuple[LayerTraits, ...]
@@ -51,6 +51,7 @@ class B2bTraits:
     out_dtype: DType
     conv_iterator: ConvIterator | None = None
     is_causal: bool = field(default=False, metadata={"absent_at_default": True})
+    window: int = field(default=0, metadata={"absent_at_default": True})
 
     @property
     def struct(self) -> str:
@@ -69,6 +70,7 @@ def compiled_traits(workload: Workload) -> B2bTraits:
         out_dtype=last.out_dtype,
         conv_iterator=channel_iterator(first) if isinstance(first, Conv2d) else None,
         is_causal=workload.layers[-1].prologue.is_causal,
+        window=workload.layers[-1].prologue.window,
     )
 
 

@@ -2,6 +2,8 @@
 
     softmax(scores + where(row >= key, 0, lowest))    ->    causal softmax(scores)
 
+Of a sliding window of W keys it also hides what lies W or more before a row's own.
+
 The mask is known, or made of places in the model. Its rows are as many as its keys, so that the row
 and the key of the same place meet. A number that hides is at most that of PyTorch's attention, half
 of FP16's range below what is seen: exponentials of such differences are 0.
@@ -10,7 +12,8 @@ of FP16's range below what is seen: exponentials of such differences are 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -37,16 +40,17 @@ def causal(graph: Graph, pair: tuple[Product, Product]) -> tuple[Product, Produc
     """`pair`, the products of scores and values, without a mask that hides what is behind a row."""
     scores, values = pair
     assert values.prologue is not None
-    found = _mask(graph, scores)
-    if found is None:
+    mask = _mask(graph, scores)
+    if mask is None:
         return pair
+    found, window = mask
     tail = scores.tail
     operands = list(tail.operands)
-    mask = operands.pop(_loads(tail.epilogue).index(found))
+    hiding = operands.pop(_loads(tail.epilogue).index(found))
     shorter = replace(tail, epilogue=_without(tail.epilogue, found), operands=tuple(operands))
     return (
         replace(scores, tail=shorter),
-        replace(values, prologue=replace(values.prologue, causal=mask.expr)),
+        replace(values, prologue=replace(values.prologue, causal=hiding.expr, window=window)),
     )
 
 
@@ -54,8 +58,8 @@ def _loads(epilogue: ElementwiseGraph) -> list[int]:
     return [index for index, node in enumerate(epilogue.nodes) if isinstance(node, Load)]
 
 
-def _mask(graph: Graph, scores: Product) -> int | None:
-    """The node of the scores' epilogue that loads a causal mask, if one does."""
+def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
+    """The node of the scores' epilogue that loads a causal mask, if one does, and its window."""
     epilogue = scores.tail.epilogue
     rows, keys = scores.anchor.problem.matrix
     if epilogue.stores or rows != keys:
@@ -64,8 +68,10 @@ def _mask(graph: Graph, scores: Product) -> int | None:
         op = _joins(epilogue, load)
         shape = graph[operand.expr].static_shape
         is_one = shape[-2:] == (rows, keys) and all(extent == 1 for extent in shape[:-2])
-        if op is not None and is_one and _is_causal(graph, operand.expr, _NEUTRAL[op]):
-            return load
+        if op is not None and is_one:
+            window = _window(graph, operand.expr, _NEUTRAL[op])
+            if window is not None:
+                return load, window
     return None
 
 
@@ -134,28 +140,28 @@ def _renamed(node: Node, names: Mapping[int, int]) -> Node:
     return node
 
 
-def _is_causal(graph: Graph, index: int, neutral: float) -> bool:
-    """Whether a tensor of (rows, keys) has numbers that are `neutral` up to the diagonal, and that
-    hide behind it.
+def _window(graph: Graph, index: int, neutral: float) -> int | None:
+    """How many keys up to its own a row of a tensor of (rows, keys) sees, 0 for all: its numbers
+    are `neutral` there, and hide elsewhere. None for any other tensor.
     """
     expr = graph[index]
     if expr.op == CONSTANT:
-        return expr.array is not None and _is_split(expr.array, neutral)
+        return None if expr.array is None else _window_of_numbers(expr.array, neutral)
     if expr.op in {"astype", "reshape", "broadcast_to"}:
-        return _is_causal(graph, expr.args[0], neutral)
+        return _window(graph, expr.args[0], neutral)
     if expr.op == "triu" and expr.attrs["k"] == 1:
         # Zeros up to the diagonal, and one number behind it.
-        return neutral == 0.0 and _is_hiding(graph, expr.args[0])
+        return 0 if neutral == 0.0 and _is_hiding(graph, expr.args[0]) else None
     if expr.op != "where":
-        return False
-    seen, *choices = expr.args
-    is_seen = _is_seen(graph, seen)
-    if is_seen is None:
-        return False
-    shown, hidden = choices if is_seen else reversed(choices)
+        return None
+    truths, *choices = expr.args
+    seen = _seen(graph, truths)
+    if seen is None:
+        return None
+    shown, hidden = choices if seen.holds else reversed(choices)
     number = graph[shown].scalar
     is_neutral = number is not None and (number == 0.0 if neutral == 0.0 else number >= neutral)
-    return is_neutral and _is_hiding(graph, hidden)
+    return seen.window if is_neutral and _is_hiding(graph, hidden) else None
 
 
 def _is_hiding(graph: Graph, index: int) -> bool:
@@ -169,38 +175,86 @@ def _is_hiding(graph: Graph, index: int) -> bool:
     return number is not None and number <= _HIDDEN
 
 
-def _is_split(mask: Array, neutral: float) -> bool:
-    rows, keys = mask.shape[-2:]
-    seen = np.tri(rows, keys, dtype=bool)
-    numbers = mask.reshape(rows, keys).astype(np.float64)
-    up_to = numbers[seen]
-    is_neutral = (up_to == 0.0).all() if neutral == 0.0 else (up_to >= neutral).all()
-    return bool(is_neutral and (numbers[~seen] <= _HIDDEN).all())
+def _window_of_numbers(mask: Array, neutral: float) -> int | None:
+    numbers = mask.reshape(mask.shape[-2:]).astype(np.float64)
+    shown = numbers == 0.0 if neutral == 0.0 else numbers >= neutral
+    window = _window_of_truths(shown)
+    return window if window is not None and (numbers[~shown] <= _HIDDEN).all() else None
 
 
-def _is_seen(graph: Graph, index: int) -> bool | None:
-    """True where a tensor of truths is true up to the diagonal, False where it is behind it, and
-    nowhere else; None for anything else.
+def _window_of_truths(shown: Array) -> int | None:
+    """How many keys up to its own each row has; 0 for all, None where they are other ones."""
+    rows, keys = shown.shape
+    window = int(shown[-1].sum())
+    seen = np.tri(rows, keys, dtype=bool) & ~np.tri(rows, keys, -window, dtype=bool)
+    if window == 0 or not (shown == seen).all():
+        return None
+    return window if window < keys else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A tensor of truths that is `holds` for the `window` keys up to a row's own, 0 for all, and
+    nowhere else.
     """
+
+    holds: bool
+    window: int = 0
+
+
+def _seen(graph: Graph, index: int) -> _Seen | None:
     expr = graph[index]
     if expr.op == CONSTANT and expr.array is not None and len(expr.array.shape) > 1:
-        rows, keys = expr.array.shape[-2:]
-        known = expr.array.reshape(-1, keys)
-        triangle = np.tri(rows, keys, dtype=bool)
-        if known.shape != triangle.shape or expr.dtype != "bool":
+        if expr.dtype != "bool" or expr.array.size != prod(expr.array.shape[-2:]):
             return None
-        return next((way for way in (True, False) if ((known == triangle) == way).all()), None)
+        known = expr.array.reshape(expr.array.shape[-2:])
+        for holds in (True, False):
+            window = _window_of_truths(known == holds)
+            if window is not None:
+                return _Seen(holds, window)
+        return None
     if expr.op in {"reshape", "broadcast_to"}:
-        return _is_seen(graph, expr.args[0])
-    if expr.op == "logical_not":
-        seen = _is_seen(graph, expr.args[0])
-        return None if seen is None else not seen
+        return _seen(graph, expr.args[0])
+    if expr.op in _NOT and expr.dtype == "bool":
+        seen = _seen(graph, expr.args[0])
+        return None if seen is None else replace(seen, holds=not seen.holds)
+    if expr.op in _AND and expr.dtype == "bool":
+        return _both(graph, *expr.args)
     if expr.op not in _COMPARISONS:
         return None
     lhs, rhs = (_place(graph, arg) for arg in expr.args)
-    return _COMPARISONS[expr.op].get((lhs, rhs))
+    found = _COMPARISONS[expr.op].get((lhs, rhs))
+    return None if found is None else _Seen(found)
 
 
+def _both(graph: Graph, *args: int) -> _Seen | None:
+    """Up to the diagonal, and less than a window before it."""
+    for diagonal, reach in (args, args[::-1]):
+        seen = _seen(graph, diagonal)
+        window = _reach(graph, reach)
+        if seen == _Seen(holds=True) and window is not None:
+            return _Seen(holds=True, window=window)
+    return None
+
+
+def _reach(graph: Graph, index: int) -> int | None:
+    """W where a tensor of truths is key > row - W."""
+    expr = graph[index]
+    if expr.op in {"reshape", "broadcast_to"}:
+        return _reach(graph, expr.args[0])
+    if expr.op not in {"greater", "less"}:
+        return None
+    key, row = expr.args if expr.op == "greater" else reversed(expr.args)
+    if graph[row].op != "subtract" or _place(graph, key) != "keys":
+        return None
+    place, distance = graph[row].args
+    window = graph[distance].scalar
+    is_whole = window is not None and window >= 1 and window == int(window)
+    return int(window) if window and is_whole and _place(graph, place) == "rows" else None
+
+
+# PyTorch's `~` and `&` of truths are those of bits.
+_NOT, _AND = frozenset({"logical_not", "bitwise_not"}), frozenset({"logical_and", "bitwise_and"})
 # By which of the two operands has places of rows: whether a comparison holds up to the diagonal
 # (True), or behind it (False).
 _COMPARISONS = {

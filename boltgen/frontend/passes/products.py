@@ -15,7 +15,7 @@ from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import CAUSAL_SOFTMAX, SOFTMAX, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Rejected
@@ -34,12 +34,14 @@ def _none(anchor: int) -> bool:
 class Softmaxed:
     """The operators, a softmax of rows among them, that make a product's A of `source`.
 
-    Where it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read.
+    Where it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read;
+    they have so many columns as its `window`, if that is not 0.
     """
 
     source: int
     members: tuple[int, ...]
     causal: int | None = None
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,8 @@ class Product:
         """It as a layer of a chain."""
         prologue = ElementwiseGraph()
         if self.prologue:
-            prologue = CAUSAL_SOFTMAX if self.prologue.causal is not None else SOFTMAX
+            is_causal = self.prologue.causal is not None
+            prologue = local_softmax(self.prologue.window) if is_causal else SOFTMAX
         elif self.summed:
             prologue = self.summed.prologue
         return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)

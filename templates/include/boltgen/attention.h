@@ -13,11 +13,11 @@
 
 #include <cutlass/arch/memory_sm75.h>
 #include <cutlass/arch/mma.h>
-#include <math_constants.h>
 
 #include <type_traits>
 
-#include "boltgen/b2b_epilogue.h"
+#include "boltgen/attention_rows.h"
+#include "boltgen/attention_split.h"
 #include "boltgen/b2b_tile.h"
 #include "boltgen/launch.h"
 
@@ -25,60 +25,6 @@ namespace boltgen {
 
 /// What tiles are made of: numbers of two bytes, which copies do not look at.
 using Word = cutlass::half_t;
-
-/// 2 to the power of x. Source: PTX ISA, ex2: within 2 ulp; +0 of -inf.
-CUTLASS_DEVICE float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-/// e to the power of x, which is not above 0. The product is off by an ulp of x / ln 2.
-CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * 1.44269504f); }
-
-/// One head of a sequence: a product of the batch.
-struct Head {
-  int sequence;
-  int head;
-
-  CUTLASS_DEVICE
-  Head(int index, int heads) : sequence(index / heads), head(index % heads) {}
-
-  /// Where its matrix begins in a tensor of which `group` heads that follow each other read one.
-  CUTLASS_DEVICE
-  int64_t offset(int64_t batch_stride, int64_t head_stride, int group = 1) const {
-    return sequence * batch_stride + head / group * head_stride;
-  }
-};
-
-/// The operands of a graph as one head has them: pointers to its own slices.
-template <typename OperandTypes>
-struct HeadOperands;
-
-template <typename... Operand>
-struct HeadOperands<Operands<Operand...>> {
-  static constexpr int kCount = sizeof...(Operand);
-
-  boltgen_operand own[kCount > 0 ? kCount : 1];
-
-  CUTLASS_DEVICE
-  HeadOperands([[maybe_unused]] boltgen_attention_layer const& layer, [[maybe_unused]] Head head) {
-    [[maybe_unused]] int index = 0;
-    ((own[index] = slice<typename Operand::Element>(layer.operands[index],
-                                                    layer.operand_head_strides[index], head),
-      ++index),
-     ...);
-  }
-
- private:
-  template <typename Element>
-  CUTLASS_DEVICE static boltgen_operand slice(boltgen_operand operand, int64_t head_stride,
-                                              Head head) {
-    operand.pointer = static_cast<Element const*>(operand.pointer) +
-                      head.offset(operand.batch_stride, head_stride);
-    return operand;
-  }
-};
 
 /// The B of a product that comes step by step from global memory, kSteps of `kStep` keys at once.
 ///
@@ -178,95 +124,14 @@ struct WarpProduct {
   }
 };
 
-/// The greatest score so far, and the sum of exponentials relative to it, of a lane's rows.
-///
-/// A lane has two columns of eight, of two rows of sixteen; the four lanes of a row hold the same
-/// maximum, and each the sum of its own columns.
-template <int kM>
-class RowStatistics {
- public:
-  CUTLASS_DEVICE
-  RowStatistics() {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      maximum_[row] = -CUDART_INF_F;
-      sum_[row] = 0.0f;
-    }
-  }
-
-  /// Turns the scores of a step into exponentials, and scales what was summed before.
-  template <int kScores, int kSums>
-  CUTLASS_DEVICE void update(cutlass::Array<float, kScores>& scores,
-                             cutlass::Array<float, kSums>& sums) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      float const before = maximum_[row];
-      float greatest = before;
-      for_row(scores, row, [&](float& score) { greatest = fmaxf(greatest, score); });
-      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 1));
-      greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 2));
-      maximum_[row] = greatest;
-      // Where all scores are -inf so far, their exponentials are 0, and not those of -inf + inf.
-      float const base = greatest == -CUDART_INF_F ? 0.0f : greatest;
-      float const factor = exponential(before - base);
-      float sum = sum_[row] * factor;
-      for_row(scores, row, [&](float& score) {
-        score = exponential(score - base);
-        sum += score;
-      });
-      sum_[row] = sum;
-      for_row(sums, row, [&](float& product) { product *= factor; });
-    }
-  }
-
-  /// Divides by the sums. Of a row whose scores are all -inf the quotient is 0 / 0.
-  template <int kSums>
-  CUTLASS_DEVICE void normalise(cutlass::Array<float, kSums>& sums) const {
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      float sum = sum_[row];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      float const inverse = 1.0f / sum;
-      for_row(sums, row, [&](float& product) { product *= inverse; });
-    }
-  }
-
- private:
-  static constexpr int kRows = 2 * kM;
-
-  /// Visits the accumulators of one of the lane's rows.
-  template <int kCount, typename Visit>
-  CUTLASS_DEVICE static void for_row(cutlass::Array<float, kCount>& accumulators, int row,
-                                     Visit&& visit) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int n = 0; n < kCount / (4 * kM); ++n) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        visit(accumulators[4 * (row / 2 + n * kM) + row % 2 * 2 + e]);
-      }
-    }
-  }
-
-  float maximum_[kRows];
-  float sum_[kRows];
-};
-
-/// What a layer of attention is compiled for.
-template <typename LayoutB_, int kAlignmentB_, typename Graph_, int kAlignmentD_>
-struct AttentionLayer {
-  using LayoutB = LayoutB_;
-  using Graph = Graph_;
-  static constexpr int kAlignmentB = kAlignmentB_;
-  static constexpr int kAlignmentD = kAlignmentD_;
-};
-
 /// Attention. `Tile` is the threadblock's rows, keys of a step, and the depth of the first product,
 /// at least that of Q; kColumns is at least the columns of V.
 ///
-/// Where it is causal, a row ends with the key of its own place, counted from the last of both.
-template <typename Tile, int kColumns, int kWarps, int kStages, typename Multiplied,
-          typename Instruction, bool kIsCausal, typename ElementD_, int kAlignmentA_,
+/// Where it is causal, a row ends with the key of its own place, counted from the last of both, and
+/// begins so many as kWindow before that, if it is not 0. So many threadblocks as `kSplits` share
+/// the keys of a tile of rows.
+template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, typename Multiplied,
+          typename Instruction, bool kIsCausal, int kWindow, typename ElementD_, int kAlignmentA_,
           typename Scores_, typename Output_, bool kHasAsyncCopies>
 struct Attention {
   using Element = Word;
@@ -299,6 +164,9 @@ struct Attention {
   using QueryCopy =
       TileCopy<QueryTile, kThreadCount, kAlignmentA, kHasAsyncCopies && (kAlignmentA > 1)>;
 
+  using Split = SharedKeys<kM, kColumns / 8, kSplits, kThreadCount>;
+  static constexpr int kBlocksOfTile = kSplits;
+
   struct Params {
     int rows;
     int depth;
@@ -312,6 +180,8 @@ struct Attention {
     int64_t ldd;
     int64_t batch_stride_d;
     int64_t head_stride_d;
+    int* arrived;  ///< a count for each tile of rows, 0 at first; then sums, if keys are shared
+    float* partials;
   };
 
   struct SharedStorage {
@@ -332,8 +202,11 @@ struct Attention {
     int const keys = scores_layer.n;
     // Row r has the keys up to r + last_key; where there are fewer keys than rows, maybe none.
     int const last_key = keys - params.rows;
-    int const seen = kIsCausal ? min(keys, first_row + kRows + last_key) : keys;
-    int const steps = (max(seen, 1) + kKeys - 1) / kKeys;
+    SeenSteps<kIsCausal, kWindow, kKeys> const seen(first_row, first_row + kRows, keys, last_key);
+    // Those of this threadblock, maybe none.
+    int const share = (seen.end - seen.first + kSplits - 1) / kSplits;
+    int const first_step = seen.first + (kSplits > 1 ? int(blockIdx.y) * share : 0);
+    int const steps = kSplits > 1 ? min(seen.end, first_step + share) : seen.end;
 
     QueryCopy queries(thread);
     Element const* const a = params.a + head.offset(params.batch_stride_a, params.head_stride_a);
@@ -359,9 +232,9 @@ struct Attention {
     };
     CUTLASS_PRAGMA_UNROLL
     for (int step = 0; step < kStages - 1; ++step) {
-      start(step);
+      start(first_step + step);
     }
-    finish(0);
+    finish(first_step);
 
     RowStatistics<kM> statistics;
     typename Second::FragmentC sums;
@@ -369,7 +242,7 @@ struct Attention {
     HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
     // The lane's first row, and its first column in eight.
     int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
-    for (int step = 0; step < steps; ++step) {
+    for (int step = first_step; step < steps; ++step) {
       if constexpr (kHasAsyncCopies) {
         cutlass::arch::cp_async_wait<kStages - 2>();
       }
@@ -381,25 +254,30 @@ struct Attention {
       scores.clear();
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
       int const first_key = step * kKeys + column;
-      inner_epilogue<typename Scores::Graph, (Scores::kAlignmentD > 1), kM, kKeys / 8>(
-          scores, masks.own, 0, row, params.rows, first_key, keys,
-          [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
-            CUTLASS_PRAGMA_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              int const key = first_key + 8 * n + e;
-              bool const is_behind = kIsCausal && key > row + 16 * m + 8 * half + last_key;
-              scores[4 * (m + n * kM) + 2 * half + e] =
-                  key < keys && !is_behind ? pair[e] : -CUDART_INF_F;
-            }
-          });
-      statistics.update(scores, sums);
+      finish_scores<Scores, kIsCausal, kWindow, kM, kKeys / 8>(scores, masks.own, row, params.rows,
+                                                               first_key, keys, last_key);
+      auto const factors = statistics.template update<kKeys / 8>(scores);
+      statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], lane);
       if constexpr (!kAsync) {
         finish(step + 1);
       }
     }
-    statistics.normalise(sums);
-    store(params, sums, head, row, column);
+    if constexpr (kSplits > 1) {
+      // No thread reads tiles any more, and no copy writes them.
+      if constexpr (kHasAsyncCopies) {
+        cutlass::arch::cp_async_wait<0>();
+      }
+      Split split(params.partials, params.arrived, int64_t(batch) * gridDim.x + blockIdx.x);
+      if (!split.merge(statistics, sums, int(blockIdx.y), params.rows - row,
+                       reinterpret_cast<int*>(shared.queries))) {
+        return;
+      }
+    }
+    statistics.template normalise<kColumns / 8>(sums);
+    store_output<Output, kM, kColumns / 8>(
+        sums, output_layer, head, row, params.rows, column,
+        params.d + head.offset(params.batch_stride_d, params.head_stride_d), params.ldd);
   }
 
  private:
@@ -440,82 +318,18 @@ struct Attention {
       Second::template multiply<Values>(sums, a, values, k, lane);
     }
   }
-
-  CUTLASS_DEVICE
-  static void store(Params const& params, typename Second::FragmentC const& sums, Head head,
-                    int row, int column) {
-    auto const& layer = params.layers[1];
-    HeadOperands<typename Output::Graph::Operands> const operands(layer, head);
-    ElementD* const d = params.d + head.offset(params.batch_stride_d, params.head_stride_d);
-    inner_epilogue<typename Output::Graph, (Output::kAlignmentD > 1), kM, kColumns / 8>(
-        sums, operands.own, 0, row, params.rows, column, layer.n,
-        [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
-          int const r = row + 16 * m + 8 * half, c = column + 8 * n;
-          if (r < params.rows) {
-            store_pair(d + r * params.ldd + c, pair, layer.n - c);
-          }
-        });
-  }
-
-  /// Stores as many of two neighbouring results as there are columns.
-  CUTLASS_DEVICE
-  static void store_pair(ElementD* target, cutlass::Array<float, 2> const& pair, int columns) {
-    auto const results = cutlass::NumericArrayConverter<ElementD, float, 2>()(pair);
-    if constexpr (Output::kAlignmentD > 1) {
-      if (columns > 0) {
-        *reinterpret_cast<cutlass::AlignedArray<ElementD, 2>*>(target) =
-            reinterpret_cast<cutlass::AlignedArray<ElementD, 2> const&>(results);
-      }
-    } else {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        if (e < columns) {
-          target[e] = results[e];
-        }
-      }
-    }
-  }
 };
 
-/// Checks the strides of heads against the vectors in which the kernel loads each operand.
-template <typename... Operand>
-void check_head_strides(Operands<Operand...>, ArgumentCheck& check, int layer,
-                        [[maybe_unused]] int64_t const* strides, [[maybe_unused]] int alignment) {
-  [[maybe_unused]] char name[48];
-  [[maybe_unused]] int index = 0;
-  [[maybe_unused]] auto const check_one = [&](int vector) {
-    std::snprintf(name, sizeof(name), "layers[%d].operand_head_strides[%d]", layer, index);
-    check.multiple(name, strides[index], vector);
-    ++index;
-  };
-  (check_one(Operand::kVectorised ? alignment : 1), ...);
+template <typename Kernel>
+SplitWorkspace attention_workspace(boltgen_attention_args const& args) {
+  int64_t const row_tiles = (int64_t(args.m) + Kernel::kRows - 1) / Kernel::kRows;
+  return {row_tiles * args.batch, Kernel::kBlocksOfTile, Kernel::Split::kPartials};
 }
 
-/// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.
-template <typename Layer>
-void check_attention_layer(ArgumentCheck& check, int index, boltgen_attention_layer const& layer,
-                           int k) {
-  constexpr bool kRowMajor =
-      std::is_same<typename Layer::LayoutB, cutlass::layout::RowMajor>::value;
-  int const along = kRowMajor ? layer.n : k;
-  char name[48];
-  auto const named = [&](char const* field) {
-    std::snprintf(name, sizeof(name), "layers[%d].%s", index, field);
-    return name;
-  };
-  check.at_least(named("n"), layer.n, 1);
-  check.at_least(named("group_b"), layer.group_b, 1);
-  check.multiple(named("n"), layer.n, Layer::kAlignmentD);
-  check.at_least(named("ldb"), layer.ldb, along);
-  check.multiple(named(kRowMajor ? "n (rows of B)" : "k (columns of B)"), along,
-                 Layer::kAlignmentB);
-  check.multiple(named("ldb"), layer.ldb, Layer::kAlignmentB);
-  check.multiple(named("batch_stride_b"), layer.batch_stride_b, Layer::kAlignmentB);
-  check.multiple(named("head_stride_b"), layer.head_stride_b, Layer::kAlignmentB);
-  check.pointer(named("b"), layer.b, Layer::kAlignmentB, sizeof(cutlass::half_t));
-  using LayerOperands = typename Layer::Graph::Operands;
-  check_operands(LayerOperands(), check, layer.operands, layer.n, Layer::kAlignmentD);
-  check_head_strides(LayerOperands(), check, index, layer.operand_head_strides, Layer::kAlignmentD);
+template <typename Kernel>
+size_t attention_workspace_bytes(boltgen_attention_args const* args) {
+  bool const sensible = args->m > 0 && args->batch > 0;
+  return sensible ? attention_workspace<Kernel>(*args).bytes : 0;
 }
 
 template <typename Kernel>
@@ -523,30 +337,14 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
                   boltgen_status* status) {
   using Params = typename Kernel::Params;
   ArgumentCheck check(status);
-  boltgen_attention_layer const& scores = args->layers[0];
-  boltgen_attention_layer const& output = args->layers[1];
-  check.at_least("m", args->m, 1);
-  check.at_least("k", args->k, 1);
-  // A threadblock has all of a row of Q, and all columns of V.
-  check.at_most("k", args->k, Kernel::kDepth);
-  check.at_least("batch", args->batch, 1);
-  check.at_least("heads", args->heads, 1);
+  check_attention<Kernel>(check, *args);
   // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
   check.at_most("batch", args->batch, 65535);
-  check_attention_layer<typename Kernel::Scores>(check, 0, scores, args->k);
-  check.at_most("layers[1].n", output.n, Kernel::kMostColumns);
-  check_attention_layer<typename Kernel::Output>(check, 1, output, scores.n);
-  check.at_least("lda", args->lda, args->k);
-  check.multiple("k (rows of A)", args->k, Kernel::kAlignmentA);
-  check.multiple("lda", args->lda, Kernel::kAlignmentA);
-  check.multiple("batch_stride_a", args->batch_stride_a, Kernel::kAlignmentA);
-  check.multiple("head_stride_a", args->head_stride_a, Kernel::kAlignmentA);
-  check.pointer("a", args->a, Kernel::kAlignmentA, sizeof(typename Kernel::Element));
-  check.at_least("ldd", args->ldd, output.n);
-  check.multiple("ldd", args->ldd, Kernel::Output::kAlignmentD);
-  check.multiple("batch_stride_d", args->batch_stride_d, Kernel::Output::kAlignmentD);
-  check.multiple("head_stride_d", args->head_stride_d, Kernel::Output::kAlignmentD);
-  check.pointer("d", args->d, Kernel::Output::kAlignmentD, sizeof(typename Kernel::ElementD));
+  if (check.failed()) {
+    return check.code();
+  }
+  SplitWorkspace const split = attention_workspace<Kernel>(*args);
+  check.workspace(args->workspace, args->workspace_bytes, split.bytes);
   if (check.failed()) {
     return check.code();
   }
@@ -557,14 +355,16 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
                       args->lda,
                       args->batch_stride_a,
                       args->head_stride_a,
-                      {scores, output},
+                      {args->layers[0], args->layers[1]},
                       static_cast<typename Kernel::ElementD*>(args->d),
                       args->ldd,
                       args->batch_stride_d,
-                      args->head_stride_d};
-  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, 1, args->batch);
-  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, args->stream,
-                        status);
+                      args->head_stride_d,
+                      split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr,
+                      split.partials(args->workspace)};
+  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, Kernel::kBlocksOfTile,
+                  args->batch);
+  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
 }
 
 }  // namespace boltgen

@@ -128,7 +128,7 @@ int run_conv2d_chain_sm90(void (*kernel)(typename Kernel::Params),
   ArgumentCheck check(status);
   check_conv2d_chain_sm90<Kernel>(check, *args);
   return check.failed() ? check.code()
-                        : launch_chain_sm90<Kernel>(kernel, conv2d_chain_params_sm90<Kernel>(*args),
+                        : launch_persistent<Kernel>(kernel, conv2d_chain_params_sm90<Kernel>(*args),
                                                     args->stream, status);
 }
 

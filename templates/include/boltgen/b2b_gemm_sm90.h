@@ -55,7 +55,7 @@ int run_gemm_chain_sm90(void (*kernel)(typename Kernel::Params),
     }
   }
   return check.failed() ? check.code()
-                        : launch_chain_sm90<Kernel>(kernel, gemm_chain_params_sm90<Kernel>(*args),
+                        : launch_persistent<Kernel>(kernel, gemm_chain_params_sm90<Kernel>(*args),
                                                     args->stream, status);
 }
 

@@ -29,7 +29,7 @@
 
 #include "boltgen/b2b_sm90_tiles.h"
 #include "boltgen/b2b_sm90_warpgroup.h"
-#include "boltgen/launch.h"
+#include "boltgen/persistent_sm90.h"
 
 namespace boltgen {
 
@@ -221,15 +221,6 @@ struct ChainSm90 {
   }
 };
 
-/// The body of every generated `__global__` function.
-template <typename Kernel>
-__device__ __forceinline__ void chain_main_sm90(typename Kernel::Params const& params) {
-  extern __shared__ __align__(1024) unsigned char boltgen_shared_memory_of_chain[];
-  Kernel kernel;
-  kernel(params,
-         *reinterpret_cast<typename Kernel::SharedStorage*>(boltgen_shared_memory_of_chain));
-}
-
 /// The parameters that do not depend on what the first layer is.
 template <typename Kernel>
 void set_chain_sm90(typename Kernel::Params& params, int rows, int batch,
@@ -250,23 +241,6 @@ void set_chain_sm90(typename Kernel::Params& params, int rows, int batch,
     ++layer;
     load = load.of(layer->b, {layer->n, k, batch}, layer->ldb, layer->batch_stride_b);
   });
-}
-
-/// Enqueues a chain whose arguments were checked, a threadblock on every multiprocessor. It needs
-/// no workspace.
-template <typename Kernel>
-int launch_chain_sm90(void (*kernel)(typename Kernel::Params),
-                      typename Kernel::Params const& params, void* stream, boltgen_status* status) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) {
-    return fail_cuda(status, error, "cannot ask the device for its multiprocessors");
-  }
-  dim3 const grid(params.tiles < multiprocessors ? params.tiles : multiprocessors);
-  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, stream, status);
 }
 
 }  // namespace boltgen

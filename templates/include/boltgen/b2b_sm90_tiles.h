@@ -23,9 +23,9 @@ constexpr int kDepth = 64;
 constexpr int kLoadRegisters = 24, kMathRegisters = 240;
 
 /// A tile in shared memory, of so many rows of A or columns of B, in the widest swizzle.
-template <Major kMajor, int kExtent, int kK = kDepth>
+template <Major kMajor, int kExtent, int kK = kDepth, typename Element_ = Element>
 using SharedTile = decltype(cute::tile_to_shape(
-    cutlass::gemm::collective::detail::ss_smem_selector<kMajor, Element, cute::Int<kExtent>,
+    cutlass::gemm::collective::detail::ss_smem_selector<kMajor, Element_, cute::Int<kExtent>,
                                                         cute::Int<kK>>(),
     cute::Shape<cute::Int<kExtent>, cute::Int<kK>>{},
     cute::conditional_t<kMajor == Major::K, cute::Step<cute::_1, cute::_2>,

@@ -133,6 +133,64 @@ def test_another_mask_beside_it_stays() -> None:
     assert output.prologue.is_causal
 
 
+WINDOW = 6
+LOCAL = SEEN & ~np.tri(ROWS, k=-WINDOW, dtype=bool)
+
+
+def _known_window(b: Builder) -> int:
+    mask = np.where(LOCAL, 0, HIDDEN).astype(np.float16)
+    return b.elementwise("add", b.scores(), b.constant(mask))
+
+
+def _chosen_window(b: Builder) -> int:
+    mask = b.where(b.constant(LOCAL), b.number(0.0), b.number(-65504.0))
+    return b.elementwise("add", b.scores(), mask)
+
+
+def _compared_window(
+    *, reach_first: bool, window: float = WINDOW, both: str = "logical_and"
+) -> Callable[[Builder], int]:
+    """As Mistral's mask in transformers."""
+
+    def build(b: Builder) -> int:
+        rows, keys = b.places(b.rows, 1), b.places(1, b.rows)
+        end = b.operator("subtract", (rows, b.number(window, "int64")), (b.rows, 1), "int64")
+        parts = [b.compare("less_equal", keys, rows), b.compare("greater", keys, end)]
+        seen = b.operator(
+            both,
+            tuple(reversed(parts) if reach_first else parts),
+            (b.rows, b.rows),
+            "bool",
+        )
+        return b.elementwise("add", b.scores(), b.where(seen, b.number(0.0), b.number(-65504.0)))
+
+    return build
+
+
+WINDOWS = {
+    "known": _known_window,
+    "chosen": _chosen_window,
+    "compared": _compared_window(reach_first=False),
+    "reach first": _compared_window(reach_first=True),
+    "bits": _compared_window(reach_first=False, both="bitwise_and"),
+}
+
+
+@pytest.mark.parametrize("build", WINDOWS.values(), ids=WINDOWS)
+def test_masks_of_sliding_windows_are_not_loaded(build: Callable[[Builder], int]) -> None:
+    b = Builder()
+    scores, output = carved(b, build(b)).layers
+    assert scores.epilogue.describe() == "multiply(acc, 0.25)"
+    assert output.prologue.describe() == f"causal softmax of {WINDOW}(acc)"
+
+
+def test_so_are_those_of_a_window_over_an_open_number_of_rows() -> None:
+    b = Builder(OPEN)
+    scores, output = carved(b, _compared_window(reach_first=False)(b)).layers
+    assert not scores.loads
+    assert output.prologue.window == WINDOW
+
+
 def _changed(mask: np.ndarray, row: int, key: int, value: float) -> Callable[[Builder], int]:
     numbers = mask.copy()
     numbers[row, key] = value
@@ -158,6 +216,8 @@ OTHERS = {
     "strictly": _compared("greater", rows_first=True, holds=True),
     "the other way": _compared("less_equal", rows_first=True, holds=True),
     "from one": _from_one,
+    "a gap in a window": _changed(np.where(LOCAL, 0, HIDDEN).astype(np.float16), 9, 8, -np.inf),
+    "no window": _compared_window(reach_first=False, window=0),
     "shown again": _shown_again,
 }
 

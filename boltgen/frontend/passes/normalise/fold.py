@@ -49,6 +49,7 @@ _PLAIN = (
     *("square", "exp", "log", "sin", "cos", "tanh", "floor", "ceil", "matmul", "where"),
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
     *("logical_and", "logical_or", "logical_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_not"),
 )
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     **dict.fromkeys(_PLAIN, _of_numpy),

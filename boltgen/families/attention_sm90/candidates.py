@@ -1,0 +1,48 @@
+"""Enumerates sm_90a's attention configurations: rows and keys. The tile of the head is the least
+that holds it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from boltgen.arch import Arch
+from boltgen.families.attention_sm90.config import AttentionSm90Config
+from boltgen.families.attention_sm90.legality import HEADS, KEYS, ROWS, violations
+from boltgen.families.space import Knob, Space
+from boltgen.ir.workload import Workload
+
+
+def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
+    """Rows and keys; the tile of the head follows from the workload."""
+
+    def tried() -> Iterator[AttentionSm90Config]:
+        for rows, keys in itertools.product(ROWS, KEYS):
+            config = _config(workload, rows, keys)
+            if config is not None:
+                yield config
+
+    def config_at(point: Mapping[str, int]) -> AttentionSm90Config | None:
+        return _config(workload, point["rows"], point["keys"])
+
+    return Space(
+        family=AttentionSm90Config.family,
+        knobs=(Knob("rows", ROWS, 128), Knob("keys", KEYS, 128)),
+        config_at=config_at,
+        point_of=lambda config: {"rows": config.rows, "keys": config.keys},
+        listed=lambda: (config for config in tried() if not violations(workload, config, arch)),
+        tried=tried,
+        broken=lambda config: violations(workload, config, arch),
+    )
+
+
+def _config(workload: Workload, rows: int, keys: int) -> AttentionSm90Config | None:
+    """The configuration whose head is the least tile that holds it; None where none does."""
+    scores, output = (layer.problem.gemm for layer in workload.layers)
+    depth, columns = (
+        next((tile for tile in HEADS if tile >= extent), None) for extent in (scores.k, output.n)
+    )
+    if depth is None or columns is None:
+        return None
+    return AttentionSm90Config(rows=rows, keys=keys, depth=depth, columns=columns)

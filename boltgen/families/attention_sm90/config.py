@@ -1,0 +1,59 @@
+"""Configurations of sm_90a's attention kernels, and what they are compiled for. Only free
+parameters are fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from boltgen.families.b2b.traits import FRAGMENT_PAIR, B2bTraits
+from boltgen.families.b2b.traits import compiled_traits as traits_of_chain
+from boltgen.ir.dtypes import alignment_elements
+from boltgen.ir.workload import Workload
+
+# Rows of one wgmma. Source: PTX ISA, wgmma.
+WARPGROUP_M = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AttentionSm90Config:
+    """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
+
+    `depth` is at least the columns of Q, `columns` those of V. Each warpgroup that multiplies has
+    64 of the rows; stages follow from shared memory.
+    """
+
+    family: ClassVar[str] = "attention_sm90"
+
+    rows: int
+    keys: int
+    depth: int
+    columns: int
+
+    @property
+    def warpgroups(self) -> int:
+        """Those that multiply."""
+        return self.rows // WARPGROUP_M
+
+    @property
+    def tile(self) -> str:
+        """Rows, keys, and the columns of Q and V."""
+        return f"{self.rows}x{self.keys}x{self.depth}+{self.columns}"
+
+    def __str__(self) -> str:
+        return self.tile
+
+
+def compiled_traits(workload: Workload) -> B2bTraits:
+    """What a kernel that computes `workload` is compiled for.
+
+    TMA takes no operand below 16 bytes of alignment, and a lane stores pairs of columns.
+    """
+    traits = traits_of_chain(workload)
+    aligned = alignment_elements(traits.in_dtype)
+    layers = tuple(
+        replace(layer, alignment_b=aligned, alignment_d=min(layer.alignment_d, FRAGMENT_PAIR))
+        for layer in traits.layers
+    )
+    return replace(traits, layers=layers, alignment_a=aligned)

@@ -1,0 +1,165 @@
+"""Which configurations of sm_90a's attention kernels are legal, and what they take: stated here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.attention.legality import rejection as attention_rejection
+from boltgen.families.attention_sm90.config import WARPGROUP_M, AttentionSm90Config
+from boltgen.families.cutlass2.legality import INT32_MAX
+from boltgen.families.cutlass2.traffic import F16_BYTES
+from boltgen.families.cutlass3.legality import LEAST_STAGES, MATH_REGISTERS
+from boltgen.families.space import Violation
+from boltgen.ir.dtypes import VECTOR_BYTES
+from boltgen.ir.workload import Workload
+
+ROWS = (64, 128)
+KEYS = (64, 96, 128, 192)
+# Columns of Q and V in a threadblock: widths of wgmma that CuTe has without its extended shapes,
+# and that are whole steps along K. Source: cute/arch/mma_sm90.hpp, ss_op_selector.
+HEADS = (32, 64, 96, 128, 192, 256)
+
+_HEADER = "templates/include/boltgen/attention_sm90.h"
+# The latency of memory is a few steps at most.
+_MOST_STAGES = 4
+# Barriers of the rings and of Q, rounded to what swizzles are aligned to.
+_BARRIER_BYTES = 1024
+# Without a second warpgroup that multiplies, setmaxnreg moves none. Source: PTX ISA, maxnreg.
+_MOST_REGISTERS = 255
+# Of two rows: the greatest score, the sum, and the factor of what was summed before.
+_STATISTICS = 6
+# Addresses, descriptors and barriers. An estimate, by ptxas's of the tests' kernels.
+_BOOKKEEPING_REGISTERS = 34
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    if arch.cutlass_api < 3:
+        return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
+    if (reason := attention_rejection(workload, arch)) is not None:
+        return reason
+    scores, output = (layer.problem for layer in workload.layers)
+    # TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    rows = {"Q": scores.alignment_a, "K": scores.alignment_b, "V": output.alignment_b}
+    for name, elements in rows.items():
+        aligned_bytes = elements * scores.in_dtype.size_bytes
+        if aligned_bytes < VECTOR_BYTES:
+            return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
+    return None
+
+
+def stage_bytes(config: AttentionSm90Config) -> int:
+    """The tiles of K and V of one step."""
+    return config.keys * (config.depth + config.columns) * F16_BYTES
+
+
+def _queries_bytes(config: AttentionSm90Config) -> int:
+    return config.rows * config.depth * F16_BYTES
+
+
+def stages(config: AttentionSm90Config, arch: Arch) -> int:
+    """How many stages fit beside Q: a threadblock has a multiprocessor to itself."""
+    left = arch.shared_memory_per_cta_bytes - _queries_bytes(config) - _BARRIER_BYTES
+    return min(_MOST_STAGES, max(0, left // stage_bytes(config)))
+
+
+def shared_memory_bytes(config: AttentionSm90Config, arch: Arch) -> int:
+    """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
+    return _queries_bytes(config) + stages(config, arch) * stage_bytes(config) + _BARRIER_BYTES
+
+
+def registers_per_thread(config: AttentionSm90Config) -> int:
+    """Estimated registers of a thread that multiplies: sums, a step's scores in FP32 and those of
+    the step before as 16-bit exponentials, and a row's statistics.
+    """
+    sums = config.columns // 2
+    scores = config.keys // 2
+    exponentials = config.keys // 4
+    return sums + scores + exponentials + _STATISTICS + _BOOKKEEPING_REGISTERS
+
+
+def violations(
+    workload: Workload, config: AttentionSm90Config, arch: Arch
+) -> tuple[Violation, ...]:
+    """Every rule that a configuration breaks, for a workload that the family does not reject."""
+    return (
+        *_tile_violations(config),
+        *_extent_violations(workload, config),
+        *_capacity_violations(config, arch),
+    )
+
+
+def _tile_violations(config: AttentionSm90Config) -> Iterator[Violation]:
+    if config.rows not in ROWS:
+        yield Violation(
+            name="rows",
+            message=f"{config.rows} rows, not one of {ROWS}",
+            reason=f"a warpgroup multiplies {WARPGROUP_M}, and of more than two each thread would "
+            f"have fewer than {MATH_REGISTERS} registers",
+        )
+    widths = {"keys": (config.keys, KEYS)} | {
+        name: (extent, HEADS) for name, extent in _head(config).items()
+    }
+    for name, (extent, known) in widths.items():
+        if extent not in known:
+            yield Violation(
+                name="wgmma_shape",
+                message=f"{name}: {extent}, not one of {known}",
+                reason="wgmma multiplies such widths, and TMA's swizzles hold whole ones of them",
+            )
+
+
+def _head(config: AttentionSm90Config) -> dict[str, int]:
+    return {"depth": config.depth, "columns": config.columns}
+
+
+def _extent_violations(workload: Workload, config: AttentionSm90Config) -> Iterator[Violation]:
+    scores, output = (layer.problem.gemm for layer in workload.layers)
+    asked = {"depth": scores.k, "columns": output.n}
+    for name, tile in _head(config).items():
+        if asked[name] > tile:
+            yield Violation(
+                name="head_size",
+                message=f"{name}: a threadblock has {tile} of {asked[name]}",
+                reason="a row of Q, and one of the output, stay in one threadblock; " + _HEADER,
+                slack=1.0 - asked[name] / tile,
+            )
+    counted = {
+        "rows": (scores.m, INT32_MAX - config.rows),
+        "keys": (scores.n, INT32_MAX - config.keys),
+        # A threadblock's next tile is a device further.
+        "tiles": (-(-scores.m // config.rows) * workload.batch, INT32_MAX // 2),
+    }
+    for name, (extent, most) in counted.items():
+        if extent > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {extent} exceeds {most}",
+                reason="the last tile is counted to its end in 32 bits; " + _HEADER,
+                slack=1.0 - extent / most,
+            )
+
+
+def _capacity_violations(config: AttentionSm90Config, arch: Arch) -> Iterator[Violation]:
+    fitting = stages(config, arch)
+    if fitting < LEAST_STAGES:
+        yield Violation(
+            name="shared_memory",
+            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the "
+            f"{_queries_bytes(config)} of Q",
+            reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
+            "filled while another is multiplied",
+            slack=fitting / LEAST_STAGES - 1.0,
+        )
+    most = MATH_REGISTERS if config.warpgroups > 1 else _MOST_REGISTERS
+    registers = registers_per_thread(config)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers a thread, at most {most}",
+            reason="scores and sums would be spilt to local memory",
+            slack=1.0 - registers / most,
+        )

@@ -1,0 +1,110 @@
+"""Predicts the time of an attention kernel on sm_90a, as `b2b_sm90.model` does of a chain.
+
+Threadblocks are persistent: each multiprocessor runs one, which goes from rows to rows and reads
+all keys that they see. A warpgroup's tensor cores add values while it computes exponentials, but
+the scores of the next step come first; a second warpgroup fills what the first leaves.
+
+    time = launch + pipeline + max(busiest multiprocessor / reached, L2 bytes, DRAM bytes)
+    step = max(all products, all exponentials, one warpgroup's own chain, shared memory, L2)
+
+Source: Shah et al., FlashAttention-3, 2024, sections 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+
+from boltgen.arch import Arch
+from boltgen.families.attention.model import mean_steps, softmax_clocks
+from boltgen.families.attention_sm90.config import WARPGROUP_M, AttentionSm90Config
+from boltgen.families.attention_sm90.legality import stage_bytes
+from boltgen.families.b2b.model import operands_bytes, outputs_bytes
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
+from boltgen.families.cutlass2.traffic import (
+    F16_BYTES,
+    output_bytes_per_element,
+    tensor_operand_bytes,
+)
+from boltgen.families.cutlass3.model import PersistentPrediction
+from boltgen.ir.workload import Workload
+
+# Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.
+# Source: the same, abstract.
+_REACHED = 0.8
+# A warp stores 16 neighbouring bytes of eight rows: half of each sector.
+_STORED_SECTORS = 2
+
+
+def predict(
+    workload: Workload,
+    config: AttentionSm90Config,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> PersistentPrediction:
+    """The predicted time of `workload` in a legal `config`."""
+    c = constants or model_constants()
+    tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
+    per_sm = math.ceil(tiles / arch.sm_count)
+    steps = mean_steps(workload, config.rows, config.keys)
+    step, bound_by = _step_clocks(workload, config, arch, c)
+    loaded = config.rows * config.depth * F16_BYTES + steps * _loaded_bytes(workload, config)
+    of_tile = steps * step + _output_clocks(workload, config, arch, c)
+    clocks = 2 * arch.memory_latency_clocks + per_sm * of_tile
+    out_bytes = outputs_bytes(workload)
+    l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
+        arch.l2_bytes_per_clock * arch.boost_mhz
+    )
+    dram_us = (operands_bytes(workload) + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
+    slowest_us, bound_by = max(
+        (clocks / (arch.boost_mhz * _REACHED), bound_by), (l2_us, "L2"), (dram_us, "DRAM")
+    )
+    begin_us = c.launch_us + c.pipeline_us
+    if slowest_us < begin_us:
+        bound_by = "its launch"
+    return PersistentPrediction(
+        time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
+    )
+
+
+def _loaded_bytes(workload: Workload, config: AttentionSm90Config) -> float:
+    """Bytes that a threadblock reads in a step: K, V, and the masks of its scores."""
+    masks = config.rows * config.keys * tensor_operand_bytes(workload.first.epilogue)
+    return stage_bytes(config) + masks
+
+
+def _step_clocks(
+    workload: Workload, config: AttentionSm90Config, arch: Arch, c: ModelConstants
+) -> tuple[float, str]:
+    """Clocks of a step, and what they are of. Every wgmma reads all of its B from shared memory,
+    and the first product's A too.
+    """
+    flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
+    of_warpgroup = WARPGROUP_M * config.keys
+    scores, values = (
+        2 * of_warpgroup * extent / flop_per_clock for extent in (config.depth, config.columns)
+    )
+    exponentials = softmax_clocks(workload, of_warpgroup, arch, c)
+    loaded = _loaded_bytes(workload, config)
+    queries = WARPGROUP_M * config.depth * F16_BYTES
+    shared = config.warpgroups * (queries + stage_bytes(config)) + stage_bytes(config)
+    return max(
+        (config.warpgroups * (scores + values), "tensor cores"),
+        (config.warpgroups * exponentials, "exponentials"),
+        (scores + max(values, exponentials), "one warpgroup's products and exponentials"),
+        (shared / SHARED_BYTES_PER_CLOCK, "shared memory"),
+        (loaded / (arch.l2_bytes_per_clock / arch.sm_count), "an SM's share of L2"),
+    )
+
+
+def _output_clocks(
+    workload: Workload, config: AttentionSm90Config, arch: Arch, c: ModelConstants
+) -> float:
+    """Arithmetic, operands from L2, and the way of the output to L2."""
+    layer = workload.last
+    elements = config.rows * config.columns
+    moved = elements * tensor_operand_bytes(layer.epilogue)
+    moved += _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
+    return moved / (arch.l2_bytes_per_clock / arch.sm_count) + arithmetic_clocks(
+        layer.epilogue, elements, arch, c
+    )
