@@ -6,6 +6,8 @@ BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processo
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
+BOLTGEN_TRUSTED_KEYS  public keys, PEM files with a colon between them: a compiled model that none
+                    of them has signed is not loaded; default: no signature is asked for
 BOLTGEN_VGPU        options of the virtual GPU (vgpu/README.md), for the programs it runs
 """
 
@@ -56,6 +58,7 @@ class Settings:
     cxx: str
     search_path: str
     compiler_environment: tuple[tuple[str, str], ...]
+    trusted_keys: tuple[Path, ...] = ()
 
     def program_environment(
         self, *, preload: Sequence[Path], libraries: Path, vgpu_options: Mapping[str, str]
@@ -127,4 +130,9 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         cxx=env.get("CXX") or "g++",
         search_path=env.get("PATH") or os.defpath,
         compiler_environment=tuple(sorted(kept.items())),
+        trusted_keys=tuple(
+            Path(name)
+            for name in env.get("BOLTGEN_TRUSTED_KEYS", "").split(os.pathsep)
+            if name.strip()
+        ),
     )

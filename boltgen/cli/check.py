@@ -38,6 +38,8 @@ def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = Fal
     with errors_for_people(debug):
         metadata = read_metadata(folder)
         is_foreign = _digest(folder) != metadata.library_sha256
+        if settings_from().trusted_keys:
+            Artifact.load(folder)  # refuses what is not signed, before any of it is executed
         found = LibraryCheck(level=level)
         if level is not CheckLevel.NONE:
             found = check_kernels(

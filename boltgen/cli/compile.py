@@ -60,7 +60,7 @@ def compile_command(
         heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
         artifact = boltgen.compile(model, arch=arch, options=heard)
         artifact.save(output)
-        saved = Artifact.load(output)
+        saved = Artifact.load(output, trusted_keys=())  # nobody has signed it yet
     if saved.metadata.ranges:
         out.print(tables.ranges(saved.metadata))
     for line in tables.phases(saved.metadata):

@@ -18,6 +18,7 @@ from boltgen.cli.library import library_app
 from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
 from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
+from boltgen.cli.sign import sign_command
 
 # Without rich's boxes a terminal of 80 columns has room for what is said; see the tests of `cli`.
 app = typer.Typer(
@@ -32,6 +33,7 @@ app.command("run")(run_command)
 app.command("serve")(serve_command)
 app.command("inspect")(inspect_command)
 app.command("report")(report_command)
+app.command("sign")(sign_command)
 app.command("check")(check_command)
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)

@@ -3,6 +3,7 @@
 model.so        the library, the same file for a GPU and for the virtual GPU
 metadata.json   inputs, outputs, arch, kernels and configurations, versions
 sources/        the generated C++
+metadata.json.sig   where it is signed; see `signature`
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.loaded import loaded_library
 from boltgen.runtime.metadata import FILE_NAME, Metadata, read_metadata
 from boltgen.runtime.session import Session
+from boltgen.runtime.signature import SIGNATURE, check_signature
+from boltgen.settings import settings_from
 
 LIBRARY = "model.so"
 SOURCES = "sources"
@@ -47,14 +50,23 @@ class Artifact:
         self._opening = threading.Lock()
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Artifact:
+    def load(
+        cls, folder: str | os.PathLike[str], *, trusted_keys: Sequence[Path] | None = None
+    ) -> Artifact:
         """The artifact that `save` wrote to `folder`.
 
+        It has to be signed with one of the `trusted_keys`, public ones in PEM files, where there
+        are any; where none are given, those of BOLTGEN_TRUSTED_KEYS count.
+
         Raises:
-            ArtifactError: there is none, or it is damaged or of another version.
+            ArtifactError: there is none, or it is damaged or of another version, or not signed so.
+            BoltgenError: a trusted key cannot be read.
         """
         path = Path(folder)
         metadata = read_metadata(path)
+        keys = settings_from().trusted_keys if trusted_keys is None else trusted_keys
+        if keys:
+            check_signature(path, keys)
         library = path / LIBRARY
         if not library.is_file():
             raise ArtifactError(f"{path} has no {LIBRARY}: it is incomplete; compile it again")
@@ -68,7 +80,7 @@ class Artifact:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copy the artifact to `folder`, which appears whole or not at all.
 
-        An artifact that is already there is replaced.
+        An artifact that is already there is replaced. The copy is not signed.
 
         Raises:
             ArtifactError: `folder` holds something else, or cannot be written.
@@ -83,7 +95,8 @@ class Artifact:
                 mode = staged.stat().st_mode  # the user's choice; a temporary folder's is 0700
                 shutil.copytree(self.folder, staged, dirs_exist_ok=True)
                 staged.chmod(mode)
-                (staged / CACHE_MANIFEST).unlink(missing_ok=True)
+                for left_out in (CACHE_MANIFEST, SIGNATURE):
+                    (staged / left_out).unlink(missing_ok=True)
                 self.metadata.write(staged)
                 if target.exists():
                     target.rename(Path(name) / "old")

@@ -1,0 +1,38 @@
+"""The command `boltgen sign`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from boltgen.cli.console import errors_for_people, say
+from boltgen.cli.flags import Debug, Folder
+from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.signature import sign
+
+
+def sign_command(
+    folder: Folder,
+    key: Annotated[
+        Path, typer.Option("--key", metavar="FILE", help="An Ed25519 private key in PEM.")
+    ],
+    debug: Debug = False,
+) -> None:
+    """Sign a compiled model, whose files have to be those that were compiled.
+
+    Where BOLTGEN_TRUSTED_KEYS names public keys, a model is loaded, and served, only if one of
+    them belongs to its signature.
+
+    \b
+    Examples:
+      openssl genpkey -algorithm ed25519 -out key.pem
+      openssl pkey -in key.pem -pubout -out key.pub
+      boltgen sign resnet50 --key key.pem
+      BOLTGEN_TRUSTED_KEYS=key.pub boltgen serve resnet50
+    """
+    with errors_for_people(debug):
+        artifact = Artifact.load(folder, trusted_keys=())
+        path = sign(artifact.folder, key)
+    say(f"wrote {path}")
