@@ -36,6 +36,7 @@ from boltgen.tuning.budget import Budget
 from boltgen.tuning.clocks import ClockWatch
 from boltgen.tuning.database import Best, Database
 from boltgen.tuning.device_lock import device_lock
+from boltgen.tuning.elsewhere import Elsewhere
 from boltgen.tuning.field import Field
 from boltgen.tuning.progress import Observer, Quiet
 from boltgen.tuning.records import Record
@@ -163,6 +164,7 @@ class Session:
         self._taken: dict[KernelSpec, set[Workload]] = {}
         self._kernels: dict[KernelSpec, str] = {}
         self._is_outdated = False
+        self._elsewhere = Elsewhere(database, self.device, self.toolchain)
         self._watch = ClockWatch()
         self._run = tuple(task for task in self.tasks if not task.is_alternative)
         self._runs = {task.workload: task.occurrences for task in self._run}
@@ -300,6 +302,7 @@ class Session:
             self._outcomes(task.workload),
             expected_us=expected_us,
             uses=self._uses(task, expected_us, served),
+            first=self._elsewhere.first(task.workload, configs),
         )
 
     def _uses(
