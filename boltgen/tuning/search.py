@@ -16,7 +16,8 @@ class Search:
     """A task, its strategy, and the outcomes that are known.
 
     A strategy may propose configurations that are not legal on `arch`. `known` is shared with other
-    searches of the same workload, and grows. `first` are measured before anything is proposed.
+    searches of the same workload, and grows. `first` are measured before anything is proposed;
+    `candidates` are those of the cost model, in its order.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Search:
         *,
         expected_us: float,
         uses: tuple[float, ...],
+        candidates: tuple[Config, ...] = (),
         first: tuple[Config, ...] = (),
     ) -> None:
         self._task = task
@@ -36,6 +38,8 @@ class Search:
         self._known = known
         self._expected_us = expected_us
         self._uses = uses
+        self._places = {config: place for place, config in enumerate(candidates, 1)}
+        self._early = frozenset(first)
         self._first = [config for config in reversed(first) if self._answer(config) is None]
         self._pending: set[Config] = set()
         # What the strategy has proposed, and waits for.
@@ -91,6 +95,14 @@ class Search:
         if config in self._asked:
             self._asked.discard(config)
             self._strategy.observe([(config, outcome)])
+
+    def why(self, config: Config) -> str:
+        """What brought a configuration up, for people."""
+        if config in self._early:
+            return "it was fast elsewhere"
+        if config in self._places:
+            return f"place {self._places[config]} of {len(self._places)} by the cost model"
+        return "the strategy came to it"
 
     @property
     def state(self) -> TaskState:

@@ -34,6 +34,7 @@ from boltgen.ir.workload import Workload
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.clocks import ClockWatch
+from boltgen.tuning.course import Courses, Improvement
 from boltgen.tuning.database import Best, Database
 from boltgen.tuning.device_lock import device_lock
 from boltgen.tuning.elsewhere import Elsewhere
@@ -74,12 +75,16 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What is known of a task: its best launch, how many launches have a time, and failures."""
+    """What is known of a task: its best launch, how many launches have a time, and failures.
+
+    `course` is how this session came to be as fast as it did.
+    """
 
     task: Task
     best: Best | None
     timed: int
     failures: tuple[Failure, ...]
+    course: tuple[Improvement, ...] = ()
 
     @property
     def total_us(self) -> float | None:
@@ -165,6 +170,7 @@ class Session:
         self._kernels: dict[KernelSpec, str] = {}
         self._is_outdated = False
         self._elsewhere = Elsewhere(database, self.device, self.toolchain)
+        self._courses = Courses()
         self._watch = ClockWatch()
         self._run = tuple(task for task in self.tasks if not task.is_alternative)
         self._runs = {task.workload: task.occurrences for task in self._run}
@@ -230,6 +236,7 @@ class Session:
             failures=tuple(
                 o for o in known.values() if isinstance(o, Failure) and o.fault not in BLAMELESS
             ),
+            course=self._courses.of(task.workload),
         )
 
     def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
@@ -302,6 +309,7 @@ class Session:
             self._outcomes(task.workload),
             expected_us=expected_us,
             uses=self._uses(task, expected_us, served),
+            candidates=configs,
             first=self._elsewhere.first(task.workload, configs),
         )
 
@@ -364,6 +372,7 @@ class Session:
                     self._observer.warn(self._stopped)
                     return
                 self._remember(trial, outcome)
+                self._courses.hear(trial, outcome, batch[trial].why(trial.config))
                 batch[trial].observe(trial.config, outcome)
                 self._tell(trial, outcome)
                 yield trial, outcome

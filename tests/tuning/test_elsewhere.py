@@ -34,9 +34,7 @@ OTHER_ARCH = replace(A100, name="NVIDIA A10", arch="sm_86")
 
 
 def known(database: Database, workload: Workload, device: DeviceIdentity, tools: str) -> None:
-    times_us = dict.fromkeys(CANDIDATES[:4], 100.0) | dict(
-        zip(SURPRISES, (1.0, 2.0), strict=True)
-    )
+    times_us = dict.fromkeys(CANDIDATES[:4], 100.0) | dict(zip(SURPRISES, (1.0, 2.0), strict=True))
     database.add(
         record(us, workload=workload, config=config, device=device, toolchain=tools)
         for config, us in times_us.items()
