@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from boltgen.arch import arch_named
-from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.cost.model import ANALYTICAL, CostModel, serving
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import kernel_spec, order
 from boltgen.families.source import kernel_symbol
@@ -158,8 +158,9 @@ class Session:
         self._arch = arch_named(self.device.arch)
         self._fields: dict[Workload, Field] = {}
         self._opened: dict[Workload, Field] = {}
+        model = serving(self._options.cost_model, self._arch, self._observer.warn)
         for task in self.tasks:
-            field = Field(task.workload, self._arch, self._options.level, self._options.cost_model)
+            field = Field(task.workload, self._arch, self._options.level, model)
             self._fields[task.workload] = field
             if field.ranking is not None:
                 # The first of several with one ranking has the field of all.
