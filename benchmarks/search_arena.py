@@ -2,13 +2,15 @@
 
     python -m benchmarks.search_arena [--seeds N]
 
-Two kinds of tables. `rtx_2080_ti` has real times (`benchmarks/data`), of one problem each; of what
-it does not have, a strategy hears that nobody measured it, and has spent no trial. `learned` is the
-same, where the strategies' cost model is not the analytical one but what `boltgen db train` makes
-of the other problems: models of each fold have seen none of its problems. `analytical` is a device
-that nobody has: the model's times with other constants, noise by configuration, and one in twenty
-that fails; each seed is another device. Regret is the best time so far over the best of the table,
-or of all that any strategy found.
+Two kinds of tables. `rtx_2080_ti` has real times (`benchmarks/data`), of one problem each; what it
+does not have is not legal there. `learned` is the same, where the strategies' cost model is not the
+analytical one but what `boltgen db train` makes of the other problems: models of each fold have
+seen none of its problems. `analytical` is a device that nobody has: the model's times with other
+constants, noise by configuration, and one in twenty that fails; each seed is another device. With
+`neighbours`, `driver` or `device` sessions begin with what was fast for other problems of the
+table, on the same device with times that are 3 % off, or on another one
+(`boltgen.tuning.elsewhere`). Regret is the best time so far over the best of the table, or of all
+that any strategy found.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from boltgen.families.constants import ModelConstants, described, model_constant
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES, order, predict, spaces
+from boltgen.families.space import AnySpace, Violation
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
 from boltgen.ir.functions import UnaryOp
@@ -46,6 +49,7 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.elsewhere import fastest, neighbours
 from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.strategy import SearchProblem
 
@@ -55,18 +59,24 @@ BATCH = 8
 NEAR = 1.02
 # Of the analytical device.
 _NOISE, _FAILING, _OTHER_CONSTANTS = 0.08, 0.05, 0.3
+# Of the same device with another driver.
+_DRIVER = 0.03
 
 Answer = Callable[[Config], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A problem, and what a device answers about each of its configurations."""
+    """A problem, and what a device answers about each of its configurations.
+
+    `first` are measured before a strategy is asked.
+    """
 
     name: str
     problem: SearchProblem
     answer: Answer
     best_us: float
+    first: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,8 @@ def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
     for (gemm, slices), measured in times().items():
         workload = Workload.of(gemm)
         legal = {c: us for c, us in measured.items() if not violations(gemm, c, RTX_2080_TI)}
-        space = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
+        whole = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
+        space = replace(whole, broken=partial(_unrecorded, legal, whole))
         model = model_of(workload)
         problem = _problem(workload, list(legal), (space,), RTX_2080_TI, model)
         found.append(
@@ -104,6 +115,14 @@ def learned_models() -> Callable[[Workload], CostModel]:
         train([each for each in known if fold_of(each.workload) != fold]) for fold in range(FOLDS)
     ]
     return lambda workload: models[fold_of(workload)]
+
+
+def _unrecorded(measured: Mapping[Any, float], space: AnySpace, config: Any) -> Any:
+    """The rules that a configuration breaks; one more is to be in the table."""
+    if config in measured:
+        return ()
+    absent = Violation(name="recorded", message="the table has none", reason="nobody measured it")
+    return (*space.broken(config), absent)
 
 
 def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
@@ -156,6 +175,40 @@ def workloads() -> list[tuple[str, Workload]]:
     ]
 
 
+def with_neighbours(tables: Sequence[Table]) -> list[Table]:
+    """Tables that begin with what was fastest in those of neighbouring problems."""
+    fast: dict[Workload, dict[Config, float]] = defaultdict(dict)
+    for table in tables:
+        for config in table.problem.candidates:
+            outcome = table.answer(config)
+            if isinstance(outcome, Timing):
+                fast[table.problem.workload][config] = outcome.median_us
+    return [
+        replace(
+            table,
+            first=fastest(
+                [fast[each] for each in neighbours(table.problem.workload, fast)],
+                table.problem.candidates,
+            ),
+        )
+        for table in tables
+    ]
+
+
+def with_earlier(tables: Sequence[Table], earlier: Sequence[Table], seed: int) -> list[Table]:
+    """Tables that begin with what was fastest earlier, when times were 3 % off."""
+    found = []
+    for table, before in zip(tables, earlier, strict=True):
+        times_us = {}
+        for config in table.problem.candidates:
+            outcome = before.answer(config)
+            if isinstance(outcome, Timing):
+                rng = random.Random(digest(config, "earlier", seed))
+                times_us[config] = outcome.median_us * math.exp(rng.gauss(0.0, _DRIVER))
+        found.append(replace(table, first=fastest([times_us], table.problem.candidates)))
+    return found
+
+
 def other_device(seed: int) -> list[Table]:
     """The workloads on a device with constants of its own."""
     rng = random.Random(seed)
@@ -201,19 +254,28 @@ def course(name: str, table: Table, seed: int) -> Course:
     seconds = perf_counter() - started
     best = math.inf
     found: list[float] = []
+    known: dict[Config, Outcome] = {}
+
+    def hear(config: Config) -> Outcome:
+        """The answer about a configuration, which is a trial where it is new."""
+        nonlocal best
+        if config not in known:
+            outcome = known[config] = table.answer(config)
+            if isinstance(outcome, Timing):
+                best = min(best, outcome.median_us)
+            if isinstance(outcome, Timing) or outcome.fault is not Fault.NOT_RECORDED:
+                found.append(best)
+        return known[config]
+
+    for config in table.first:
+        hear(config)
     while len(found) < TRIALS[-1]:
         started = perf_counter()
         configs = strategy.propose(min(BATCH, TRIALS[-1] - len(found)))
         seconds += perf_counter() - started
         if not configs:
             break
-        results = [(config, table.answer(config)) for config in configs]
-        for _, outcome in results:
-            if isinstance(outcome, Timing):
-                best = min(best, outcome.median_us)
-            elif outcome.fault is Fault.NOT_RECORDED:
-                continue
-            found.append(best)
+        results = [(config, hear(config)) for config in configs]
         started = perf_counter()
         strategy.observe(results)
         seconds += perf_counter() - started
@@ -258,7 +320,8 @@ def _trials_until_near(found: Course, best_us: float) -> float:
 
 def draw(found: Mapping[str, Mapping[str, Any]]) -> None:
     """A panel for each kind of table: regret by trials, with intervals."""
-    figure, panels = pyplot.subplots(1, len(found), figsize=(14, 4), layout="constrained")
+    size = 4.5 * len(found), 4
+    figure, panels = pyplot.subplots(1, len(found), figsize=size, layout="constrained")
     for axes, (kind, by_strategy) in zip(panels, found.items(), strict=True):
         for name, values in by_strategy.items():
             mean, low, high = zip(*values["regret"].values(), strict=True)
@@ -280,10 +343,18 @@ def main() -> None:
     runs: dict[str, dict[str, list[tuple[Course, float]]]] = {}
     real = real_tables(lambda _: ANALYTICAL)
     learned = real_tables(learned_models())
+    near = with_neighbours(real)
     kinds: dict[str, Callable[[int], list[Table]]] = {
         "rtx_2080_ti": lambda _: real,
         "rtx_2080_ti, learned": lambda _: learned,
+        "rtx_2080_ti, neighbours": lambda _: near,
         "analytical": other_device,
+        "analytical, driver": lambda seed: with_earlier(
+            other_device(seed), other_device(seed), seed
+        ),
+        "analytical, device": lambda seed: with_earlier(
+            other_device(seed), other_device(seed + 1000), seed
+        ),
     }
     for kind, tables_of in kinds.items():
         runs[kind] = defaultdict(list)

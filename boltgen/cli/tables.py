@@ -107,6 +107,21 @@ def tuned(session: SessionReport) -> Table:
     return table
 
 
+def searches(session: SessionReport) -> Table:
+    """How this session came to each task's best time, and why the fastest was tried."""
+    table = Table("problem", "epilogue", "us of the best so far, by trial", "the last, because")
+    for result in session.results:
+        if result.course:
+            steps = ", ".join(f"{each.trial}: {each.median_us:.1f}" for each in result.course)
+            table.add_row(
+                Text(result.task.workload.short, overflow="fold"),
+                Text(result.task.workload.epilogues, overflow="fold"),
+                Text(steps, overflow="fold"),
+                Text(result.course[-1].why, overflow="fold"),
+            )
+    return table
+
+
 def _runs(task: Task) -> str:
     """How often the model runs a task."""
     return "if chosen" if task.is_alternative else str(task.occurrences)

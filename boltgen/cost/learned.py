@@ -34,6 +34,8 @@ from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 
 SUFFIX = ".ubj"
+# Of the features: models of another one are refused.
+VERSION = 1
 FOLDS = 5
 # Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
@@ -72,7 +74,7 @@ class Training:
 
     `regret` is the mean time of the first pick over the fastest of its problem, and `log_error` the
     root mean square of log(predicted / measured); those named `analytical` are of the model that
-    it corrects, on the same examples.
+    it corrects, on the same examples. `version` is that of the features.
     """
 
     arch: str
@@ -82,6 +84,7 @@ class Training:
     analytical_regret: float
     log_error: float
     analytical_log_error: float
+    version: int = 0
 
 
 class Learned:
@@ -96,19 +99,29 @@ class Learned:
         """By what it was trained on: learned-sm_80-1200."""
         return f"learned-{self.training.arch}-{self.training.times}"
 
+    def rejects(self, arch: Arch) -> str | None:
+        """Why it says nothing of an architecture; None if it does."""
+        remedy = f"train one by `boltgen db train FILE --arch {arch.name}`"
+        if arch.name != self.training.arch:
+            known = f"knows {self.training.arch}, not {arch.name}"
+            return f"the cost model {self.name} {known}: {remedy}"
+        if self.training.version != VERSION:
+            return (
+                f"the cost model {self.name} is of version {self.training.version}, this boltgen's "
+                f"are of {VERSION}: {remedy}"
+            )
+        return None
+
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
         """The corrected times.
 
         Raises:
-            BoltgenError: the model was trained on another architecture.
+            BoltgenError: the model rejects the architecture.
         """
-        if arch.name != self.training.arch:
-            raise BoltgenError(
-                f"the cost model {self.name} knows {self.training.arch}, not {arch.name}: train "
-                f"one by `boltgen db train FILE --arch {arch.name}`"
-            )
+        if (reason := self.rejects(arch)) is not None:
+            raise BoltgenError(reason)
         if not configs:
             return []
         rows = [_features(workload, config, arch) for config in configs]
@@ -168,6 +181,7 @@ def train(examples: Sequence[Example]) -> Learned:
         analytical_regret=fmean(regrets(examples, analytical)),
         log_error=_root_mean_square(unseen - measured),
         analytical_log_error=_root_mean_square(analytical - measured),
+        version=VERSION,
     )
     trees = _grown(learning.names, learning.table, measured - analytical)
     return Learned(trees, training)

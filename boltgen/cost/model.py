@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class CostModel(Protocol):
         """What it is chosen by."""
         ...
 
+    def rejects(self, arch: Arch) -> str | None:
+        """Why it says nothing of an architecture; None if it does."""
+        ...
+
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
@@ -34,6 +38,11 @@ class Analytical:
 
     name = "analytical"
 
+    def rejects(self, arch: Arch) -> str | None:
+        """None: every row of the table has its figures."""
+        del arch
+        return None
+
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
@@ -43,6 +52,15 @@ class Analytical:
 
 ANALYTICAL = Analytical()
 COST_MODELS: dict[str, CostModel] = {ANALYTICAL.name: ANALYTICAL}
+
+
+def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostModel:
+    """`model`, or the analytical one where that rejects `arch`, which is then warned of."""
+    reason = model.rejects(arch)
+    if reason is None:
+        return model
+    warn(f"{reason}; the analytical model serves")
+    return ANALYTICAL
 
 
 def cost_model_named(name: str) -> CostModel:

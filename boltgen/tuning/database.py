@@ -226,6 +226,12 @@ class Database:
             if toolchain in (None, tools)
         )
 
+    def workloads(self) -> tuple[Workload, ...]:
+        """All that have, or had, records."""
+        with database_errors(self.path):
+            rows = self._connection.execute("SELECT workload FROM task ORDER BY digest").fetchall()
+        return tuple(self._read(Workload, workload) for (workload,) in rows)
+
     def void_records(self, source: Source) -> int:
         """How many records of a device and toolchain do not count; see `Query.void`."""
         with database_errors(self.path):

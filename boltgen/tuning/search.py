@@ -16,7 +16,8 @@ class Search:
     """A task, its strategy, and the outcomes that are known.
 
     A strategy may propose configurations that are not legal on `arch`. `known` is shared with other
-    searches of the same workload, and grows.
+    searches of the same workload, and grows. `first` are measured before anything is proposed;
+    `candidates` are those of the cost model, in its order.
     """
 
     def __init__(
@@ -28,6 +29,8 @@ class Search:
         *,
         expected_us: float,
         uses: tuple[float, ...],
+        candidates: tuple[Config, ...] = (),
+        first: tuple[Config, ...] = (),
     ) -> None:
         self._task = task
         self._arch = arch
@@ -35,7 +38,12 @@ class Search:
         self._known = known
         self._expected_us = expected_us
         self._uses = uses
+        self._places = {config: place for place, config in enumerate(candidates, 1)}
+        self._early = frozenset(first)
+        self._first = [config for config in reversed(first) if self._answer(config) is None]
         self._pending: set[Config] = set()
+        # What the strategy has proposed, and waits for.
+        self._asked: set[Config] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
         self._history_trials: list[int] = []
@@ -47,6 +55,8 @@ class Search:
         self._history_us.append(best_us(self._known))
         self._history_trials.append(self._granted)
         trials: list[Trial] = []
+        while len(trials) < count and self._first:
+            trials.append(self._begun(self._first.pop()))
         while len(trials) < count and not self._exhausted:
             configs = self._strategy.propose(count - len(trials))
             if not configs:
@@ -57,11 +67,16 @@ class Search:
                 answer = self._answer(config)
                 if answer is not None:
                     self._strategy.observe([(config, answer)])
-                elif config not in self._pending:
-                    self._pending.add(config)
-                    trials.append(Trial(workload=self._task.workload, config=config))
+                    continue
+                self._asked.add(config)
+                if config not in self._pending:
+                    trials.append(self._begun(config))
         self._granted += len(trials)
         return trials
+
+    def _begun(self, config: Config) -> Trial:
+        self._pending.add(config)
+        return Trial(workload=self._task.workload, config=config)
 
     def _answer(self, config: Config) -> Outcome | None:
         """What is known of a configuration without measuring it."""
@@ -77,7 +92,17 @@ class Search:
         self._pending.discard(config)
         self._waits = False
         self._known[config] = outcome
-        self._strategy.observe([(config, outcome)])
+        if config in self._asked:
+            self._asked.discard(config)
+            self._strategy.observe([(config, outcome)])
+
+    def why(self, config: Config) -> str:
+        """What brought a configuration up, for people."""
+        if config in self._early:
+            return "it was fast elsewhere"
+        if config in self._places:
+            return f"place {self._places[config]} of {len(self._places)} by the cost model"
+        return "the strategy came to it"
 
     @property
     def state(self) -> TaskState:

@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from boltgen.arch import arch_named
-from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.cost.model import ANALYTICAL, CostModel, serving
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import kernel_spec, order
 from boltgen.families.source import kernel_symbol
@@ -34,8 +34,10 @@ from boltgen.ir.workload import Workload
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.clocks import ClockWatch
+from boltgen.tuning.course import Courses, Improvement
 from boltgen.tuning.database import Best, Database
 from boltgen.tuning.device_lock import device_lock
+from boltgen.tuning.elsewhere import Elsewhere
 from boltgen.tuning.field import Field
 from boltgen.tuning.progress import Observer, Quiet
 from boltgen.tuning.records import Record
@@ -73,12 +75,16 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What is known of a task: its best launch, how many launches have a time, and failures."""
+    """What is known of a task: its best launch, how many launches have a time, and failures.
+
+    `course` is how this session came to be as fast as it did.
+    """
 
     task: Task
     best: Best | None
     timed: int
     failures: tuple[Failure, ...]
+    course: tuple[Improvement, ...] = ()
 
     @property
     def total_us(self) -> float | None:
@@ -152,8 +158,9 @@ class Session:
         self._arch = arch_named(self.device.arch)
         self._fields: dict[Workload, Field] = {}
         self._opened: dict[Workload, Field] = {}
+        model = serving(self._options.cost_model, self._arch, self._observer.warn)
         for task in self.tasks:
-            field = Field(task.workload, self._arch, self._options.level, self._options.cost_model)
+            field = Field(task.workload, self._arch, self._options.level, model)
             self._fields[task.workload] = field
             if field.ranking is not None:
                 # The first of several with one ranking has the field of all.
@@ -163,6 +170,8 @@ class Session:
         self._taken: dict[KernelSpec, set[Workload]] = {}
         self._kernels: dict[KernelSpec, str] = {}
         self._is_outdated = False
+        self._elsewhere = Elsewhere(database, self.device, self.toolchain)
+        self._courses = Courses()
         self._watch = ClockWatch()
         self._run = tuple(task for task in self.tasks if not task.is_alternative)
         self._runs = {task.workload: task.occurrences for task in self._run}
@@ -228,6 +237,7 @@ class Session:
             failures=tuple(
                 o for o in known.values() if isinstance(o, Failure) and o.fault not in BLAMELESS
             ),
+            course=self._courses.of(task.workload),
         )
 
     def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
@@ -300,6 +310,8 @@ class Session:
             self._outcomes(task.workload),
             expected_us=expected_us,
             uses=self._uses(task, expected_us, served),
+            candidates=configs,
+            first=self._elsewhere.first(task.workload, configs),
         )
 
     def _uses(
@@ -361,6 +373,7 @@ class Session:
                     self._observer.warn(self._stopped)
                     return
                 self._remember(trial, outcome)
+                self._courses.hear(trial, outcome, batch[trial].why(trial.config))
                 batch[trial].observe(trial.config, outcome)
                 self._tell(trial, outcome)
                 yield trial, outcome

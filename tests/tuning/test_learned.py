@@ -12,15 +12,26 @@ from typer.testing import CliRunner
 
 from boltgen import cli
 from boltgen.arch import arch_named
-from boltgen.cost.learned import Example, cross_validated, load, regrets, train
-from boltgen.cost.model import cost_model_named
+from boltgen.cost.learned import (
+    VERSION,
+    Example,
+    Learned,
+    cross_validated,
+    load,
+    regrets,
+    train,
+)
+from boltgen.cost.model import ANALYTICAL, cost_model_named, serving
 from boltgen.errors import BoltgenError, RecordError
 from boltgen.families.registry import predict, spaces
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.options import TuneOptions, chosen
 from boltgen.tuning.database import Database
+from boltgen.tuning.session import SessionOptions
+from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, record
+from tests.tuning.sessions import ALL, Heard, session
 
 SM_80 = arch_named("sm_80")
 PROBLEMS = [
@@ -103,6 +114,31 @@ def test_it_knows_one_architecture() -> None:
     other = replace(EXAMPLES[0], arch=arch_named("sm_86"))
     with pytest.raises(RecordError, match=r"sm_80, sm_86"):
         train([*EXAMPLES, other])
+
+
+def test_a_model_of_another_version_or_arch_is_refused_and_the_analytical_one_serves(
+    tmp_path: Path,
+) -> None:
+    model = train(EXAMPLES)
+    path = tmp_path / "old.ubj"
+    Learned(model._trees, replace(model.training, version=VERSION - 1)).save(path)
+    with pytest.raises(BoltgenError, match=rf"{model.name}.*{VERSION - 1}.*{VERSION}"):
+        load(path).predict_us(PROBLEMS[0], [EXAMPLES[0].config], SM_80)
+    told: list[str] = []
+    assert serving(load(path), SM_80, told.append) is ANALYTICAL
+    assert serving(model, arch_named("sm_75"), told.append) is ANALYTICAL
+    assert [model.name in each and "analytical" in each for each in told] == [True, True]
+    assert "sm_75" in told[1]
+    assert serving(model, SM_80, told.append) is model
+    assert serving(ANALYTICAL, SM_80, told.append) is ANALYTICAL
+    assert len(told) == 2
+    heard = Heard()
+    with Database(tmp_path / "records.sqlite") as database:
+        options = SessionOptions(cost_model=load(path))
+        made = session(FakeBench(), database, ALL, options=options, observer=heard)
+        assert made.run().measured > 0
+    assert len(heard.warnings) == 1
+    assert model.name in heard.warnings[0]
 
 
 def test_too_few_records_are_refused() -> None:

@@ -140,6 +140,9 @@ def test_a_source_may_be_of_another_cost_model():
     class Rows:
         name = "rows"
 
+        def rejects(self, arch):
+            return None
+
         def predict_us(self, workload, configs, arch):
             return [float(1000 - config.threadblock.m) for config in configs]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -231,11 +232,12 @@ def test_equal_tasks_are_one() -> None:
     ]
 
 
-def test_a_random_strategy_has_its_own_generator(database: Database) -> None:
-    def trials(seed: int, tools: str) -> list[Trial]:
-        bench = FakeBench(toolchain=tools)
+def test_a_random_strategy_has_its_own_generator(tmp_path: Path) -> None:
+    def trials(seed: int, name: str) -> list[Trial]:
+        bench = FakeBench()
         options = SessionOptions(strategy=random_search, seed=seed)
-        session(bench, database, Budget(trials=30), options=options).run()
+        with Database(tmp_path / name) as database:
+            session(bench, database, Budget(trials=30), options=options).run()
         return bench.trials
 
     assert trials(1, "a") == trials(1, "b")

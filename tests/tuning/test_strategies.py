@@ -74,8 +74,8 @@ def test_strategies_and_cost_models_are_found_by_their_names() -> None:
     assert cost_model_named("analytical") is ANALYTICAL
     for named, known in ((strategy_named, STRATEGIES), (cost_model_named, COST_MODELS)):
         with pytest.raises(BoltgenError) as caught:
-            named("gradients")
-        assert "'gradients'" in str(caught.value)
+            named("gradual")
+        assert "'gradual'" in str(caught.value)
         assert all(name in str(caught.value) for name in known)
 
 
@@ -117,17 +117,17 @@ def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
         assert set(PROBLEM.candidates) <= set(tried)
     beyond = set(tried) - set(PROBLEM.candidates)
     assert all(not SPACE.broken(config) for config in beyond)
-    assert bool(beyond) == (name in {"annealing", "evolutionary"})
+    assert bool(beyond) == (name in {"annealing", "evolutionary", "gradient"})
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_strategy_is_decided_by_its_seed(name: str) -> None:
     runs = [searched(name, formula, 40, seed) for seed in (3, 3, 4)]
     assert runs[0] == runs[1]
-    assert (runs[0] != runs[2]) == (name in {"random", "annealing", "evolutionary"})
+    assert (runs[0] != runs[2]) == (name in {"random", "annealing", "evolutionary", "gradient"})
 
 
-@pytest.mark.parametrize("name", ["annealing", "evolutionary", "model-first"])
+@pytest.mark.parametrize("name", ["annealing", "evolutionary", "gradient", "model-first"])
 def test_strategies_find_more_than_chance(name: str) -> None:
     """Where the model is off by a factor for deep pipelines, and by noise."""
 

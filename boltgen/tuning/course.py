@@ -1,0 +1,50 @@
+"""How the search of a task went: its best time by trial, and why each best was tried."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from boltgen.families.family import Config
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Outcome, Timing
+from boltgen.ir.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement:
+    """A configuration that was faster than all before it in its session.
+
+    `trial` counts the task's trials from 1; `why` says for people what brought it up.
+    """
+
+    trial: int
+    median_us: float
+    config: Config
+    why: str
+
+
+class Courses:
+    """The improvements of each workload in a session."""
+
+    def __init__(self) -> None:
+        self._trials: Counter[Workload] = Counter()
+        self._found: dict[Workload, list[Improvement]] = defaultdict(list)
+
+    def hear(self, trial: Trial, outcome: Outcome, why: str) -> None:
+        """Count a trial, and keep it where it was faster than those before it."""
+        self._trials[trial.workload] += 1
+        found = self._found[trial.workload]
+        if isinstance(outcome, Timing) and (not found or outcome.median_us < found[-1].median_us):
+            found.append(
+                Improvement(
+                    trial=self._trials[trial.workload],
+                    median_us=outcome.median_us,
+                    config=trial.config,
+                    why=why,
+                )
+            )
+
+    def of(self, workload: Workload) -> tuple[Improvement, ...]:
+        """The improvements of a workload, each faster than the one before it."""
+        return tuple(self._found.get(workload, ()))
