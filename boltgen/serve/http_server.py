@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +33,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 _APPLICATION = "kserve.model_server:app"
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
+# How much of a body that is too large is read and forgotten, and for how long at most.
+_MOST_DRAINED_BYTES, _DRAIN_S = 1 << 26, 5.0
 
 
 class HttpServer(RESTServer):  # type: ignore[misc]
@@ -171,23 +173,37 @@ class HttpServer(RESTServer):  # type: ignore[misc]
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """The body of a request, of which no more is read than is taken."""
+    """The body of a request, of which no more is kept than is taken."""
     said = request.headers.get("content-length", "")
     size = int(said) if said.isascii() and said.isdigit() else 0
     parts: list[bytes] = []
+    body = request.stream()
     if size <= most_bytes:
         size = 0
-        async for part in request.stream():
+        async for part in body:
             parts.append(part)
             size += len(part)
             if size > most_bytes:
                 break
     if size > most_bytes:
+        with contextlib.suppress(asyncio.TimeoutError, ClientDisconnect):
+            await asyncio.wait_for(_drained(body), _DRAIN_S)
         raise TooLargeError(
             f"the body has more than {most_bytes} bytes, the most that this server takes "
             "(`boltgen serve --max-body`)"
         )
     return b"".join(parts)
+
+
+async def _drained(body: AsyncIterator[bytes]) -> None:
+    """Read what a client goes on to send, up to a bound: one that has not sent all of its request
+    when the connection is closed loses the answer.
+    """
+    size = 0
+    async for part in body:
+        size += len(part)
+        if size > _MOST_DRAINED_BYTES:
+            return
 
 
 async def _disconnected(request: Request) -> None:
