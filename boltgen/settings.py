@@ -8,6 +8,7 @@ CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
 BOLTGEN_TRUSTED_KEYS  public keys, PEM files with a colon between them: a compiled model that none
                     of them has signed is not loaded; default: no signature is asked for
+OTEL_...            OpenTelemetry's: where the server's traces go; default: nowhere
 BOLTGEN_VGPU        options of the virtual GPU (vgpu/README.md), for the programs it runs
 """
 
@@ -41,6 +42,7 @@ _COMPILER_VARIABLES = (
 
 
 _MOST_COLUMNS = 10_000
+_OTLP = "OTEL_EXPORTER_OTLP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,8 @@ class Settings:
     """The user's choices.
 
     `compiler_environment` is what compilers are started with: the user's environment without the
-    variables that change a compiler's output, and with messages in English.
+    variables that change a compiler's output, and with messages in English. `trace_protocol` is
+    how traces are sent; None where nobody says whereto.
     """
 
     cache_dir: Path
@@ -59,6 +62,7 @@ class Settings:
     search_path: str
     compiler_environment: tuple[tuple[str, str], ...]
     trusted_keys: tuple[Path, ...] = ()
+    trace_protocol: str | None = None
 
     def program_environment(
         self, *, preload: Sequence[Path], libraries: Path, vgpu_options: Mapping[str, str]
@@ -135,4 +139,16 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
             for name in env.get("BOLTGEN_TRUSTED_KEYS", "").split(os.pathsep)
             if name.strip()
         ),
+        trace_protocol=_trace_protocol(env),
     )
+
+
+def _trace_protocol(env: Mapping[str, str]) -> str | None:
+    """Source: OpenTelemetry's specification of the OTLP exporter's variables."""
+
+    def said(name: str) -> str | None:
+        return next(filter(None, map(env.get, (f"{_OTLP}_TRACES_{name}", f"{_OTLP}_{name}"))), None)
+
+    if not said("ENDPOINT") or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    return said("PROTOCOL") or "http/protobuf"

@@ -49,8 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": _MAKING | {"stored", "options"},
     "model_passes": _MAKING | {"stored", "options", "pipeline", "frontend"},
     "runtime": _MODELS - {"runtime"},
-    "serve": {"ir", "runtime"},
-    "report": {"ir", "arch", "families", "paths", "runtime"},
+    "serve": {"ir", "runtime", "settings"},
+    "report": {"ir", "arch", "families", "runtime"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
@@ -70,6 +70,7 @@ EXTERNAL = {
     "fastapi": ("boltgen.serve",),
     "starlette": ("boltgen.serve",),
     "prometheus_client": ("boltgen.serve",),
+    "opentelemetry": ("boltgen.serve",),
     "jinja2": ("boltgen.codegen.render", "boltgen.report.page"),
     "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
 }

@@ -85,3 +85,26 @@ def test_sizes_of_no_terminal_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     forget_odd_terminal_sizes()
     assert "COLUMNS" not in os.environ
     assert os.environ["LINES"] == "40"
+
+
+@pytest.mark.parametrize(
+    ("given", "protocol"),
+    [
+        ({}, None),
+        ({"ENDPOINT": "http://c"}, "http/protobuf"),
+        ({"TRACES_ENDPOINT": "http://c", "PROTOCOL": "grpc"}, "grpc"),
+        ({"ENDPOINT": "http://c", "PROTOCOL": "grpc", "TRACES_PROTOCOL": "http/json"}, "http/json"),
+        ({"PROTOCOL": "grpc"}, None),
+    ],
+)
+def test_traces_are_sent_where_opentelemetrys_variables_say(
+    given: dict[str, str], protocol: str | None
+) -> None:
+    env = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in given.items()}
+    assert settings_from({"HOME": "/home/me", **env}).trace_protocol == protocol
+    assert settings_from({"HOME": "/h", **env, "OTEL_SDK_DISABLED": "true"}).trace_protocol is None
+
+
+def test_keys_that_are_trusted_are_named_with_colons() -> None:
+    settings = settings_from({"HOME": "/home/me", "BOLTGEN_TRUSTED_KEYS": "/a.pub:b.pub:"})
+    assert settings.trusted_keys == (Path("/a.pub"), Path("b.pub"))

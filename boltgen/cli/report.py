@@ -28,10 +28,11 @@ def report_command(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write a page of HTML about a compiled model: it needs no other file and no network.
+    """Write a page of HTML about a compiled model.
 
-    It shows what runs where and why, the time of each region and where that time is from, a
-    roofline, the kernels' sources, what was padded and joined, and what the check found.
+    The page needs no other file and no network. It shows what runs where and why, the time of each
+    region and where that time is from, a roofline, the kernels' sources, what was padded and
+    joined, and what the check found.
 
     \b
     Examples:

@@ -20,10 +20,10 @@ def sign_command(
     ],
     debug: Debug = False,
 ) -> None:
-    """Sign a compiled model, whose files have to be those that were compiled.
+    """Sign a compiled model.
 
-    Where BOLTGEN_TRUSTED_KEYS names public keys, a model is loaded, and served, only if one of
-    them belongs to its signature.
+    Its files have to be those that were compiled. Where BOLTGEN_TRUSTED_KEYS names public keys, a
+    model is loaded, and served, only if one of them belongs to its signature.
 
     \b
     Examples:

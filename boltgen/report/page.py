@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jinja2
 
-from boltgen.paths import resource_dir
 from boltgen.report.compare import Comparison
 from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
@@ -13,13 +14,13 @@ from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
 def page(facts: Facts, against: Comparison | None = None) -> str:
     """The page; names and texts of the model are escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resource_dir("templates")),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(
+    return environment.get_template("page.html.j2").render(
         facts=facts,
         metadata=facts.metadata,
         against=against,

@@ -62,6 +62,20 @@ class LoadedLibrary:
             raise self.refused(error) from error
 
 
+def device_bytes_in_use() -> int:
+    """The memory of device 0 that is not free, whoever has it.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    import tvm  # noqa: PLC0415
+
+    device = tvm.cuda(0)
+    if not device.exist:
+        raise DeviceError("TVM sees no device 0")
+    return int(device.total_global_memory - device.available_global_memory)
+
+
 _loading = threading.Lock()
 # By device and file: what the dynamic loader, too, takes for one and the same.
 _libraries: WeakValueDictionary[tuple[str, int, int], LoadedLibrary] = WeakValueDictionary()

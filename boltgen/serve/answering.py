@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from boltgen.serve.repository import Repository
 from boltgen.serve.rest import InferRequest
 from boltgen.serve.telemetry import ANSWERS, IN_FLIGHT, PHASES
 from boltgen.serve.tensors import Array
+from boltgen.serve.tracing import traced
 
 _log = logging.getLogger("boltgen.serve")
 Answer = TypeVar("Answer")
@@ -96,15 +97,18 @@ async def answered(
     name: str,
     version: str | None,
     *,
+    carrier: Mapping[str, str],
     decode: Callable[[], InferRequest],
     encode: Callable[[str, InferRequest, dict[str, Array]], Answer],
 ) -> Answer:
     """What `encode` makes of the version, the request that `decode` makes, and its outputs.
 
+    `carrier` has what the client sent beside the request, its trace among it.
+
     Raises:
         BoltgenError: the request failed; `outcome_of` says how.
     """
-    began = time.perf_counter()
+    began_ns, began = time.time_ns(), time.perf_counter()
     in_flight = IN_FLIGHT.labels(protocol)
     in_flight.inc()
     known = _NO_MODEL
@@ -127,6 +131,9 @@ async def answered(
         answer = encode(model.version, request, outputs)
     except BaseException as error:
         refused(protocol, name, error, known=known, request=request)
+        attributes = {"model": known, "protocol": protocol, "outcome": outcome_of(error).name}
+        seconds = time.perf_counter() - began
+        traced(carrier, attributes, began_ns=began_ns, seconds=seconds, phases={}, error=error)
         raise
     finally:
         in_flight.dec()
@@ -141,6 +148,25 @@ async def answered(
     for phase, seconds in phases.items():
         PHASES.labels(model.name, model.version, protocol, phase).observe(seconds)
     ANSWERS.labels(model.name, protocol, OK.name).inc()
+    done = decoded - began, ran - began, ended - began
+    traced(
+        carrier,
+        {
+            "model": model.name,
+            "version": model.version,
+            "protocol": protocol,
+            "outcome": OK.name,
+            "rows": timing.rows,
+        },
+        began_ns=began_ns,
+        seconds=done[2],
+        phases={
+            "decode": (0.0, done[0]),
+            "queue": (done[0], done[0] + timing.queued_s),
+            "run": (done[1] - timing.run_s, done[1]),
+            "encode": done[1:],
+        },
+    )
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "answered",

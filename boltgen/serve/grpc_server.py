@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -124,6 +124,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
                 "grpc",
                 name,
                 request.model_version,
+                carrier=dict(_texts(context.invocation_metadata())),
                 decode=lambda: decoded(request, context.time_remaining()),
                 encode=lambda version, asked, outputs: encoded(name, version, asked, outputs),
             ),
@@ -168,6 +169,13 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         return await _told(
             context, lambda: super(Servicer, self).RepositoryModelUnload(request, context)
         )
+
+
+def _texts(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[tuple[str, str]]:
+    """The metadata of a call that is text."""
+    for name, value in metadata or ():
+        if isinstance(value, str):
+            yield name, value
 
 
 async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:

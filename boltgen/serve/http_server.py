@@ -131,7 +131,15 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             return encoded(name, version, asked, outputs)
 
         inference = asyncio.ensure_future(
-            answered(self._repository, "rest", name, version, decode=decode, encode=encode)
+            answered(
+                self._repository,
+                "rest",
+                name,
+                version,
+                carrier=request.headers,
+                decode=decode,
+                encode=encode,
+            )
         )
         gone = asyncio.ensure_future(_disconnected(request))
         try:

@@ -16,12 +16,14 @@ from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 
 from boltgen.errors import ServingError
 from boltgen.runtime.device import activate
+from boltgen.runtime.loaded import device_bytes_in_use
 from boltgen.runtime.metadata import read_metadata
 from boltgen.serve import telemetry
 from boltgen.serve.grpc_server import GrpcServer, Servicer
 from boltgen.serve.http_server import HttpServer
 from boltgen.serve.model import ModelOptions, ServedModel, metadata_of
 from boltgen.serve.repository import Repository, Source, one_arch
+from boltgen.serve.tracing import tracing
 
 _log = logging.getLogger("boltgen.serve")
 
@@ -65,7 +67,8 @@ def serve(
         BoltgenError: a model cannot be loaded.
         ServingError: a port is taken.
     """
-    asyncio.run(_Server(sources, options).run(listening, ready))
+    with tracing():
+        asyncio.run(_Server(sources, options).run(listening, ready))
 
 
 class _Server:
@@ -139,9 +142,9 @@ class _Server:
         vgpu = activate(options.device, arch=arch).vgpu if options.device == "vgpu" else None
         if vgpu is not None:
             one_arch(self._repository.models(), name, arch)
-            telemetry.count_device_bytes(
-                lambda: float(sum(each.size_bytes for each in vgpu.leaks()))
-            )
+            telemetry.count_device_bytes(lambda: sum(each.size_bytes for each in vgpu.leaks()))
+        else:
+            telemetry.count_device_bytes(device_bytes_in_use)
         figures = telemetry.QueueFigures(name, version)
         return ServedModel(name, version, folder, options, figures)
 

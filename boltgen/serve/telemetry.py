@@ -31,7 +31,7 @@ IN_FLIGHT = Gauge("boltgen_requests_in_flight", "Requests that are being answere
 ANSWERS = Counter(
     "boltgen_requests", "Requests, by what became of them", ("model", "protocol", "outcome")
 )
-DEVICE_BYTES = Gauge("boltgen_device_bytes", "Memory of the virtual GPU that is allocated")
+DEVICE_BYTES = Gauge("boltgen_device_bytes", "Memory of the device that is in use")
 
 
 class QueueFigures:
@@ -53,9 +53,9 @@ class QueueFigures:
         self._rows.observe(rows)
 
 
-def count_device_bytes(allocated: Callable[[], float]) -> None:
+def count_device_bytes(allocated: Callable[[], int]) -> None:
     """Ask `allocated` for the device's memory whenever figures are read."""
-    DEVICE_BYTES.set_function(allocated)
+    DEVICE_BYTES.set_function(lambda: float(allocated()))
 
 
 class JsonLines(logging.Formatter):

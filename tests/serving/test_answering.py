@@ -42,6 +42,7 @@ def ask(*models: Model) -> str:
         "rest",
         "m",
         None,
+        carrier={},
         decode=lambda: InferRequest(inputs={}),
         encode=lambda version, *_: version,
     )
