@@ -150,8 +150,10 @@ def runs_without_growth(folder: Path, count: int) -> dict[str, Any]:
     }
 
 
-def faults(server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Each fault, and whether the next request is answered rightly."""
+def faults(
+    server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any], count: int
+) -> dict[str, Any]:
+    """Each fault so often, and whether the next request is answered rightly."""
     host, port = server.http.split(":")
     rng = np.random.default_rng(0)
     path = "/v2/models/null/infer"
@@ -174,17 +176,53 @@ def faults(server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) 
         "no gRPC": lambda: _nonsense(*_address(server.grpc)),
     }
     asks = _asks(server, "null", x)
-    wrong = 0
-    for fault in kinds.values():
-        for _ in range(20):
+    wrong = injected = 0
+    for name, fault in kinds.items():
+        # Bodies that are too large are sent whole, and connections that stall stay open.
+        for _ in range(min(count, 20) if name in {"too large", "stalled"} else count):
             fault()
+            injected += 1
             for ask in asks.values():
                 wrong += not np.array_equal(ask().as_numpy("y"), want)
-    return {"kinds": list(kinds), "injected": 20 * len(kinds), "wrong_answers": wrong}
+    return {"kinds": list(kinds), "injected": injected, "wrong_answers": wrong}
+
+
+def killed(folder: Path, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """A server that is killed while it answers four clients, and one that is started after it."""
+    answers: list[bool] = []
+    ended: list[str] = []
+    with serving([folder]) as server:
+
+        def client() -> None:
+            ask = _asks(server, "null", x)["rest"]
+            try:
+                while True:
+                    answers.append(np.array_equal(ask().as_numpy("y"), want))
+            except Exception as error:
+                ended.append(type(error).__name__)
+
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(answers) < 1000:
+            threads[0].join(0.01)
+        server.process.kill()
+        for thread in threads:
+            thread.join()
+        status = server.process.wait()
+    with serving([folder]) as server:
+        again = np.array_equal(_asks(server, "null", x)["rest"]().as_numpy("y"), want)
+    return {
+        "answers": len(answers),
+        "wrong_answers": answers.count(False),
+        "clients_ended_by": sorted(ended),
+        "status": status,
+        "answers_when_started_again": again,
+    }
 
 
 def _too_large(server: Server, path: str) -> None:
-    # The answer comes before the body is read, and the connection ends.
+    # The connection ends where more is sent than the server reads and forgets.
     with contextlib.suppress(OSError):
         server.ask(path, b" " * (65 << 20))
 
@@ -213,6 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--faults", type=int, default=1250, help="of each kind")
     given = parser.parse_args()
     boltgen.activate("vgpu")
     with tempfile.TemporaryDirectory() as name:
@@ -232,12 +271,14 @@ def main() -> None:
         with serving([folder]) as server:
             figures["overhead_digits"] = overhead(server, "digits", images, given.repeats)
             figures["overhead_null"] = overhead(server, "null", x, given.repeats)
-            figures["faults"] = faults(server, x, null.run({"x": x})["y"])
+            want = null.run({"x": x})["y"]
+            figures["faults"] = faults(server, x, want, given.faults)
             figures["throughput_null"] = throughput(server, "null", x, given.requests)
             for connection in _open:
                 connection.close()
             server.process.send_signal(signal.SIGTERM)
             figures["status_after_sigterm"] = server.process.wait()
+        figures["killed"] = killed(folder, x, want)
     write(
         "serving",
         figures,
