@@ -18,6 +18,7 @@ from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import ElementwiseBuilder, LoadKind, Reduction
 from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
@@ -121,6 +122,27 @@ def test_other_architectures_lack_its_instructions(arch: str) -> None:
 def test_the_rules(changes: dict[str, object], rules: list[str]) -> None:
     config = replace(CONFIG, **changes)  # type: ignore[arg-type]
     assert [each.name for each in FAMILY.violations(WORKLOAD, config, SM90A)] == rules
+
+
+@pytest.mark.parametrize(
+    ("tile", "schedule", "kind", "rules"),
+    [
+        (Shape(128, 128, 64), Schedule.PINGPONG, LoadKind.ROW, ["reduced_columns"]),
+        (Shape(128, 192, 64), Schedule.PINGPONG, LoadKind.ROW, ["reduced_columns"]),
+        (Shape(64, 128, 64), Schedule.PINGPONG, LoadKind.ROW, []),
+        (Shape(128, 128, 64), Schedule.COOPERATIVE, LoadKind.ROW, []),
+        (Shape(128, 192, 64), Schedule.PINGPONG, LoadKind.COLUMN, []),
+    ],
+)
+def test_a_warpgroup_with_a_whole_tile_has_no_registers_for_sums_of_its_columns(
+    tile: Shape, schedule: Schedule, kind: LoadKind, rules: list[str]
+) -> None:
+    builder = ElementwiseBuilder()
+    builder.store(0)
+    builder.store(0, kind, DType.F32, Reduction.SUM)
+    workload = Workload.of(GEMM, builder.build())
+    config = replace(CONFIG, threadblock=tile, schedule=schedule)
+    assert [each.name for each in FAMILY.violations(workload, config, SM90A)] == rules
 
 
 @pytest.mark.parametrize(("split_k", "steps"), [(1, 9), (4, 4)])
