@@ -255,8 +255,10 @@ class _Tensors:
             sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
             return _whole(placed) if sliced else _whole(placed) | {"batch_stride": 0}
         placed = self._place(name, array, 0)
-        stride = array.shape[-1] if array.ndim > 1 else 0
-        return {"pointer": placed.address, "ld": 0, "batch_stride": stride}
+        slices = array.ndim - 1 if load.parts == 1 else array.ndim - 2
+        stride = array[0].size if slices else 0
+        ld = load.parts if load.parts > 1 else 0
+        return {"pointer": placed.address, "ld": ld, "batch_stride": stride}
 
     def results(self) -> dict[str, Array]:
         """The output and what else the kernel writes, by name, without the gaps.
@@ -313,7 +315,8 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
         LoadKind.COLUMN: (*ahead, prod(span[:-1])),
     }
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
-    wanted = (*own, *(shapes[load.kind] for load in loads))
+    parts = ((load.parts,) if load.parts > 1 else () for load in loads)
+    wanted = (*own, *((*shapes[load.kind], *each) for load, each in zip(loads, parts, strict=True)))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
         for tensor, shape in zip(input_tensors(layer), wanted, strict=True)

@@ -53,7 +53,7 @@ def operand_fields(
         slices = _slices(operand, problem.batch)
         shape, rank = _operand_shape(load, m, n)
         pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
-        ld = n if load.kind is LoadKind.TENSOR else 0
+        ld = n if load.kind is LoadKind.TENSOR else shape[-1] if load.parts > 1 else 0
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
         by_sequence, by_head = _slice_strides(operand, math.prod(shape) if slices else 0, heads)
@@ -102,7 +102,8 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
     problem, behind = layer.problem, len(layer.loads)
     for index, (store, dtype) in enumerate(layer.further):
         name, shape = result_name(index), store_shape(problem, store)
-        check = (shape, "kVector" if store.reduction else "kMatrix")
+        is_vector = store.reduction and not store.columns
+        check = (shape, "kVector" if is_vector else "kMatrix")
         where = f"operands[{behind + index}]"
         pointer = data_call(first + index, name, dtype, check, tensor=name)
         yield f"{where}.pointer", f"call.result({pointer})"
@@ -117,5 +118,7 @@ def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
             return (m, n), "kMatrix"
         case LoadKind.ROW:
             return (n,), "kVector"
+        case LoadKind.COLUMN if load.parts > 1:
+            return (m, load.parts), "kMatrix"
         case LoadKind.COLUMN:
             return (m,), "kVector"

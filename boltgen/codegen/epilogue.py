@@ -100,19 +100,26 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
         statements=tuple(statements),
         result=names[epilogue.typed_results[0].x],
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
-        reduces=bool(epilogue.reductions),
+        reduces=bool(epilogue.added_up),
     )
 
 
 def _operands(epilogue: ElementwiseGraph) -> str:
     """The types of what a launch passes besides A, B and D."""
-    loads = [f"{OPERAND[load.kind]}<{load.dtype.cutlass}>" for load in epilogue.loads]
+    loads = [_operand(load) for load in epilogue.loads]
     if not epilogue.further:
         return f"boltgen::Operands<{_list(loads, 6)}>"
     loaded = f"boltgen::Operands<{_list(loads, 10)}>"
     between = ",\n      " if epilogue.reductions else ", "
     results = between.join(_result(store, dtype) for store, dtype in epilogue.further)
     return f"boltgen::OperandsAndResults<\n      {loaded},\n      {results}>"
+
+
+def _operand(load: Load) -> str:
+    """The type of an operand."""
+    if load.parts > 1:
+        return f"boltgen::Parts<{load.dtype.cutlass}, {load.parts}>"
+    return f"{OPERAND[load.kind]}<{load.dtype.cutlass}>"
 
 
 def _result(store: Store, dtype: DType) -> str:
@@ -128,6 +135,8 @@ def _result(store: Store, dtype: DType) -> str:
             f"a {store.reduction.value} in {dtype.value}: kernels reduce full tensors to float32"
         )
     span = f"{OPERAND[store.kind]}<{dtype.cutlass}>"
+    if store.columns:
+        span = f"boltgen::Columns<{dtype.cutlass}, {store.columns}>"
     return f"boltgen::Reduced<{span}, {_REDUCTION[store.reduction]}>"
 
 

@@ -1,8 +1,8 @@
 """The elementwise graph: what a kernel does to each element before or after its product.
 
-    node    ::= Accumulator | Load(kind, dtype) | Scalar(value)
+    node    ::= Accumulator | Load(kind, dtype, parts) | Scalar(value)
               | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype) | Softmax(x)
-    store   ::= Store(x, kind, dtype, reduction)
+    store   ::= Store(x, kind, dtype, reduction, columns)
     graph   ::= node+ store*               operands are indices of earlier nodes
 
 It is in SSA form. Node 0 is the value that comes in: the accumulator of an epilogue, the element
@@ -61,10 +61,14 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An operand in global memory; operands are passed in the order of their Load nodes."""
+    """An operand in global memory; operands are passed in the order of their Load nodes.
+
+    A COLUMN of several `parts` is (M, parts), FP32, and stands for their sum, added in any order.
+    """
 
     kind: LoadKind
     dtype: DType = DType.F16
+    parts: int = field(default=1, metadata={"absent_at_default": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +124,17 @@ class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
     TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output; of one image,
-    or of one product of a batch, where there are several. COLUMN: (M,), each that of a row. Without
-    a `dtype` it is in the problem's output type. An epilogue's first store is D; a launch passes
-    the addresses of the others behind those of the loads.
+    or of one product of a batch, where there are several. COLUMN: (M,), each that of a row; where
+    only so many `columns` make a number, (M, N / columns). Without a `dtype` it is in the problem's
+    output type. An epilogue's first store is D; a launch passes the addresses of the others behind
+    those of the loads.
     """
 
     x: int
     kind: LoadKind = LoadKind.TENSOR
     dtype: DType | None = None
     reduction: Reduction | None = None
+    columns: int = field(default=0, metadata={"absent_at_default": True})
 
 
 Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
@@ -166,8 +172,9 @@ class ElementwiseGraph:
         InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
             constant is missing or NaN, a softmax is not the last node, or has a window without
             being causal, a store has no such node, or
-            reduces a full tensor, or does not reduce to a row or column, or there are more loads of
-            a kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
+            reduces a full tensor, or does not reduce to a row or column, or has columns that are no
+            column's, a load has parts without being a column of FP32, or there are more loads of a
+            kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -208,12 +215,27 @@ class ElementwiseGraph:
                 f"Epilogue: store {index} of kind '{store.kind.value}' has {how}; rows and columns "
                 "are reductions, full tensors are not"
             )
+        if store.columns < 0 or (store.columns and store.kind is not LoadKind.COLUMN):
+            raise InvalidProblemError(
+                f"Epilogue: store {index} of kind '{store.kind.value}' reduces {store.columns} "
+                "columns at a time; only a column does"
+            )
+
+    def _check_load(self, index: int, load: Load) -> None:
+        has_parts = (load.kind, load.dtype) == (LoadKind.COLUMN, DType.F32) and load.parts > 0
+        if load.parts != 1 and not has_parts:
+            raise InvalidProblemError(
+                f"Epilogue: node {index} is a {load.kind.value} of {load.dtype.value} in "
+                f"{load.parts} parts; a column of float32 has parts, one at least"
+            )
 
     def _check(self, index: int, node: Node) -> None:
         if index and isinstance(node, Accumulator):
             raise InvalidProblemError(f"Epilogue: node {index} is a second accumulator")
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
+        if isinstance(node, Load):
+            self._check_load(index, node)
         if isinstance(node, Softmax) and index + 1 < len(self.nodes):
             raise InvalidProblemError(f"Epilogue: node {index} is a softmax; nothing may follow it")
         if isinstance(node, Softmax) and (node.window < 0 or (node.window and not node.causal)):
@@ -286,8 +308,20 @@ class ElementwiseGraph:
 
     @property
     def reductions(self) -> tuple[Store, ...]:
-        """The stores of one value for each row or column."""
+        """The stores of one value for each row or column, or for some columns of each row."""
         return tuple(store for store in self.stores if store.reduction)
+
+    @property
+    def added_up(self) -> tuple[Store, ...]:
+        """The reductions to which several threadblocks add, in memory that is cleared before."""
+        return tuple(store for store in self.reductions if not store.columns)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether an operand, or a result, is a column in parts."""
+        return any(load.parts > 1 for load in self.loads) or len(self.added_up) < len(
+            self.reductions
+        )
 
     def up_to(self, x: int) -> ElementwiseGraph:
         """The graph whose one result is node `x`; it has the loads before that one."""
@@ -334,8 +368,9 @@ class ElementwiseGraph:
             match node:
                 case Accumulator():
                     names.append("acc")
-                case Load(kind=kind):
-                    names.append(f"{kind.value}{seen[kind]}")
+                case Load(kind=kind, parts=parts):
+                    of = f" of {parts} parts" if parts > 1 else ""
+                    names.append(f"{kind.value}{seen[kind]}{of}")
                     seen[kind] += 1
                 case Scalar(value=value):
                     names.append(f"{value:g}")
@@ -362,6 +397,8 @@ class ElementwiseGraph:
 def _describe_store(store: Store, x: str) -> str:
     dtype = f" {store.dtype.value}" if store.dtype else ""
     value = f"{store.reduction.value}({x})" if store.reduction else x
+    if store.columns:
+        value = f"{value} of {store.columns} columns each"
     return f"{store.kind.value}{dtype}: {value}"
 
 
@@ -390,9 +427,9 @@ class ElementwiseBuilder:
         self._nodes.append(node)
         return len(self._nodes) - 1
 
-    def load(self, kind: LoadKind, dtype: DType = DType.F16) -> int:
+    def load(self, kind: LoadKind, dtype: DType = DType.F16, parts: int = 1) -> int:
         """Append an operand."""
-        return self._append(Load(kind, dtype))
+        return self._append(Load(kind, dtype, parts))
 
     def scalar(self, value: float) -> int:
         """Append a constant."""
@@ -420,9 +457,10 @@ class ElementwiseBuilder:
         kind: LoadKind = LoadKind.TENSOR,
         dtype: DType | None = None,
         reduction: Reduction | None = None,
+        columns: int = 0,
     ) -> None:
         """Store node `x`; without any store the last node is the result."""
-        self._stores.append(Store(x, kind, dtype, reduction))
+        self._stores.append(Store(x, kind, dtype, reduction, columns))
 
     def build(self) -> ElementwiseGraph:
         """The graph so far."""

@@ -95,15 +95,16 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
 
 
 def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]) -> list[Array]:
-    """The graph's nodes in FP64; `arrays` are its loads, shaped to broadcast."""
+    """The graph's nodes in FP64; `arrays` are its loads, as `reference.broadcast` shapes them."""
     nodes: list[Array] = []
     loaded = iter(arrays)
     for node in epilogue.nodes:
         match node:
             case Accumulator():
                 value = product
-            case Load():
+            case Load(parts=parts):
                 value = next(loaded)
+                value = value if parts == 1 else value.sum(axis=-1)
             case Scalar(value=constant):
                 value = np.asarray(as_float32(constant))
             case Unary(op=op, x=x, params=params):
@@ -131,9 +132,10 @@ def enclose(
         match node:
             case Accumulator():
                 image = accumulated
-            case Load():
+            case Load(parts=parts):
                 array = next(loaded)
                 image = Interval(array, array)
+                image = image if parts == 1 else reduced(Reduction.SUM, image, (array.ndim - 1,))
             case Scalar(value=constant):
                 point = np.asarray(as_float32(constant))
                 image = Interval(point, point)

@@ -29,7 +29,7 @@ from boltgen.ir.interval import (
     round_unbounded,
 )
 from boltgen.ir.problem import Problem, element_b, packed_weights
-from boltgen.ir.results import reduced_axes
+from boltgen.ir.results import reduced_view
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -59,8 +59,8 @@ def run(
         a: of the problem's `in_dtype`, shaped as its `a_shape` says.
         b: of its `in_dtype`, shaped as its `b_shape` says.
         operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
-            shape, or without the batch. ROW: (N,). COLUMN: (M,). The last two may have a batch
-            in front.
+            shape, or without the batch. ROW: (N,). COLUMN: (M,), or (M, parts). The last two may
+            have a batch in front.
 
     Returns:
         float64, of the problem's `d_shape`.
@@ -290,7 +290,8 @@ def broadcast(
 ) -> list[Array]:
     """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
 
-    Its first extent is the batch's where it `is_batch`, its last one that of columns.
+    Its first extent is the batch's where it `is_batch`, its last one that of columns. A column in
+    parts has these as a dimension behind: it broadcasts when they are added up.
 
     Raises:
         InputError: their number, or a shape or dtype of one, is not what the graph loads.
@@ -304,7 +305,8 @@ def broadcast(
     wide = []
     for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
         plain = {LoadKind.TENSOR: shape[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
-        span = plain[load.kind]
+        parts = (load.parts,) if load.parts > 1 else ()
+        span = (*plain[load.kind], *parts)
         given = shaped(
             f"operand {index}",
             array,
@@ -314,7 +316,7 @@ def broadcast(
         )
         ahead = given.shape[: given.ndim - len(span)]
         body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}
-        column = (*shape[len(batch) : -1], 1)
+        column = (*shape[len(batch) : -1], 1, *parts)
         wide.append(given.reshape(*ahead, *body.get(load.kind, column)))
     return wide
 
@@ -350,15 +352,16 @@ def _stored(problem: Problem, store: Store, x: Array) -> Array:
     whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
     if store.reduction is None:
         return whole
-    return exactly_reduced(store.reduction, whole, reduced_axes(problem, store))
+    shape, axes = reduced_view(problem, store)
+    return exactly_reduced(store.reduction, whole.reshape(shape), axes)
 
 
 def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
     """What `store` stores of a node, by its exact values and the bounds of a kernel's."""
     if store.reduction is not None:
-        shape = problem.d_shape
-        whole = Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape))
-        image = reduced(store.reduction, whole, reduced_axes(problem, store))
+        shape, axes = reduced_view(problem, store)
+        low, high = (np.broadcast_to(end, problem.d_shape) for end in (image.low, image.high))
+        image = reduced(store.reduction, Interval(low.reshape(shape), high.reshape(shape)), axes)
     dtype = store.dtype or problem.out_dtype
     return Enclosure(
         exact=_stored(problem, store, exact),

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 
-from boltgen.errors import assert_never
+from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.elementwise import LoadKind, Store
 from boltgen.ir.problem import Problem
 
 
+def reduced_view(problem: Problem, store: Store) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape in which the output is reduced, and the axes of it along which it is."""
+    *rows, columns = problem.d_shape
+    if not store.columns:
+        return problem.d_shape, reduced_axes(problem, store)
+    return (*rows, columns // store.columns, store.columns), (len(rows) + 1,)
+
+
 def reduced_axes(problem: Problem, store: Store) -> tuple[int, ...]:
-    """The axes of the output along which `store` reduces."""
+    """The axes of the output along which `store` reduces all, or some, of the elements."""
     last = len(problem.d_shape) - 1
     match store.kind:
         case LoadKind.TENSOR:
@@ -27,15 +35,23 @@ def store_shape(problem: Problem, store: Store) -> tuple[int, ...]:
     """The shape of a stored tensor.
 
     TENSOR: `problem.d_shape`. ROW: (N,), of a batch (batch, N), of a convolution (images, K).
-    COLUMN: the output's shape without its last dimension.
+    COLUMN: the output's shape without its last dimension, or with N / columns in its place.
+
+    Raises:
+        InvalidProblemError: N is not a multiple of the columns that make a number.
     """
-    axes = reduced_axes(problem, store)
-    return tuple(extent for axis, extent in enumerate(problem.d_shape) if axis not in axes)
+    *_, n = problem.d_shape
+    if store.columns and n % store.columns:
+        raise InvalidProblemError(
+            f"Store: N={n} is not a multiple of {store.columns}, the columns that make a number"
+        )
+    shape, axes = reduced_view(problem, store)
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 def store_ld(problem: Problem, store: Store) -> int:
-    """What a launch passes as `ld` of a stored tensor: of a full one the distance of its rows, of a
-    reduction along columns the rows of D that make one number.
+    """What a launch passes as `ld` of a stored tensor: of a full one, or of parts of rows, the
+    distance of its rows, of a reduction along columns the rows of D that make one number.
     """
     shape = problem.d_shape
     match store.kind:
@@ -44,7 +60,7 @@ def store_ld(problem: Problem, store: Store) -> int:
         case LoadKind.ROW:
             return math.prod(shape[axis] for axis in reduced_axes(problem, store))
         case LoadKind.COLUMN:
-            return 0
+            return store_shape(problem, store)[-1] if store.columns else 0
         case _:
             assert_never(store.kind)
 

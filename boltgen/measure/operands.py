@@ -25,7 +25,7 @@ from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, packed_weights
 from boltgen.ir.reference import accumulation_rounding
-from boltgen.ir.results import reduced_axes, store_batch_stride, store_ld, store_shape
+from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
@@ -202,8 +202,9 @@ class Operands:
 
     def _enclose(self) -> None:
         """Fill the envelope: of a chain by way of what lies between its layers."""
-        first_problem = self.workload.first.problem
-        if not first_problem.is_product or packed_weights(first_problem) is not None:
+        problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
+        is_packed = packed_weights(problem) is not None
+        if not problem.is_product or is_packed or epilogue.has_parts:
             self._enclose_on_host()
             return
         first, between = self.sets[0], list[int]()
@@ -237,7 +238,7 @@ class Operands:
         shape, own = problem.d_shape, 1 + int(problem.is_product)
         b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
         loaded = tuple(
-            array.reshape(shape) if load.kind is LoadKind.TENSOR else array
+            array.reshape(_shape_of_load(load, shape))
             for load, array in zip(layer.loads, arrays[own:], strict=True)
         )
         before = len(layer.prologue.loads)
@@ -321,7 +322,7 @@ class Operands:
         if store.reduction is None:
             yield ends
             return
-        shape = problem.d_shape
+        shape, axes = reduced_view(problem, store)
         arrays = [np.empty(shape, np.float32) for _ in ends]
         addresses = [self._profiler.allocate(array.nbytes) for array in arrays]
         try:
@@ -333,7 +334,7 @@ class Operands:
                 self._profiler.release(address)
         with np.errstate(all="ignore"):
             low, high = (array.astype(np.float64) for array in arrays)
-            image = reduced(store.reduction, Interval(low, high), reduced_axes(problem, store))
+            image = reduced(store.reduction, Interval(low, high), axes)
         self._write_ends(image.low, image.high, ends)
 
     def workspace(self, size_bytes: int) -> int:
@@ -386,7 +387,16 @@ def _output(problem: Problem) -> Tensor:
 
 def _operand(problem: Problem, load: Load, address: int) -> Operand:
     """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
-    return _full(problem, address) if load.kind is LoadKind.TENSOR else Operand(address)
+    if load.kind is LoadKind.TENSOR:
+        return _full(problem, address)
+    return Operand(address, load.parts if load.parts > 1 else 0)
+
+
+def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an operand for an `output`; rows and columns of a batch are shared."""
+    if load.kind is LoadKind.TENSOR:
+        return output
+    return (-1, load.parts) if load.parts > 1 else (-1,)
 
 
 def _full(problem: Problem, address: int) -> Operand:

@@ -53,7 +53,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
         *(
             Tensor(
                 dtype=node.dtype,
-                count=counts[node.kind],
+                count=counts[node.kind] * node.parts,
                 low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
             )
             for graph in (layer.prologue, layer.epilogue)

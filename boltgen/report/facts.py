@@ -165,7 +165,7 @@ def _bytes_of_loads(layer: Layer) -> int:
         LoadKind.ROW: shape[-1],
         LoadKind.COLUMN: _elements(shape[:-1]),
     }
-    return sum(elements[load.kind] * load.dtype.size_bytes for load in layer.loads)
+    return sum(elements[load.kind] * load.parts * load.dtype.size_bytes for load in layer.loads)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -71,20 +71,29 @@ def reduced(*stores: tuple[LoadKind, Reduction], op: UnaryOp = UnaryOp.RELU) -> 
     return b.build()
 
 
-def normed_of(columns: int, *, centred: bool) -> ElementwiseGraph:
+def normed_of(columns: int, *, centred: bool, parts: int = 1, each: int = 0) -> ElementwiseGraph:
     """D is an activation of what a norm of A's rows, by their moments, makes of the product; its
-    own moments are stored.
+    own moments are stored. The former are in `parts`, the latter of so many columns `each`.
     """
     b = ElementwiseBuilder()
-    given = {"x": 0, "squares": b.load(COLUMN, F32)}
+    given = {"x": 0, "squares": b.load(COLUMN, F32, parts)}
     if centred:
-        given |= {"sums": b.load(COLUMN, F32), "weights": b.load(ROW, F32)}
+        given |= {"sums": b.load(COLUMN, F32, parts), "weights": b.load(ROW, F32)}
         given["shift"] = b.load(ROW, F32)
     write = Writing(scalar=b.scalar, unary=b.unary, binary=b.binary)
     x = b.unary(UnaryOp.GELU_ERF, normed(given, columns, 1e-5, write))
     b.store(x)
-    b.store(x, COLUMN, F32, Reduction.SUM)
-    b.store(x, COLUMN, F32, Reduction.SUM_OF_SQUARES)
+    b.store(x, COLUMN, F32, Reduction.SUM, each)
+    b.store(x, COLUMN, F32, Reduction.SUM_OF_SQUARES, each)
+    return b.build()
+
+
+def parts_of_maxima(parts: int, each: int) -> ElementwiseGraph:
+    """D is the product by the sum of `parts`; the maxima of so many columns `each` are stored."""
+    b = ElementwiseBuilder()
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.load(COLUMN, F32, parts))
+    b.store(x)
+    b.store(x, COLUMN, F32, Reduction.MAXIMUM, each)
     return b.build()
 
 
@@ -137,6 +146,21 @@ CASES = {
         Gemm(m=512, n=256, k=1024, b_layout=Layout.COLUMN),
         normed_of(1024, centred=False),
         config(64, 64, split_k=3, swizzle=2),
+    ),
+    "parts": (
+        Gemm(m=512, n=768, k=768, b_layout=Layout.COLUMN),
+        normed_of(768, centred=True, parts=12, each=64),
+        config(64, 128, split_k=3, swizzle=2),
+    ),
+    "parts_of_three_vectors": (
+        Gemm(m=128, n=384, k=64, b_layout=Layout.COLUMN),
+        normed_of(64, centred=False, parts=6, each=64),
+        config(64, 192),
+    ),
+    "parts_of_a_batch": (
+        Gemm(batch=12, m=128, n=128, k=64, b_layout=Layout.COLUMN, out_dtype=F32),
+        parts_of_maxima(3, each=16),
+        config(64, 64),
     ),
     "pooled": (CONV, reduced((ROW, Reduction.SUM)), config(64, 64, split_k=2)),
 }

@@ -13,7 +13,7 @@ from boltgen.families.cutlass2 import code
 from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.legality import rejection, violations
+from boltgen.families.cutlass2.legality import layer_violations, rejection
 from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.model import Prediction, predict
 from boltgen.families.cutlass2.resources import (
@@ -47,13 +47,13 @@ class Cutlass2:
 
     def space(self, workload: Workload, arch: Arch) -> Space[Cutlass2Config]:
         """Tiles, warps and stages; swizzle and slices of K as arguments of the launch."""
-        return space_of(workload.single.problem, arch)
+        return space_of(workload.single, arch)
 
     def violations(
         self, workload: Workload, config: Cutlass2Config, arch: Arch
     ) -> tuple[Violation, ...]:
         """The rules of `legality`."""
-        return violations(workload.single.problem, config, arch)
+        return layer_violations(workload.single, config, arch)
 
     def footprint(self, workload: Workload, config: Cutlass2Config) -> Footprint:
         """What `resources` says."""

@@ -42,11 +42,17 @@ def boundaries(workload: Workload, config: Cutlass2Config, arch: Arch) -> tuple[
     def fits(sized: Problem) -> bool:
         return compiled_traits(sized, epilogue) == traits
 
+    # Whole numbers of what `columns` of D make.
+    unit = max([1, *(store.columns for store in epilogue.reductions)])
+
+    def with_columns(sized: Problem, columns: int) -> Problem:
+        return sized.resized(sized.a_shape[-1], -(-columns // unit) * unit)
+
     large = (tile.m + tile.m // 2, tile.n * config.swizzle, _depth(problem, config))
     small = (0, 0, 0 if config.split_k == 1 else large[2])
     found = []
     for rows, columns, depth in (large, small):
-        sized = first_beyond(with_rows(problem, rows + 1), columns, _with_columns, fits)
+        sized = first_beyond(with_rows(problem, rows + 1), columns, with_columns, fits)
         # Slices need not divide a few channels more or less.
         for deeper in range(_MOST_TRIED):
             deep = first_beyond(sized, depth + deeper * tile.k, with_depth, fits)
@@ -128,10 +134,6 @@ def _reach(problem: Conv2d, axis: int, extent: int) -> int:
     window = problem.dilation[axis] * (size - 1) + 1
     padding = problem.padding[axis] + problem.padding[axis + 2]
     return max(1, (extent - 1) * stride + window - padding + (stride - 1))
-
-
-def _with_columns(problem: Problem, columns: int) -> Problem:
-    return problem.resized(problem.a_shape[-1], columns)
 
 
 def with_depth(problem: Problem, depth: int) -> Problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,11 +20,13 @@ from boltgen.families.cutlass2.legality import (
     WARPS,
     extent_violations,
     kernel_violations,
-    violations,
+    layer_violations,
+    result_violations,
 )
 from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
 from boltgen.families.space import Knob, Space
 from boltgen.ir.problem import Problem
+from boltgen.ir.workload import Layer
 
 # Those between the powers of two fill a last wave, or a register file, that these leave half empty.
 TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
@@ -216,8 +218,14 @@ def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
     )
 
 
-def space_of(problem: Problem, arch: Arch) -> Space[Cutlass2Config]:
-    """The whole space of a problem."""
+def space_of(layer: Layer, arch: Arch) -> Space[Cutlass2Config]:
+    """The whole space of a layer."""
+    problem = layer.problem
+
+    def fitting(configs: Iterable[Cutlass2Config]) -> tuple[Cutlass2Config, ...]:
+        return tuple(
+            config for config in configs if not any(result_violations(layer.epilogue, config))
+        )
 
     def config_at(point: Mapping[str, int]) -> Cutlass2Config:
         depth = point["threadblock_k"]
@@ -235,9 +243,9 @@ def space_of(problem: Problem, arch: Arch) -> Space[Cutlass2Config]:
         knobs=knobs_for(problem, arch),
         config_at=config_at,
         point_of=_point,
-        listed=lambda: enumerate_configs(problem, arch),
-        tried=lambda: _tried(problem, arch),
-        broken=lambda config: violations(problem, config, arch),
+        listed=lambda: fitting(enumerate_configs(problem, arch)),
+        tried=lambda: fitting(_tried(problem, arch)),
+        broken=lambda config: layer_violations(layer, config, arch),
     )
 
 

@@ -26,8 +26,9 @@ from boltgen.families.cutlass2.traits import (
 )
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Workload
+from boltgen.ir.workload import Layer, Workload
 
 INT32_MAX = 2**31 - 1
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
@@ -52,9 +53,31 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         )
     if (reason := operand_rejection(problem)) is not None:
         return reason
+    epilogue = workload.single.epilogue
+    for store in epilogue.reductions:
+        if store.columns and problem.gemm.n % store.columns:
+            return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
     return problem.in_dtype.accumulator_rejection(
         problem.acc_dtype, arch.compute_capability
-    ) or graph_rejection(workload.single.epilogue)
+    ) or graph_rejection(epilogue)
+
+
+def layer_violations(layer: Layer, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
+    found = violations(layer.problem, config, arch)
+    return found or tuple(result_violations(layer.epilogue, config))
+
+
+def result_violations(epilogue: ElementwiseGraph, config: Cutlass2Config) -> Iterator[Violation]:
+    """Tiles of which several warps would make a number that one stores."""
+    for store in epilogue.reductions:
+        if store.columns and config.threadblock.n % store.columns:
+            yield Violation(
+                name="columns_of_a_number",
+                message=f"a tile of {config.threadblock.n} columns; {store.columns} make a number",
+                reason="one warp stores it, and nothing is added in memory; "
+                "templates/include/boltgen/reductions.h",
+            )
 
 
 def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:

@@ -102,7 +102,7 @@ def predict(
     dram_us = moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(waves, (l2_us, "l2"), (dram_us, "dram"))
     # Memory that rows' or columns' sums are added to is cleared before, a launch each.
-    launches = 1 + len(epilogue.reductions)
+    launches = 1 + len(epilogue.added_up)
     time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
     if slowest_us < c.launch_us:
         bound_by = "launch"
@@ -311,6 +311,7 @@ def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
         if is_column or (operands(node) and of_rows.issuperset(operands(node))):
             of_rows.add(index)
         share = DType.F16.size_bytes / VECTOR_BYTES if index in of_rows else 1.0
+        share *= node.parts if isinstance(node, Load) else 1
         is_division = isinstance(node, Binary) and node.op is BinaryOp.DIVIDE
         if is_division or (isinstance(node, Unary) and node.op not in _SIMPLE_OPS):
             special += share

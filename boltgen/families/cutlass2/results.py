@@ -27,6 +27,8 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
             return (
                 f"store {index} reduces to {store.dtype.value}: kernels add in float32, in memory"
             )
+        if store.columns & (store.columns - 1):
+            return f"store {index} reduces {store.columns} columns at a time, no power of two"
     passed = len(graph.loads) + len(further)
     if passed > MAX_OPERANDS:
         return (
@@ -40,4 +42,13 @@ def one_result_rejection(graph: ElementwiseGraph) -> str | None:
     """Why no kernel of several layers computes the elementwise graph of one; None where they do."""
     if graph.stores:
         return f"{len(graph.stores)} stores of a layer: kernels of several layers write D alone"
+    return parts_rejection(graph)
+
+
+def parts_rejection(graph: ElementwiseGraph) -> str | None:
+    """Why a kernel that knows no columns in parts does not compute an elementwise graph."""
+    if graph.has_parts:
+        return (
+            f"a column in parts: kernels of cutlass2 alone read and write them: {graph.describe()}"
+        )
     return None

@@ -54,15 +54,18 @@ def norms_in_products(
 ) -> NormsInProducts:
     """`graph` with the norms taken apart of which `costs` say that it is faster so.
 
-    Products are summed in `summed`.
+    Products are summed in `summed`. Rows that are not normed have no bound within which FP16 could
+    sum their products, so those norms stay.
     """
-    products = find_products(graph, summed)
+    if summed is not DType.F32:
+        return NormsInProducts(graph, ())
+    products = find_products(graph)
     found = list(_candidates(graph, products))
     if not found:
         return NormsInProducts(graph, ())
     trial = _Rewriting(graph, found)
     chosen, notes = [], []
-    for norm, note in _faster(trial, products, costs, rejects, summed):
+    for norm, note in _faster(trial, products, costs, rejects):
         chosen.append(norm)
         notes.append(note)
     if not chosen:
@@ -380,24 +383,21 @@ class _Rewriting:
 
 
 def _faster(
-    trial: _Rewriting,
-    products: Sequence[Product],
-    costs: GraphCosts,
-    rejects: Rejects,
-    summed: DType,
+    trial: _Rewriting, products: Sequence[Product], costs: GraphCosts, rejects: Rejects
 ) -> Iterator[tuple[_Norm, str]]:
     """The norms of a trial that are faster within products, each with a sentence that says so."""
     graph, before = trial.graph, trial.before
-    made = {product.anchor.index: product for product in find_products(graph, summed)}
+    made = {product.anchor.index: product for product in find_products(graph)}
     of_members = {member: product for product in products for member in product.tail.members}
     claimed = {each for product in made.values() for each in product.computed}
     for norm in trial.norms:
         readers = {product.anchor.index: product for product in norm.products}
         readers |= {of_members[each].anchor.index: of_members[each] for each in norm.sums}
-        source = made[trial.anchor(norm.before)]
-        longer = with_reductions(graph, source, claimed)
-        after = [made[trial.anchor(each)] for each in readers.values()]
-        if longer is None or not _has_all(graph, norm, trial, after):
+        source = made.get(trial.anchor(norm.before))
+        longer = None if source is None else with_reductions(graph, source, claimed)
+        anchors = [trial.anchor(each) for each in readers.values()]
+        after = [made[each] for each in anchors if each in made]
+        if source is None or longer is None or not _has_all(graph, norm, trial, after):
             continue
         apart = [source.layer(graph), norm.norm.layer(before)]
         apart += [each.layer(before) for each in readers.values()]

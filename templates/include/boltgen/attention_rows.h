@@ -260,7 +260,7 @@ void check_head_strides(Operands<Operand...>, ArgumentCheck& check, int layer,
     check.multiple(name, strides[index], vector);
     ++index;
   };
-  (check_one(Operand::kVectorised ? alignment : 1), ...);
+  (check_one(Operand::vector(alignment)), ...);
 }
 
 /// Checks a layer's B, stored as `rows` x `columns`, and the operands of its graph.

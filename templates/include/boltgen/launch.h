@@ -21,16 +21,15 @@ namespace boltgen {
 template <typename Operand>
 void check_operand(ArgumentCheck& check, int index, boltgen_operand const& operand, int n,
                    int alignment) {
-  constexpr bool kIsTensor = std::is_same<Operand, Tensor<typename Operand::Element>>::value;
-  int const vector = Operand::kVectorised ? alignment : 1;
+  int const vector = Operand::vector(alignment), columns = Operand::columns(n);
   char name[48];
   std::snprintf(name, sizeof(name), "operands[%d].pointer", index);
   check.pointer(name, operand.pointer, vector, sizeof(typename Operand::Element));
   std::snprintf(name, sizeof(name), "operands[%d].batch_stride", index);
   check.multiple(name, operand.batch_stride, vector);
-  if (kIsTensor) {
+  if (columns > 0) {
     std::snprintf(name, sizeof(name), "operands[%d].ld", index);
-    check.at_least(name, operand.ld, n);
+    check.at_least(name, operand.ld, columns);
     check.multiple(name, operand.ld, vector);
   }
 }

@@ -18,25 +18,44 @@
 
 namespace boltgen {
 
+// An operand's `vector` is how many elements of it are accessed at once by a kernel of an alignment,
+// its `columns` are those of its rows for N columns of D; 0 where it has no rows.
+
 /// A full (M, N) tensor: a residual.
 template <typename Element_>
 struct Tensor {
   using Element = Element_;
-  static constexpr bool kVectorised = true;
+
+  static constexpr int vector(int alignment) { return alignment; }
+  static constexpr int columns(int n) { return n; }
 };
 
 /// One value per column, (N,): a bias.
 template <typename Element_>
 struct Row {
   using Element = Element_;
-  static constexpr bool kVectorised = true;
+
+  static constexpr int vector(int alignment) { return alignment; }
+  static constexpr int columns(int) { return 0; }
 };
 
 /// One value per row, (M,).
 template <typename Element_>
 struct Column {
   using Element = Element_;
-  static constexpr bool kVectorised = false;
+
+  static constexpr int vector(int) { return 1; }
+  static constexpr int columns(int) { return 0; }
+};
+
+/// The sum of kParts_ values per row, (M, kParts_).
+template <typename Element_, int kParts_>
+struct Parts {
+  using Element = Element_;
+  static constexpr int kVector = kParts_ % 4 == 0 ? 4 : kParts_ % 2 == 0 ? 2 : 1;
+
+  static constexpr int vector(int) { return kVector; }
+  static constexpr int columns(int) { return kParts_; }
 };
 
 /// Where the rows and columns lie that one thread of the output iterator visits.
@@ -165,6 +184,47 @@ class OperandLoader<Column<Element>, OutputTileIterator> {
 
   Element const* pointer_;
   float values_[Tile::kRows];
+};
+
+template <typename Element, int kParts, typename OutputTileIterator>
+class OperandLoader<Parts<Element, kParts>, OutputTileIterator> {
+ public:
+  CUTLASS_DEVICE
+  OperandLoader(boltgen_operand const& operand, int batch, OutputTileIterator const&)
+      : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride),
+        ld_(operand.ld) {}
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < Tile::kRows; ++r) {
+      int const row = Tile::row(d, r);
+      sums_[r] = 0.0f;
+      CUTLASS_PRAGMA_UNROLL
+      for (int part = 0; part < kParts; part += kVector) {
+        Vector vector;
+        vector.clear();
+        cutlass::arch::global_load<Vector, sizeof(Vector)>(vector, pointer_ + row * ld_ + part,
+                                                           row < d.extent_row());
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kVector; ++i) {
+          sums_[r] += float(vector[i]);
+        }
+      }
+    }
+  }
+
+  CUTLASS_DEVICE
+  float get(int vector, int) const { return sums_[vector / Tile::kColumns]; }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+  static constexpr int kVector = Parts<Element, kParts>::kVector;
+  using Vector = cutlass::AlignedArray<Element, kVector>;
+
+  Element const* pointer_;
+  int64_t ld_;
+  float sums_[Tile::kRows];
 };
 
 /// The operands of an epilogue, in the order of the graph's loads.

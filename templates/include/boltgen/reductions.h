@@ -1,7 +1,8 @@
 // Results of one FP32 number for each row or column of D: sums, sums of squares, maxima.
 //
 // A threadblock reduces what it has in registers and adds it to global memory by atomic operations,
-// in any order. The entry clears that memory on the stream before its kernel.
+// in any order. The entry clears that memory on the stream before its kernel. A number for some
+// columns of a row is one warp's alone, which stores it.
 
 #pragma once
 
@@ -15,6 +16,15 @@
 #include "boltgen/results.h"
 
 namespace boltgen {
+
+/// One number for each row and each kColumns_ columns of D, (M, N / kColumns_).
+template <typename Element_, int kColumns_>
+struct Columns {
+  using Element = Element_;
+
+  static constexpr int vector(int) { return 1; }
+  static constexpr int columns(int n) { return n / kColumns_; }
+};
 
 /// A result that has one number for each column of D (`Span` is Row<float>) or for each of its rows
 /// (Column<float>). Of columns, `ld` of its operand is how many rows of D make one number: those of
@@ -109,6 +119,59 @@ class ResultWriter<Reduced<Column<float>, Reduction>, OutputTileIterator> {
   }
 
   float* pointer_;
+  OutputTileIterator const& d_;  // the epilogue's own, which moves from iteration to iteration
+  float sum_;
+};
+
+/// One number for some columns of each row: those of a vector's part of a warp, or of several
+/// vectors of it.
+template <int kColumns, typename Reduction, typename OutputTileIterator>
+class ResultWriter<Reduced<Columns<float, kColumns>, Reduction>, OutputTileIterator> {
+ public:
+  CUTLASS_DEVICE
+  ResultWriter(boltgen_operand const& result, int batch, OutputTileIterator const& d)
+      : pointer_(static_cast<float*>(const_cast<void*>(result.pointer)) +
+                 batch * result.batch_stride),
+        ld_(result.ld),
+        d_(d) {}
+
+  CUTLASS_DEVICE
+  void put(float value, int vector, int element) {
+    int const before = vector % Tile::kColumns * kSpan;
+    if (before % kColumns == 0 && element == 0) {
+      sum_ = Reduction::empty();
+    }
+    sum_ = Reduction::merge(sum_, Reduction::term(value));
+    if ((before + kSpan) % kColumns == 0 && element + 1 == Tile::kElements) {
+      store(Tile::row(d_, vector / Tile::kColumns),
+            Tile::column(d_, vector % Tile::kColumns) / kColumns);
+    }
+  }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+  static constexpr int kLanes = SharedRows<OutputTileIterator>::kLanes;
+  /// Columns of the lanes that share a row, side by side; the next vector has those behind.
+  static constexpr int kSpan = kLanes * Tile::kElements;
+  static_assert(kSpan % kColumns == 0 || kColumns % kSpan == 0, "one span has whole numbers");
+  static_assert(kColumns % Tile::kElements == 0, "a vector is of one number");
+  static_assert(Tile::kColumns == 1 || Tile::Delta::kColumn == kSpan, "spans lie side by side");
+  static constexpr int kSharing = kColumns < kSpan ? kColumns / Tile::kElements : kLanes;
+
+  CUTLASS_DEVICE
+  void store(int row, int number) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int distance = 1; distance < kSharing; distance *= 2) {
+      sum_ = Reduction::merge(sum_, __shfl_xor_sync(0xFFFFFFFF, sum_, distance));
+    }
+    bool const is_first = threadIdx.x % kSharing == 0;
+    if (is_first && row < d_.extent_row() && number < d_.extent_column() / kColumns) {
+      pointer_[row * ld_ + number] = sum_;
+    }
+  }
+
+  float* pointer_;
+  int64_t ld_;
   OutputTileIterator const& d_;  // the epilogue's own, which moves from iteration to iteration
   float sum_;
 };
@@ -238,6 +301,12 @@ struct Clearing<Reduced<Span, Reduction>> {
       fail_cuda(status, error, "cannot clear %lld reduced numbers", static_cast<long long>(count));
     }
   }
+};
+
+/// What one warp stores needs none.
+template <int kColumns, typename Reduction>
+struct Clearing<Reduced<Columns<float, kColumns>, Reduction>> {
+  static void clear(boltgen_operand const&, MatrixOfD const&, void*, boltgen_status*) {}
 };
 
 /// Clears what the kernel of these arguments reduces to; returns the status's code.
