@@ -10,11 +10,11 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     SOFTMAX,
     BinaryOp,
-    ElementwiseBuilder,
     ElementwiseGraph,
     LoadKind,
     local_softmax,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm

@@ -24,12 +24,12 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     BinaryOp,
     Cast,
-    ElementwiseBuilder,
     ElementwiseGraph,
     Load,
     LoadKind,
     Unary,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import Move

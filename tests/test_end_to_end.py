@@ -12,7 +12,11 @@ import pytest
 
 import boltgen
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    LoadKind,
+)
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run

@@ -22,11 +22,11 @@ from boltgen.frontend.passes.normed import Writing, normed
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     BinaryOp,
-    ElementwiseBuilder,
     ElementwiseGraph,
     LoadKind,
     Reduction,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload

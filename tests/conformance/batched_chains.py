@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+)
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm

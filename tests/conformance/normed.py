@@ -7,18 +7,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# So many wide rows that a norm's own kernel takes longer than the sums that replace it.
-ROWS, NARROW, WIDE = 1024, 64, 2048
+NARROW = 64
+# Rows of so many wide columns that a norm's own kernel takes longer than what replaces it: moments
+# to which threadblocks add in memory that is cleared before, and moments in twelve parts.
+SIZES = ((1024, 2048), (128, 768))
 
 
 class PostNorm(nn.Module):
     """Norms behind residual sums, as in BERT: the normed rows are multiplied, and added again."""
 
-    def __init__(self) -> None:
+    def __init__(self, wide: int) -> None:
         super().__init__()
-        self.widen, self.narrow = nn.Linear(NARROW, WIDE), nn.Linear(WIDE, NARROW)
-        self.again, self.head = nn.Linear(NARROW, WIDE), nn.Linear(WIDE, NARROW)
-        self.first, self.second = nn.LayerNorm(WIDE), nn.LayerNorm(WIDE, eps=1e-3)
+        self.widen, self.narrow = nn.Linear(NARROW, wide), nn.Linear(wide, NARROW)
+        self.again, self.head = nn.Linear(NARROW, wide), nn.Linear(wide, NARROW)
+        self.first, self.second = nn.LayerNorm(wide), nn.LayerNorm(wide, eps=1e-3)
         for norm in (self.first, self.second):
             nn.init.uniform_(norm.weight, 0.5, 1.5)
             nn.init.uniform_(norm.bias, -0.5, 0.5)
@@ -32,9 +34,9 @@ class PostNorm(nn.Module):
 class RmsNorm(nn.Module):
     """As models spell it out."""
 
-    def __init__(self) -> None:
+    def __init__(self, wide: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(WIDE).uniform_(0.5, 1.5))
+        self.weight = nn.Parameter(torch.empty(wide).uniform_(0.5, 1.5))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
@@ -43,11 +45,11 @@ class RmsNorm(nn.Module):
 class PreNorm(nn.Module):
     """Norms before products, as in a decoder: what is not normed goes on past them."""
 
-    def __init__(self) -> None:
+    def __init__(self, wide: int) -> None:
         super().__init__()
-        self.widen, self.up = nn.Linear(NARROW, WIDE), nn.Linear(WIDE, NARROW, bias=False)
-        self.down, self.head = nn.Linear(NARROW, WIDE), nn.Linear(WIDE, NARROW)
-        self.first, self.second = RmsNorm(), RmsNorm()
+        self.widen, self.up = nn.Linear(NARROW, wide), nn.Linear(wide, NARROW, bias=False)
+        self.down, self.head = nn.Linear(NARROW, wide), nn.Linear(wide, NARROW)
+        self.first, self.second = RmsNorm(wide), RmsNorm(wide)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.widen(x)
@@ -55,10 +57,10 @@ class PreNorm(nn.Module):
         return self.head(self.second(hidden))
 
 
-def network(made: type[nn.Module]) -> nn.Module:
+def network(made: type[PostNorm | PreNorm], wide: int) -> nn.Module:
     """A model with the same weights each time."""
     torch.manual_seed(0)
-    return made().eval()
+    return made(wide).eval()
 
 
 def assert_right(found: np.ndarray, net: nn.Module, x: Tensor) -> None:

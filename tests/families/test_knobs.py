@@ -24,13 +24,13 @@ PROBLEMS = (
     Conv2d(n=8, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1)),
     Conv2d(n=1, h=224, w=224, c=3, k=64, r=7, s=7, stride=(2, 2)),
 )
-GEMM = space_of(Layer(PROBLEMS[0]), arch_named("sm_80"))
+GEMM = space_of(Layer(problem=PROBLEMS[0]), arch_named("sm_80"))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_space_holds_every_enumerated_configuration(problem, arch) -> None:
-    space = space_of(Layer(problem), arch_named(arch))
+    space = space_of(Layer(problem=problem), arch_named(arch))
     for config in enumerate_configs(problem, arch_named(arch)):
         assert config in space
         assert space.config_at(space.point_of(config)) == config
@@ -41,7 +41,7 @@ def test_the_space_holds_every_enumerated_configuration(problem, arch) -> None:
 @given(st.integers(0, 2**32), st.sampled_from(PROBLEMS))
 @settings(max_examples=50, deadline=None)
 def test_random_settings(seed: int, problem) -> None:
-    space = space_of(Layer(problem), arch_named("sm_86"))
+    space = space_of(Layer(problem=problem), arch_named("sm_86"))
     config = space.random(random.Random(seed))
     assert config in space
     assert config == space.random(random.Random(seed))
@@ -68,13 +68,13 @@ def test_a_penalty_grows_with_the_distance_to_legality() -> None:
 def test_every_default_is_in_the_space() -> None:
     for problem in PROBLEMS:
         for arch in ARCHES.values():
-            space = space_of(Layer(problem), arch)
+            space = space_of(Layer(problem=problem), arch)
             assert space.default() in space
 
 
 def test_legal_kernels_are_the_legal_settings_of_the_knobs() -> None:
     arch, problem = arch_named("sm_80"), Gemm(m=2048, n=2048, k=2048)
-    space = space_of(Layer(problem), arch).pinned(swizzle=1, split_k=1)
+    space = space_of(Layer(problem=problem), arch).pinned(swizzle=1, split_k=1)
     names = [knob.name for knob in space.knobs]
     settings = itertools.product(*(knob.values for knob in space.knobs))
     configs = [space.config_at(dict(zip(names, values, strict=True))) for values in settings]

@@ -6,9 +6,17 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.constants import model_constants
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import candidates, predict
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Store, Unary
+from boltgen.ir.elementwise import (
+    Accumulator,
+    ElementwiseGraph,
+    LoadKind,
+    Reduction,
+    Store,
+    Unary,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
@@ -16,6 +24,26 @@ from boltgen.ir.workload import Workload
 # Little to multiply and much to write.
 PROBLEM = Gemm(m=16384, n=4096, k=64)
 NODES = (Accumulator(), Unary(UnaryOp.RELU, 0))
+
+
+def test_sums_to_which_threadblocks_add_cost_a_launch_and_sums_of_some_columns_none() -> None:
+    chip, constants, problem = arch_named("sm_80"), model_constants(), Gemm(m=128, n=768, k=768)
+    config = Cutlass2Config(
+        threadblock=Shape(64, 64, 64),
+        warp=Shape(32, 32, 64),
+        instruction=Shape(16, 8, 16),
+        stages=3,
+    )
+
+    def time_us(*further: Store) -> float:
+        workload = Workload.of(problem, ElementwiseGraph(NODES, (Store(1), *further)))
+        return predict(workload, config, chip, constants).time_us
+
+    whole, some = (
+        Store(1, LoadKind.COLUMN, DType.F32, Reduction.SUM, columns) for columns in (0, 64)
+    )
+    assert time_us(some) == time_us()
+    assert time_us(whole) == pytest.approx(time_us() + constants.launch_us)
 
 
 @pytest.mark.parametrize(("arch", "family"), [("sm_80", "cutlass2"), ("sm_90a", "cutlass3")])

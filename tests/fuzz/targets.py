@@ -101,7 +101,8 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_records(folder: Path) -> None:
-    from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, UnaryOp
+    from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
+    from boltgen.ir.elementwise_builder import ElementwiseBuilder
     from boltgen.ir.workload import Workload
     from boltgen.tuning.database import Database
     from boltgen.tuning.exchange import write_records

@@ -15,7 +15,7 @@ from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseBuilder
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.measure.epilogue_nodes import dtype_number
 

@@ -14,10 +14,10 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     SOFTMAX,
     Accumulator,
-    ElementwiseBuilder,
     ElementwiseGraph,
     Softmax,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.oracle import LayerInputs, enclose

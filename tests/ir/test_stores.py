@@ -16,22 +16,26 @@ from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
     MAX_LOADS,
     MAX_OPERANDS,
+    SOFTMAX,
     Accumulator,
     BinaryOp,
-    ElementwiseBuilder,
     ElementwiseGraph,
+    Load,
     LoadKind,
     Reduction,
     Store,
     Unary,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical
+from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.results import store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 
@@ -102,6 +106,106 @@ def test_fp32_reductions_in_any_order_are_within_the_bound_and_a_lost_element_is
     largest = np.abs(value).max(axis=rows).astype(np.float16)
     assert reference.compare(largest, found[3].exact, found[3].bound).within
     assert not reference.compare(-largest, found[3].exact, found[3].bound).within
+
+
+def in_parts() -> ElementwiseGraph:
+    """The product times the sum of five parts; the sums of every two columns of it."""
+    b = ElementwiseBuilder()
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.load(COLUMN, DType.F32, 5))
+    b.store(x)
+    b.store(x, COLUMN, DType.F32, Reduction.SUM, 2)
+    return b.build()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_columns_in_parts_are_read_as_their_sum_and_stored_as_sums_of_some_columns(name):
+    problem, rng = PROBLEMS[name].resized(PROBLEMS[name].a_shape[-1], 6), np.random.default_rng(5)
+    a, b = inputs(problem, rng)
+    rows = problem.matrix[0]
+    parts = rng.uniform(-1, 1, (rows, 5)).astype(np.float32)
+    found = reference.enclosures(problem, in_parts(), a, b, [parts])
+    product = reference.run(problem, ElementwiseGraph(), a, b, [])
+    factors = parts.astype(np.float64).sum(axis=1)
+    shape = (*product.shape[:-1], 1) if name == "conv" else (-1, 1)
+    expected = product * factors.reshape(shape)
+    sums = expected.reshape(*expected.shape[:-1], 3, 2).sum(axis=-1)
+    assert store_shape(problem, in_parts().stores[1]) == sums.shape
+    assert store_ld(problem, in_parts().stores[1]) == 3
+    for result, wanted in zip(found, (expected, sums), strict=True):
+        np.testing.assert_allclose(result.exact, wanted)
+    # FP32 sums of the parts, in another order, are within the bound; without one part they are not.
+    for kept, within in ((slice(None, None, -1), True), (slice(1, None), False)):
+        factor = np.float32(0)
+        for part in parts[:, kept].T:
+            factor = factor + part
+        made = (product.astype(np.float32) * factor.reshape(shape)).astype(np.float32)
+        made = made.reshape((*sums.shape, 2)).sum(axis=-1, dtype=np.float32)
+        assert reference.compare(made, found[1].exact, found[1].bound).within is within
+
+
+def test_columns_of_a_number_divide_n():
+    with pytest.raises(InvalidProblemError, match=r"N=5\b.*\b2\b"):
+        store_shape(PROBLEMS["gemm"], in_parts().stores[1])
+    rejected = FAMILIES.named("cutlass2").rejects(
+        Workload.of(PROBLEMS["gemm"], in_parts()), arch_named("sm_80")
+    )
+    assert rejected is not None
+    assert {"N=5", "2,"} <= set(rejected.split())
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_only_columns_of_float32_have_parts(dtype):
+    for load in (Load(COLUMN, dtype, 3), Load(ROW, DType.F32, 3), Load(COLUMN, DType.F32, 0)):
+        with pytest.raises(InvalidProblemError, match=str(load.parts)):
+            ElementwiseGraph((Accumulator(), load))
+    with pytest.raises(InvalidProblemError, match=r"row.*\b4\b"):
+        ElementwiseGraph(stores=(Store(0), Store(0, ROW, DType.F32, Reduction.SUM, 4)))
+
+
+def test_a_tile_has_whole_numbers():
+    """Every configuration that is tried stores each number by one warp; others are named."""
+    arch, problem = arch_named("sm_80"), Gemm(m=128, n=768, k=768)
+    b = ElementwiseBuilder()
+    b.store(0)
+    b.store(0, COLUMN, DType.F32, Reduction.SUM, 64)
+    workload, family = Workload.of(problem, b.build()), FAMILIES.named("cutlass2")
+    chosen = family.space(workload, arch).candidates
+    assert chosen
+    assert all(config.threadblock.n % 64 == 0 for config in chosen)
+    narrow = [
+        config
+        for config in family.space(Workload.of(problem), arch).candidates
+        if config.threadblock.n % 64
+    ]
+    (found,) = family.violations(workload, narrow[0], arch)
+    assert found.name == "columns_of_a_number"
+    assert str(narrow[0].threadblock.n) in found.message
+
+
+@pytest.mark.parametrize("family", ["cutlass3", "skinny", "b2b", "attention", "norm"])
+def test_other_families_name_columns_in_parts(family):
+    b = ElementwiseBuilder()
+    b.binary(BinaryOp.MULTIPLY, 0, b.load(COLUMN, DType.F32, 5))
+    layer = Layer(problem=Gemm(m=16, n=64, k=64), epilogue=b.build())
+    layers = (layer,)
+    if family == "b2b":
+        layers = (layer, Layer(problem=Gemm(m=16, n=64, k=64)))
+    if family == "attention":
+        product = Gemm(m=16, n=64, k=64, b_layout=Layout.COLUMN, out_dtype=DType.F32)
+        after = Gemm(m=16, n=64, k=64)
+        layers = (
+            Layer(problem=product, epilogue=b.build()),
+            Layer(problem=after, prologue=SOFTMAX),
+        )
+    if family == "norm":
+        norm = Norm(rows=16, columns=64, function=NormFunction.RMS)
+        layers = (Layer(problem=norm, epilogue=b.build()),)
+    arch = arch_named("sm_90a")
+    plain = tuple(replace(each, epilogue=ElementwiseGraph()) for each in layers)
+    assert FAMILIES.named(family).rejects(Workload(layers=plain), arch) is None
+    rejected = FAMILIES.named(family).rejects(Workload(layers=layers), arch)
+    assert rejected is not None
+    assert "column0 of 5 parts" in rejected
 
 
 @pytest.mark.parametrize("reduction", Reduction)

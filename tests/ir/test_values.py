@@ -14,13 +14,13 @@ from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
     BinaryOp,
-    ElementwiseBuilder,
     ElementwiseGraph,
     Load,
     LoadKind,
     Scalar,
     Unary,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical, digest
 from boltgen.ir.problem import Conv2d, Gemm

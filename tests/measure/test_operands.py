@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, LoadKind, Reduction
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    LoadKind,
+    Reduction,
+)
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
@@ -149,6 +154,38 @@ def test_a_reduction_has_ends_of_its_own(profiler, device, kind, reduction):
         assert (passed.pointer, passed.batch_stride) == (one.results[1], shape[1])
         assert kind is LoadKind.COLUMN or passed.ld == 5
         operands.poison()
+        for result, dtype, address in zip(
+            (d, right), (np.float16, np.float32), one.results, strict=True
+        ):
+            stored = result.exact.astype(dtype)
+            profiler.copy(address, device.upload(stored), stored.nbytes)
+        assert operands.judge().wrong == 0
+        profiler.copy(one.results[1], device.upload(stored * 1.01), stored.nbytes)
+        assert operands.judge().wrong > 0
+    finally:
+        operands.close()
+
+
+def test_columns_in_parts_are_filled_passed_and_judged_by_the_oracle(profiler, device):
+    problem, b = Gemm(batch=2, m=5, n=8, k=16), ElementwiseBuilder()
+    x = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.COLUMN, DType.F32, 3))
+    b.store(x)
+    b.store(x, LoadKind.COLUMN, DType.F32, Reduction.SUM, 4)
+    workload = Workload.of(problem, b.build())
+    operands = make_operands(profiler, workload=workload, most_sets=1)
+    try:
+        (one,) = operands.sets
+        a, weight = (
+            device.download(address, shape, np.float16)
+            for address, shape in ((one.a, problem.a_shape), (one.layers[0].b, problem.b_shape))
+        )
+        launch = Launch(struct="boltgen_gemm_args", sizes=problem.sizes)
+        parts, sums = operands.arguments(one, launch, stream=0).operands[:2]
+        assert (parts.ld, parts.batch_stride) == (3, 0)
+        assert (sums.pointer, sums.ld, sums.batch_stride) == (one.results[1], 2, 10)
+        given = device.download(parts.pointer, (5, 3), np.float32)
+        d, right = enclose_results(workload, a, [LayerInputs(weight, (given,))])
+        assert right.exact.shape == (2, 5, 2)
         for result, dtype, address in zip(
             (d, right), (np.float16, np.float32), one.results, strict=True
         ):

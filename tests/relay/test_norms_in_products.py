@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 import boltgen.relay
-from tests.conformance.normed import NARROW, ROWS, PostNorm, assert_right, network
+from tests.conformance.normed import NARROW, SIZES, PostNorm, assert_right, network
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from tvm.contrib import graph_executor  # isort: skip
 
 
-def test_no_norm_has_a_kernel_of_its_own(tmp_path: Path, checking) -> None:
-    net, x = network(PostNorm), torch.randn(ROWS, NARROW)
+@pytest.mark.parametrize(("rows", "wide"), SIZES)
+def test_no_norm_has_a_kernel_of_its_own(rows: int, wide: int, tmp_path: Path, checking) -> None:
+    net, x = network(PostNorm, wide), torch.randn(rows, NARROW)
     traced = torch.jit.trace(net, x)
-    module, params = relay.frontend.from_pytorch(traced, [("x", (ROWS, NARROW))])
+    module, params = relay.frontend.from_pytorch(traced, [("x", (rows, NARROW))])
     partitioned = boltgen.relay.partition(module, params, arch="sm_80")
     with tvm.transform.PassContext(opt_level=3):
         target = tvm.target.Target("cuda -arch=sm_80", host="llvm")

@@ -7,7 +7,12 @@ convolutions, as in torchvision.
 from __future__ import annotations
 
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+)
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload

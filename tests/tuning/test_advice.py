@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.families.registry import candidates
-from boltgen.ir.elementwise import ElementwiseBuilder
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload

@@ -11,7 +11,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.family import Config
-from boltgen.ir.elementwise import ElementwiseBuilder
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Problem

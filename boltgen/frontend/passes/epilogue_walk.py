@@ -20,10 +20,15 @@ from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor
-from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, roles_of
+from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, parts_of, roles_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import BinaryOp, ElementwiseBuilder, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import (
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+)
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.region import Shared
 
@@ -193,14 +198,16 @@ class _Emission:
         expr = self.graph[index]
         inside = [arg for arg in expr.args if arg in self.nodes]
         self._check_shapes(expr, inside)
-        args = tuple(self._operand(arg, expr) for arg in expr.args)
+        pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
+        args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
         self.nodes[index] = _RULES[expr.op](_Call(self.builder, expr, args, scalars))
 
     def reads_tensor(self, index: int) -> bool:
         """Whether the operator at `index` reads a full tensor, or one whose shape is not known."""
         expr, batched = self.graph[index], self.anchor.problem.batch > 1
-        outside = [self.graph[arg] for arg in expr.args if arg not in self.nodes]
+        pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
+        outside = [self.graph[arg] for arg, parts in pairs if arg not in self.nodes and parts == 1]
         return any(
             not each.is_static
             or span(each.static_shape, expr.static_shape, batched=batched)
@@ -218,7 +225,7 @@ class _Emission:
             elif before != expr.static_shape:
                 raise _NotFusibleError("its result is broadcast")
 
-    def _operand(self, arg: int, consumer: Expr) -> int:
+    def _operand(self, arg: int, consumer: Expr, parts: int = 1) -> int:
         if arg in self.nodes:
             return self.nodes[arg]
         operand = self.graph[arg]
@@ -226,12 +233,13 @@ class _Emission:
             return self.builder.scalar(operand.scalar)
         if operand.dtype not in {dtype.value for dtype in DType}:
             raise _NotFusibleError(f"an operand of dtype {operand.dtype}")
-        found = self._span(operand.static_shape, consumer.static_shape)
+        shape = operand.static_shape if parts == 1 else (*operand.static_shape[:-1], 1)
+        found = self._span(shape, consumer.static_shape)
         if found is None:
             raise _NotFusibleError("an operand whose broadcast no kernel loads")
         key = (arg, *found)
         if key not in self.loads:
-            self.loads[key] = self.builder.load(found[0], DType(operand.dtype))
+            self.loads[key] = self.builder.load(found[0], DType(operand.dtype), parts)
         return self.loads[key]
 
     def _span(

@@ -3,7 +3,8 @@
     value = (x - mean * weights) / sqrt(variance + epsilon) * scale + shift + plus
 
 The mean and the variance are those of rows of `columns` elements, by their `sums` and by the sums
-of their `squares`; an RMS norm has no `sums` and no mean. x is a product of rows that are not
+of their `squares`, (..., 1) or in several parts, (..., parts), to be added up; an RMS norm has no
+`sums` and no mean. x is a product of rows that are not
 normed yet, and `weights` the sums of its columns of B; or the rows themselves, without `weights`.
 The product's kernel computes it, and what no kernel computes becomes operators that IRs have.
 """
@@ -24,6 +25,7 @@ from boltgen.ir.functions import UnaryOp
 NORMED = "boltgen.normed"
 # In the order of the operator's arguments.
 ROLES = ("x", "sums", "squares", "weights", "scale", "shift", "plus")
+_MOMENTS = frozenset({"sums", "squares"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,16 @@ def roles_of(expr: Expr) -> tuple[str, ...]:
     return cast("tuple[str, ...]", expr.attrs["roles"])
 
 
+def parts_of(graph: Graph, expr: Expr) -> tuple[int, ...]:
+    """In how many parts an operator, any one, reads each of its arguments."""
+    if expr.op != NORMED:
+        return (1,) * len(expr.args)
+    return tuple(
+        graph[arg].static_shape[-1] if role in _MOMENTS else 1
+        for role, arg in zip(roles_of(expr), expr.args, strict=True)
+    )
+
+
 def add_normed(
     builder: GraphBuilder,
     given: Mapping[str, int],
@@ -116,6 +128,16 @@ def _written(expr: Expr, builder: GraphBuilder) -> int:
         unary=lambda op, x: builder.elementwise(cast("str", op.function.operator), x),
         binary=lambda op, lhs, rhs: builder.elementwise(op.value, lhs, rhs),
     )
-    args = {role: widened(arg) for role, arg in zip(roles_of(expr), expr.args, strict=True)}
+
+    def whole(role: str, x: int) -> int:
+        shape = builder.shape(x)
+        if role not in _MOMENTS or shape[-1] == 1:
+            return x
+        axis = (len(shape) - 1,)
+        return builder.operator("sum", (x,), (*shape[:-1], 1), wide, axis=axis, keepdims=True)
+
+    args = {
+        role: widened(whole(role, arg)) for role, arg in zip(roles_of(expr), expr.args, strict=True)
+    }
     value = normed_of(expr, args, write)
     return value if expr.dtype == wide else builder.astype(value, expr.dtype)

@@ -41,7 +41,8 @@ _F32 = DType.F32.value
 class _Reduced:
     """An operator that reduces the result of a tail, and what that is for its kernel.
 
-    `inner` lie between the two; each value is multiplied by `scale` before.
+    `inner` lie between the two; each value is multiplied by `scale` before. `columns` is that of
+    the store.
     """
 
     output: int
@@ -49,6 +50,7 @@ class _Reduced:
     kind: LoadKind
     reduction: Reduction
     scale: float
+    columns: int = 0
 
 
 def reducing(
@@ -122,11 +124,11 @@ def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> lis
     found = []
     for source, casts in sources:
         for reader in dict.fromkeys(graph.consumers[source]):
-            found += _of(graph, product, reader, casts, Reduction.SUM)
+            found += _sums(graph, product, reader, casts, Reduction.SUM)
             if graph[reader].op in _SQUARES and set(graph[reader].args) == {source}:
                 for sum_ in graph.consumers[reader]:
                     inner = (*casts, reader)
-                    found += _of(graph, product, sum_, inner, Reduction.SUM_OF_SQUARES)
+                    found += _sums(graph, product, sum_, inner, Reduction.SUM_OF_SQUARES)
     found = [each for each in found if each.output not in claimed]
     return _closed(graph, found, claimed)
 
@@ -144,6 +146,26 @@ def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> li
     }
     kept = [each for each in found if leaking.isdisjoint(each.inner)]
     return kept if len(kept) == len(found) else _closed(graph, kept, claimed)
+
+
+def _sums(
+    graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
+) -> list[_Reduced]:
+    """The operator at `index` as a reduction; those of parts of rows, where it splits these."""
+    expr = graph[index]
+    if expr.op != "reshape":
+        return _of(graph, product, index, inner, reduction)
+    before, shape = graph[expr.args[0]].static_shape, expr.static_shape
+    if (*shape[:-2], prod(shape[-2:])) != before:
+        return []
+    return [
+        _Reduced(reader, (*inner, index), LoadKind.COLUMN, reduction, 1.0, shape[-1])
+        for reader in graph.consumers[index]
+        if graph[reader].op == "sum"
+        and graph[reader].dtype == _F32
+        and not graph[reader].attrs["keepdims"]
+        and _axes(graph[reader], len(shape)) == (len(shape) - 1,)
+    ]
 
 
 def _of(
@@ -200,7 +222,7 @@ def _with(product: Product, found: list[_Reduced]) -> Product:
         if each.scale != 1.0:
             nodes += [Scalar(each.scale), Binary(BinaryOp.MULTIPLY, result, len(nodes))]
             x = len(nodes) - 1
-        stores.append(Store(x, each.kind, DType.F32, each.reduction))
+        stores.append(Store(x, each.kind, DType.F32, each.reduction, each.columns))
     members = {*tail.members, *(index for each in found for index in (*each.inner, each.output))}
     return replace(
         product,

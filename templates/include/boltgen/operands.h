@@ -18,8 +18,8 @@
 
 namespace boltgen {
 
-// An operand's `vector` is how many elements of it are accessed at once by a kernel of an alignment,
-// its `columns` are those of its rows for N columns of D; 0 where it has no rows.
+// An operand's `vector` is how many of its elements a kernel of an alignment accesses at once. Its
+// `columns` are those of its rows where D has n; 0 where a launch passes no distance of rows.
 
 /// A full (M, N) tensor: a residual.
 template <typename Element_>

@@ -26,9 +26,9 @@ struct Columns {
   static constexpr int columns(int n) { return n / kColumns_; }
 };
 
-/// A result that has one number for each column of D (`Span` is Row<float>) or for each of its rows
-/// (Column<float>). Of columns, `ld` of its operand is how many rows of D make one number: those of
-/// an image, or all of a product.
+/// A result that has one number for each column of D (`Span` is Row<float>), for each of its rows
+/// (Column<float>), or for some columns of each row (Columns). Of columns, `ld` of its operand is how
+/// many rows of D make one number: those of an image, or all of a product.
 template <typename Span, typename Reduction>
 struct Reduced {};
 

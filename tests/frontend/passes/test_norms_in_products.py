@@ -12,6 +12,8 @@ import pytest
 from boltgen.frontend.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.normed import NORMED, without_normed
 from boltgen.frontend.passes.norms_in_products import norms_in_products
+from boltgen.frontend.passes.products import find_products
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Reduction
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.norm import Norm
@@ -25,16 +27,20 @@ RNG = np.random.default_rng(0)
 
 @dataclass(frozen=True)
 class Costs:
-    """A norm takes `norm` us, anything else one, and each reduction half of one more."""
+    """A norm takes `norm` us, anything else one, and each reduction half of one more, or `part`
+    where it is of some columns.
+    """
 
     norm: float = 2.0
+    part: float = 0.25
     move_origin: str = "made up"
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
         def time_us(one: Workload) -> float:
             if isinstance(one.single.problem, Norm):
                 return self.norm
-            return 1.0 + 0.5 * len(one.single.epilogue.reductions)
+            reductions = one.single.epilogue.reductions
+            return 1.0 + sum(self.part if each.columns else 0.5 for each in reductions)
 
         return KernelTimes(times_us=tuple(map(time_us, workloads)), origin="made up")
 
@@ -44,6 +50,7 @@ class Costs:
 
 class Builder(GraphBuilder):
     scale: float = 1.0
+    wide: int = WIDE
 
     def rows(self, *shape: int) -> int:
         return self.constant(RNG.uniform(0.5, 1.5, shape).astype(np.float16))
@@ -54,11 +61,11 @@ class Builder(GraphBuilder):
         return self.elementwise("add", made, self.rows(columns))
 
     def x(self) -> int:
-        """A product's result, (M, WIDE)."""
-        return self.product(self.add(Expr(op=INPUT, shape=(M, NARROW), dtype=F16)), WIDE)
+        """A product's result, (M, wide)."""
+        return self.product(self.add(Expr(op=INPUT, shape=(M, NARROW), dtype=F16)), self.wide)
 
     def norm(self, x: int) -> int:
-        args = (x, self.constant(np.full(WIDE, self.scale, np.float16)), self.rows(WIDE))
+        args = (x, self.constant(np.full(self.wide, self.scale, np.float16)), self.rows(self.wide))
         attrs = {"axes": (-1,), "epsilon": 1e-5, "center": True, "scale": True}
         return self.operator("nn.layer_norm", args, self.shape(x), F16, **attrs)
 
@@ -141,8 +148,57 @@ def test_a_norm_keeps_its_kernel_where_a_product_with_sums_has_none() -> None:
     assert norms_in_products(graph, Costs(), rejects).graph is graph
 
 
+def test_a_norm_keeps_its_kernel_where_products_are_summed_in_fp16() -> None:
+    b = Builder()
+    graph = b.graph(b.product(b.norm(b.x()), NARROW))
+    assert norms_in_products(graph, Costs(), nothing, DType.F16).graph is graph
+
+
+def _long(b: Builder) -> Graph:
+    """A norm of rows of two parts, multiplied once and added once."""
+    b.wide = 128
+    normed = b.norm(b.x())
+    return b.graph(b.elementwise("add", b.product(b.product(normed, NARROW), b.wide), normed))
+
+
+# Of four kernels, three that stay, two of which write moments or read them; a norm takes 2 us.
+@pytest.mark.parametrize(("part", "columns", "once"), [(0.25, 64, 3.5), (9.0, 0, 4.0)])
+def test_moments_are_of_some_columns_each_where_that_is_faster(
+    part: float, columns: int, once: float
+) -> None:
+    asked: list[Workload] = []
+
+    def rejects(workload: Workload) -> str | None:
+        asked.append(workload)
+        return None
+
+    b = Builder()
+    graph = _long(b)
+    found = norms_in_products(graph, Costs(part=part), rejects)
+    assert operators(found.graph).count(NORMED) == 2
+    (note,) = found.notes
+    assert f"of 128 is within the products around it: {once:.1f} us instead of 5.0" in note
+    carved = find_products(found.graph)
+    epilogues = [product.tail.epilogue for product in carved]
+    parts = [load.parts for each in epilogues for load in each.loads if load.dtype is DType.F32]
+    assert max(parts) == (128 // columns if columns else 1)
+    last = [one for one in asked if one.single.epilogue.reductions][-1]
+    assert {store.columns for store in last.single.epilogue.reductions} == {columns}
+    made = without_normed(found.graph)
+    assert NORMED not in operators(made)
+    inputs = RNG.standard_normal((M, NARROW))
+    wanted = _value(graph, inputs)
+    np.testing.assert_allclose(
+        _value(made, inputs), wanted, rtol=0, atol=2.0**-11 * np.abs(wanted).max()
+    )
+
+
 def _value(graph: Graph, inputs: AnyArray) -> AnyArray:
     """What a graph of a few operators makes of its only input, in FP64."""
+
+    def total(expr: Expr, x: AnyArray) -> AnyArray:
+        return x.sum(axis=expr.attrs["axis"], keepdims=bool(expr.attrs["keepdims"]))
+
     functions = {
         "add": np.add,
         "subtract": np.subtract,
@@ -151,7 +207,6 @@ def _value(graph: Graph, inputs: AnyArray) -> AnyArray:
         "matmul": np.matmul,
         "rsqrt": lambda x: 1.0 / np.sqrt(x),
         "astype": lambda x: x,
-        "sum": lambda x: x.sum(axis=-1, keepdims=True),
         "nn.layer_norm": lambda x, scale, shift: (
             (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale
             + shift
@@ -163,6 +218,10 @@ def _value(graph: Graph, inputs: AnyArray) -> AnyArray:
             values.append(inputs)
         elif expr.array is not None:
             values.append(expr.array.astype(np.float64))
+        elif expr.op == "sum":
+            values.append(total(expr, values[expr.args[0]]))
+        elif expr.op == "reshape":
+            values.append(values[expr.args[0]].reshape(expr.static_shape))
         else:
             values.append(functions[expr.op](*(values[arg] for arg in expr.args)))
     (result,) = (graph.results,)
