@@ -8,6 +8,7 @@ Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -173,19 +174,21 @@ class _Buffer:
         self._memory: Any = None
         self._view: Any = None
         self._elements = 0
+        self._shape: tuple[int, ...] | None = None
 
     def filled(self, value: Any) -> Any:
         """A tensor on the device with the numbers of `value`, which is on the host."""
         from tvm import runtime  # noqa: PLC0415
 
         shape = tuple(map(int, value.shape))
-        elements = int(np.prod(shape, dtype=np.int64))
-        if self._memory is None or elements > self._elements:
-            self._view = self._memory = None  # before the new one is there
-            self._memory = runtime.empty((elements,), self._info.dtype, self._device)
-            self._elements = elements
-        if self._view is None or tuple(map(int, self._view.shape)) != shape:
+        if shape != self._shape:
+            elements = math.prod(shape)
+            if self._memory is None or elements > self._elements:
+                self._view = self._memory = self._shape = None  # before the new one is there
+                self._memory = runtime.empty((elements,), self._info.dtype, self._device)
+                self._elements = elements
             self._view = self._memory._create_view(shape)
+            self._shape = shape
         if isinstance(value, np.ndarray):
             self._view.copyfrom(np.ascontiguousarray(value).reshape(shape))
         else:
