@@ -34,7 +34,8 @@ _RUNS_REMEMBERED = 256
 class ModelOptions:
     """How models are served: on which device, by how many workers, with which limits.
 
-    `max_batch` is the most rows that are put together, None for as many as a model takes.
+    `max_batch` is the most rows that are put together, None for as many as a model takes, `graphs`
+    how many CUDA graphs each worker keeps.
     """
 
     device: str = "vgpu"
@@ -42,6 +43,7 @@ class ModelOptions:
     max_batch: int | None = None
     max_delay_us: int = 0
     queue: int = 256
+    graphs: int = 8
 
 
 class ServedModel:
@@ -61,7 +63,10 @@ class ServedModel:
         self.metadata: Metadata = self._artifact.metadata
         for info in (*self.metadata.inputs, *self.metadata.outputs):
             datatype_of(info.dtype)
-        self._sessions = [self._artifact.open(options.device) for _ in range(options.workers)]
+        self._sessions = [
+            self._artifact.open(options.device, graphs=options.graphs)
+            for _ in range(options.workers)
+        ]
         for session in self._sessions:
             session.warm_up()
         self.batched = _batched_dimension(self.metadata)

@@ -92,6 +92,7 @@ def log_as_json(level: int) -> None:
     handler.setFormatter(JsonLines())
     for name, least in (
         ("boltgen.serve", level),
+        ("boltgen.runtime", level),
         ("kserve", logging.WARNING),
         ("uvicorn", logging.WARNING),
     ):
