@@ -39,6 +39,12 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def earlier(name: str) -> dict[str, Any]:
+    """The figures that `write` kept last; none where it never did."""
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
+
+
 def write(name: str, figures: dict[str, Any], target: str) -> Path:
     """Keep `figures` in `benchmarks/results/NAME.json`, and print them.
 

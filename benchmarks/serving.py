@@ -1,4 +1,4 @@
-"""What the server adds to a run, and what faults do to it: python -m benchmarks.serving.
+"""What the server adds to a run, and what faults do to it: python -m benchmarks.serving [PART...].
 
 In the environment of `make serve-env`. A client of tritonclient's asks for the digits model on the
 virtual GPU, one request after the other; beside each request the same session time is known from
@@ -13,11 +13,16 @@ import gc
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import urllib.error
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -28,11 +33,16 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
-from benchmarks.record import write
+from benchmarks.record import commit, earlier, write
+from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
-from tests.serving.process import Server, serving
+from tests.serving.process import ROOT, Server, serving
 
 _WIDTH = 16
+_CLIENTS = 4
+# Requests that one server gets before the other has its turn, and of each client before them.
+_ROUND, _WARM_UP = 200, 10
+_PARTS = ("session", "overhead", "kserve", "faults", "throughput", "killed")
 # The least that goes through the whole path: one product of 16 numbers.
 _NULL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -49,20 +59,21 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def _asks(server: Server, model: str, x: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
-    """A function for each protocol that asks once, and gives all outputs."""
-    rest, rpc = server.rest(), server.rpc()
-    by_rest = http_client.InferInput(next(iter(_names[model])), list(x.shape), "FP32")
-    by_rest.set_data_from_numpy(x, binary_data=True)
-    by_rpc = grpc_client.InferInput(next(iter(_names[model])), list(x.shape), "FP32")
+def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[[], Any]:
+    """A function that asks once, and gives all outputs; for the thread that makes it."""
+    if protocol == "rest":
+        by_rest = http_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
+        by_rest.set_data_from_numpy(x, binary_data=True)
+        rest = server.rest()
+        return lambda: rest.infer(model, [by_rest])
+    by_rpc = grpc_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
     by_rpc.set_data_from_numpy(x)
-    return {
-        "rest": lambda: rest.infer(model, [by_rest]),
-        "grpc": lambda: rpc.infer(model, [by_rpc]),
-    }
+    rpc = server.rpc()
+    return lambda: rpc.infer(model, [by_rpc])
 
 
-_names = {"digits": {"input": "logits"}, "null": {"x": "y"}}
+_PROTOCOLS = ("rest", "grpc")
+_INPUTS = {"digits": "input", "null": "x"}
 
 
 def _run_seconds(server: Server) -> float:
@@ -74,7 +85,8 @@ def _run_seconds(server: Server) -> float:
 def overhead(server: Server, model: str, x: np.ndarray[Any, Any], repeats: int) -> dict[str, Any]:
     """What a client waits beyond the run, request by request."""
     found: dict[str, Any] = {}
-    for protocol, ask in _asks(server, model, x).items():
+    for protocol in _PROTOCOLS:
+        ask = _asks(server, protocol, model, x)
         for _ in range(5):
             ask()
         whole, added = [], []
@@ -90,18 +102,92 @@ def overhead(server: Server, model: str, x: np.ndarray[Any, Any], repeats: int) 
     return found
 
 
+@contextlib.contextmanager
+def kserve_null() -> Iterator[Server]:
+    """KServe's own server with a model that answers at once."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as http,
+        socket.create_server(("127.0.0.1", 0)) as rpc,
+    ):
+        ports = [str(each.getsockname()[1]) for each in (http, rpc)]
+    command = [sys.executable, "-m", "benchmarks.kserve_null", *ports]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet, text=True)
+    server = Server(process, f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}")
+    try:
+        while True:
+            assert process.poll() is None, "KServe's server has ended"
+            with contextlib.suppress(urllib.error.URLError):
+                if server.ask("/v2/health/ready")[0] == 200:
+                    break
+            sleep(0.1)
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
+    """Requests a second of the null model and of KServe's own trivial one, in turn, round by round.
+
+    Our model runs on the virtual GPU; KServe's gives its input back.
+    """
+    found: dict[str, Any] = {}
+    with kserve_null() as other:
+        servers = {"boltgen": server, "kserve": other}
+        for protocol in _PROTOCOLS:
+            for clients in (1, _CLIENTS):
+                seconds: dict[str, list[float]] = {name: [] for name in servers}
+                for _ in range(rounds):
+                    for name, each in servers.items():
+                        seconds[name].append(_round(each, protocol, x, clients))
+                rates = {
+                    f"{name}_per_second": round(_ROUND / float(np.median(each)), 1)
+                    for name, each in seconds.items()
+                }
+                ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
+                ratio = round(float(np.median(ratios)), 3)
+                found[f"{protocol}, {clients} clients"] = rates | {"ratio": ratio}
+    return found
+
+
+def _round(server: Server, protocol: str, x: np.ndarray[Any, Any], clients: int) -> float:
+    """Seconds for so many requests, each of the clients sending its share."""
+    together = threading.Barrier(clients + 1)
+
+    def client() -> None:
+        ask = _asks(server, protocol, "null", x)
+        for _ in range(_WARM_UP):
+            ask()
+        together.wait()
+        answers = [ask() for _ in range(_ROUND // clients)]
+        together.wait()
+        # The weights of the null model are the identity's.
+        assert all(np.array_equal(each.as_numpy("y"), x) for each in answers)
+
+    with ThreadPoolExecutor(clients) as pool:
+        ends = [pool.submit(client) for _ in range(clients)]
+        together.wait()
+        began = perf_counter()
+        together.wait()
+        seconds = perf_counter() - began
+        for end in ends:
+            end.result()
+    return seconds
+
+
 def throughput(server: Server, model: str, x: np.ndarray[Any, Any], count: int) -> dict[str, Any]:
     """Requests a second of four clients, and what the process grows by; the null model."""
     process = psutil.Process(server.process.pid)
     found: dict[str, Any] = {}
-    for protocol in ("rest", "grpc"):
-        ask = _asks(server, model, x)[protocol]
+    for protocol in _PROTOCOLS:
+        ask = _asks(server, protocol, model, x)
         for _ in range(1000):
             ask()
         before = (process.memory_info().rss, server.figure("boltgen_device_bytes"))
 
         def client(protocol: str = protocol) -> None:
-            mine = _asks(server, model, x)[protocol]
+            mine = _asks(server, protocol, model, x)
             for _ in range(count // 4):
                 mine()
 
@@ -175,14 +261,14 @@ def faults(
         "no HTTP": lambda: _nonsense(host, int(port)),
         "no gRPC": lambda: _nonsense(*_address(server.grpc)),
     }
-    asks = _asks(server, "null", x)
+    asks = [_asks(server, protocol, "null", x) for protocol in _PROTOCOLS]
     wrong = injected = 0
     for name, fault in kinds.items():
         # Bodies that are too large are sent whole, and connections that stall stay open.
         for _ in range(min(count, 20) if name in {"too large", "stalled"} else count):
             fault()
             injected += 1
-            for ask in asks.values():
+            for ask in asks:
                 wrong += not np.array_equal(ask().as_numpy("y"), want)
     return {"kinds": list(kinds), "injected": injected, "wrong_answers": wrong}
 
@@ -194,7 +280,7 @@ def killed(folder: Path, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) ->
     with serving([folder]) as server:
 
         def client() -> None:
-            ask = _asks(server, "null", x)["rest"]
+            ask = _asks(server, "rest", "null", x)
             try:
                 while True:
                     answers.append(np.array_equal(ask().as_numpy("y"), want))
@@ -211,7 +297,7 @@ def killed(folder: Path, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) ->
             thread.join()
         status = server.process.wait()
     with serving([folder]) as server:
-        again = np.array_equal(_asks(server, "null", x)["rest"]().as_numpy("y"), want)
+        again = np.array_equal(_asks(server, "rest", "null", x)().as_numpy("y"), want)
     return {
         "answers": len(answers),
         "wrong_answers": answers.count(False),
@@ -249,42 +335,64 @@ def _nonsense(host: str, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(_PARTS)}; others stay as recorded")
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--faults", type=int, default=1250, help="of each kind")
+    parser.add_argument("--rounds", type=int, default=20, help="against KServe")
     given = parser.parse_args()
+    if unknown := [part for part in given.parts if part not in _PARTS]:
+        parser.error(f"{', '.join(unknown)} is none of {', '.join(_PARTS)}")
     boltgen.activate("vgpu")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        boltgen.compile(MODEL_PATH, arch="sm_80").save(folder / "digits")
-        model = onnx.parser.parse_model(_NULL)
-        weights = np.eye(_WIDTH, dtype=np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-        onnx.save(model, folder / "null.onnx")
-        null = boltgen.compile(folder / "null.onnx", arch="sm_80", shapes={"x": ("1..8", _WIDTH)})
-        null.save(folder / "null")
+        null = _compiled(folder)
         x = np.ones((1, _WIDTH), np.float32)
+        want = null.run({"x": x})["y"]
         images = next(load_heldout().batches())
-        # Others' work on the machine is in every time below.
-        figures: dict[str, Any] = {"load_average": os.getloadavg()}
-        figures |= {"session": runs_without_growth(folder / "null", given.requests)}
+        figures = earlier("serving")
         with serving([folder]) as server:
-            figures["overhead_digits"] = overhead(server, "digits", images, given.repeats)
-            figures["overhead_null"] = overhead(server, "null", x, given.repeats)
-            want = null.run({"x": x})["y"]
-            figures["faults"] = faults(server, x, want, given.faults)
-            figures["throughput_null"] = throughput(server, "null", x, given.requests)
+            measures: dict[str, Callable[[], dict[str, Any]]] = {
+                "session": lambda: runs_without_growth(folder / "null", given.requests),
+                "overhead": lambda: {
+                    "digits": overhead(server, "digits", images, given.repeats),
+                    "null": overhead(server, "null", x, given.repeats),
+                },
+                "kserve": lambda: against_kserve(server, x, given.rounds),
+                "faults": lambda: faults(server, x, want, given.faults),
+                "throughput": lambda: throughput(server, "null", x, given.requests),
+                "killed": lambda: killed(folder, x, want),
+            }
+            for part in given.parts or _PARTS:
+                # Others' work on the machine is in every time.
+                when = {
+                    "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+                    "commit": commit(),
+                    "load_average": os.getloadavg(),
+                }
+                figures[part] = when | measures[part]()
             for connection in _open:
                 connection.close()
             server.process.send_signal(signal.SIGTERM)
-            figures["status_after_sigterm"] = server.process.wait()
-        figures["killed"] = killed(folder, x, want)
+            assert server.process.wait() == 0
     write(
         "serving",
         figures,
-        "beyond the run, p50: 1 ms REST, 0.7 ms gRPC; growth over 100,000 requests below 1 %; "
-        "20 faults or more, no wrong answer, no lost worker",
+        "beyond the run, p50: 1 ms REST, 0.7 ms gRPC; 0.9 of KServe's requests per second; growth "
+        "over 100,000 requests below 1 %; 20 faults or more, no wrong answer, no lost worker",
     )
+
+
+def _compiled(folder: Path) -> Artifact:
+    """Compile the digits model and the null model, which is returned."""
+    boltgen.compile(MODEL_PATH, arch="sm_80").save(folder / "digits")
+    model = onnx.parser.parse_model(_NULL)
+    weights = np.eye(_WIDTH, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    onnx.save(model, folder / "null.onnx")
+    null = boltgen.compile(folder / "null.onnx", arch="sm_80", shapes={"x": ("1..8", _WIDTH)})
+    null.save(folder / "null")
+    return null
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ EXTERNAL = {
     "tvm_ffi": ("boltgen.frontend", "boltgen.runtime"),
     "kserve": ("boltgen.serve",),
     "grpc": ("boltgen.serve",),
+    "uvloop": ("boltgen.serve",),
     "fastapi": ("boltgen.serve",),
     "starlette": ("boltgen.serve",),
     "prometheus_client": ("boltgen.serve",),

@@ -52,6 +52,10 @@ def serve_command(
         int,
         typer.Option(min=1, max=1_000_000, metavar="N", help="Requests that may wait, a model."),
     ] = 256,
+    graphs: Annotated[
+        int,
+        typer.Option(min=0, max=1024, metavar="N", help="CUDA graphs a worker keeps; 0 is none."),
+    ] = 8,
     max_body: Annotated[
         int, typer.Option(min=1, max=2047, metavar="MIB", help="Largest request, in MiB.")
     ] = 64,
@@ -105,6 +109,7 @@ def serve_command(
                 max_batch=max_batch,
                 max_delay_us=max_delay_us,
                 queue=queue,
+                graphs=graphs,
             ),
         )
         serve([source_of(text) for text in folders], options, listening, ready)

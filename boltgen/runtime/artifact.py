@@ -131,14 +131,17 @@ class Artifact:
                 session = self._sessions[device] = self.open(device)
         return session.run(inputs)
 
-    def open(self, device: str = "vgpu") -> Session:
+    def open(self, device: str = "vgpu", *, graphs: int = 0) -> Session:
         """A session of its own on `device` ("vgpu" or "cuda"), with the model's weights there.
+
+        It keeps `graphs` CUDA graphs at most, one for each combination of sizes that is run; each
+        has the memory of a run of its own. A model of Relay's has none.
 
         Raises:
             DeviceError: the device is not there or cannot run the model.
             ArtifactError: TVM refuses the library.
         """
-        return Session(loaded_library(self.folder / LIBRARY, self.metadata, device))
+        return Session(loaded_library(self.folder / LIBRARY, self.metadata, device), graphs)
 
 
 def _check_digest(path: Path, digest: str) -> None:

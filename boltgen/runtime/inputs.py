@@ -36,23 +36,23 @@ def check_inputs(
     """
     ranges = {each.name: each for each in dimensions}
     names = [info.name for info in expected]
-    takes = "the model takes " + "; ".join(map(str, expected))
     if missing := [name for name in names if name not in inputs]:
-        raise InputError(f"no input {', '.join(map(repr, missing))}; {takes}")
+        raise InputError(f"no input {', '.join(map(repr, missing))}; {_taken(expected)}")
     if unknown := [name for name in inputs if name not in names]:
-        raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {takes}")
+        raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {_taken(expected)}")
     known: dict[str, int] = {}
     for info in expected:
         array = inputs[info.name]
         if not isinstance(array, np.ndarray) and not hasattr(array, "__dlpack__"):
             raise InputError(
-                f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; {takes}"
+                f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; "
+                + _taken(expected)
             )
         if not _fits(array.shape, info.shape, known):
             named = "".join(f", with {name} = {value}" for name, value in known.items())
             raise InputError(
                 f"input {info.name!r} has shape {tuple(array.shape)}, expected {info.shape}"
-                f"{named}; {takes}"
+                f"{named}; {_taken(expected)}"
             )
         for name, value in zip(info.shape or (), array.shape, strict=False):
             limits = ranges.get(str(name))
@@ -65,8 +65,13 @@ def check_inputs(
         # TVM's tensors have the name of a type.
         if np.dtype(array.dtype) != np.dtype(info.dtype):
             raise InputError(
-                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; {takes}"
+                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; "
+                + _taken(expected)
             )
+
+
+def _taken(expected: Sequence[TensorInfo]) -> str:
+    return "the model takes " + "; ".join(map(str, expected))
 
 
 def _suggested(

@@ -133,6 +133,33 @@ class RelaxRunner(Runner):
         result = self._entry(*tensors)
         return [result] if hasattr(result, "numpy") else list(result)
 
+    def call_and_hold(
+        self, tensors: Sequence[Any], around_allocation: Callable[[], None]
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs of a call, and the memory that it had: no later call gets what is held.
+
+        `around_allocation` is called before memory is asked for, and again when it is there.
+        """
+        held: list[Any] = []
+        is_allocating = False
+
+        def look(_: object, name: str, is_before: bool, result: Any, *__: object) -> int:
+            nonlocal is_allocating
+            if name == "vm.builtin.alloc_storage":
+                around_allocation()
+                is_allocating = is_before
+                if not is_before:
+                    held.append(result)
+            return 0  # TVM's VMInstrumentReturnKind::kNoOp
+
+        self._machine.set_instrument(look)
+        try:
+            return self.call(tensors), held
+        finally:
+            self._machine.set_instrument(None)
+            if is_allocating:  # in vain
+                around_allocation()
+
 
 class RelayRunner(Runner):
     """TVM's graph executor."""

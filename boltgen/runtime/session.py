@@ -1,13 +1,15 @@
 """What runs a compiled model again and again: one virtual machine, and buffers for its inputs.
 
-All sessions of a process launch on the device's default stream. TVM's pool gives the memory that
-one call has let go of to whichever call asks next, without waiting for the kernels that still read
-it: on one stream they are done before the next ones start, on several they would not be.
+Sessions launch on the device's default stream. TVM's pool gives the memory that one call has let go
+of to whichever call asks next, without waiting for the kernels that still read it: on one stream
+they are done before the next ones start, on several they would not be. Only what a session replays
+from a CUDA graph, whose memory is in no pool, runs on a stream of its own; see `graphs`.
 Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,8 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from boltgen.errors import ArtifactError, BoltgenError, DeviceError, InputError
+from boltgen.runtime.graphs import Graphs
 from boltgen.runtime.inputs import Tensor, check_inputs
-from boltgen.runtime.loaded import LoadedLibrary, Runner, last_line, release_unused_memory
+from boltgen.runtime.loaded import (
+    LoadedLibrary,
+    RelaxRunner,
+    Runner,
+    last_line,
+    release_unused_memory,
+)
 from boltgen.runtime.metadata import Metadata, TensorInfo
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -31,16 +40,20 @@ class Session:
     """A compiled model on a device, with its weights, and with buffers for its inputs.
 
     Any thread may call it; calls wait for each other. For several at once, open several: each has
-    weights of its own on the device, since TVM's virtual machine does.
+    weights of its own on the device, since TVM's virtual machine does. With `graphs`, so many CUDA
+    graphs are kept at most, which replay runs whose inputs are on the host.
     """
 
-    def __init__(self, library: LoadedLibrary) -> None:
+    def __init__(self, library: LoadedLibrary, graphs: int = 0) -> None:
         self._library: LoadedLibrary | None = library
         self._runner: Runner | None = library.runner()
         self._metadata = library.metadata
         self._owns_tensors = self._runner.owns_tensors
         self._buffers = [_Buffer(info, library.device) for info in library.metadata.inputs]
         self._running = threading.Lock()
+        self._graphs: Graphs | None = None
+        if graphs and isinstance(self._runner, RelaxRunner):
+            self._graphs = Graphs(library, self._runner, graphs)
 
     @property
     def metadata(self) -> Metadata:
@@ -62,9 +75,12 @@ class Session:
             library, runner = self._open()
             before = library.fault()
             try:
-                tensors = self._call(runner, ready)
-                library.device.sync()
-                values = [tensor.numpy() for tensor in tensors]
+                values = self._replayed(ready, library)
+                if values is None:
+                    before = library.fault()  # a refused recording is one to the virtual GPU
+                    tensors = self._call(runner, ready)
+                    library.device.sync()
+                    values = [tensor.numpy() for tensor in tensors]
             except BoltgenError:
                 raise
             except Exception as error:
@@ -135,6 +151,7 @@ class Session:
         """
         with self._running:
             self._buffers.clear()
+            self._graphs = None
             self._runner = None
             self._library = None
             release_unused_memory()
@@ -160,6 +177,15 @@ class Session:
             ]
         )
 
+    def _replayed(self, ready: Sequence[Any], library: LoadedLibrary) -> list[Array] | None:
+        """The outputs by a CUDA graph; None where there is none for these inputs."""
+        if self._graphs is None or not all(isinstance(value, np.ndarray) for value in ready):
+            return None
+        try:
+            return self._graphs.run(ready)
+        except DeviceError as error:
+            raise _failed(error, library) from error
+
     def _named(self, values: Sequence[Any]) -> dict[str, Any]:
         return dict(zip((info.name for info in self._metadata.outputs), values, strict=True))
 
@@ -173,19 +199,21 @@ class _Buffer:
         self._memory: Any = None
         self._view: Any = None
         self._elements = 0
+        self._shape: tuple[int, ...] | None = None
 
     def filled(self, value: Any) -> Any:
         """A tensor on the device with the numbers of `value`, which is on the host."""
         from tvm import runtime  # noqa: PLC0415
 
         shape = tuple(map(int, value.shape))
-        elements = int(np.prod(shape, dtype=np.int64))
-        if self._memory is None or elements > self._elements:
-            self._view = self._memory = None  # before the new one is there
-            self._memory = runtime.empty((elements,), self._info.dtype, self._device)
-            self._elements = elements
-        if self._view is None or tuple(map(int, self._view.shape)) != shape:
+        if shape != self._shape:
+            elements = math.prod(shape)
+            if self._memory is None or elements > self._elements:
+                self._view = self._memory = self._shape = None  # before the new one is there
+                self._memory = runtime.empty((elements,), self._info.dtype, self._device)
+                self._elements = elements
             self._view = self._memory._create_view(shape)
+            self._shape = shape
         if isinstance(value, np.ndarray):
             self._view.copyfrom(np.ascontiguousarray(value).reshape(shape))
         else:

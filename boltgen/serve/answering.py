@@ -20,7 +20,7 @@ from boltgen.errors import (
 )
 from boltgen.serve.repository import Repository
 from boltgen.serve.rest import InferRequest
-from boltgen.serve.telemetry import ANSWERS, IN_FLIGHT, PHASES
+from boltgen.serve.telemetry import ANSWERS, IN_FLIGHT, phases_of
 from boltgen.serve.tensors import Array
 from boltgen.serve.tracing import traced
 
@@ -97,13 +97,13 @@ async def answered(
     name: str,
     version: str | None,
     *,
-    carrier: Mapping[str, str],
+    carrier: Callable[[], Mapping[str, str]],
     decode: Callable[[], InferRequest],
     encode: Callable[[str, InferRequest, dict[str, Array]], Answer],
 ) -> Answer:
     """What `encode` makes of the version, the request that `decode` makes, and its outputs.
 
-    `carrier` has what the client sent beside the request, its trace among it.
+    `carrier` gives what the client sent beside the request, its trace among it.
 
     Raises:
         BoltgenError: the request failed; `outcome_of` says how.
@@ -145,8 +145,8 @@ async def answered(
         "encode": ended - ran,
         "all": ended - began,
     }
-    for phase, seconds in phases.items():
-        PHASES.labels(model.name, model.version, protocol, phase).observe(seconds)
+    for phase, figure in phases_of(model.name, model.version, protocol).items():
+        figure.observe(phases[phase])
     ANSWERS.labels(model.name, protocol, OK.name).inc()
     done = decoded - began, ran - began, ended - began
     traced(

@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,6 +57,28 @@ class Observer(Protocol):
         """That so many requests went through one run together."""
 
 
+class Answer(Protocol):
+    """Where a request's answer goes: a future of `concurrent.futures` is one.
+
+    Called by whoever submits, and by a worker.
+    """
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether it is still wanted; the request runs then."""
+
+    def set_result(self, result: tuple[dict[str, Array], Timing], /) -> None:
+        """The outputs by name."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Why there are none."""
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
+        """Call `fn` when it is there, or cancelled."""
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     inputs: Arrays
@@ -66,7 +87,7 @@ class _Job:
     form: object
     deadline: float | None
     since: float
-    answer: Future[tuple[dict[str, Array], Timing]] = field(default_factory=Future)
+    answer: Answer
 
 
 class Batcher:
@@ -99,9 +120,15 @@ class Batcher:
             worker.start()
 
     def submit(
-        self, inputs: Arrays, *, rows: int, form: object, timeout_s: float | None = None
-    ) -> Future[tuple[dict[str, Array], Timing]]:
-        """A request's outputs by name, some time later; cancelling it is possible until it runs.
+        self,
+        inputs: Arrays,
+        answer: Answer,
+        *,
+        rows: int,
+        form: object,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Give `answer` a request's outputs, some time later; cancelling it is possible until then.
 
         Requests of equal `form` may be put together, along axis 0 of all their inputs and outputs;
         None is for one that goes alone.
@@ -111,7 +138,7 @@ class Batcher:
             NotReadyError: the queue is closed.
         """
         now = self._clock()
-        job = _Job(inputs, rows, form, None if timeout_s is None else now + timeout_s, now)
+        job = _Job(inputs, rows, form, None if timeout_s is None else now + timeout_s, now, answer)
         with self._changed:
             if self._closing:
                 raise NotReadyError(f"model {self._name!r} takes no more requests: it is unloaded")
@@ -129,7 +156,6 @@ class Batcher:
             self._jobs.append(job)
             self._observer.waiting(len(self._jobs))
             self._changed.notify()
-        return job.answer
 
     def hurry(self) -> None:
         """Hold no request for others any more."""

@@ -94,7 +94,7 @@ def encoded(
         model_name=model, model_version=version, id=request.request_id or ""
     )
     asked = {name: outputs[name] for name in request.outputs or outputs}
-    datatypes = {name: datatype_of(str(array.dtype)) for name, array in asked.items()}
+    datatypes = {name: datatype_of(array.dtype) for name, array in asked.items()}
     as_bytes = request.binary or any(each not in _FIELDS for each in datatypes.values())
     for name, array in asked.items():
         told = response.outputs.add(name=name, datatype=datatypes[name], shape=array.shape)
@@ -124,7 +124,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
                 "grpc",
                 name,
                 request.model_version,
-                carrier=dict(_texts(context.invocation_metadata())),
+                carrier=lambda: dict(_texts(context.invocation_metadata())),
                 decode=lambda: decoded(request, context.time_remaining()),
                 encode=lambda version, asked, outputs: encoded(name, version, asked, outputs),
             ),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +21,7 @@ from kserve.protocol.rest.v2_endpoints import register_v2_endpoints
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from boltgen.errors import BoltgenError, InputError, TooLargeError
 from boltgen.serve.answering import CANCELLED, answered, outcome_of, refused, said_of
@@ -33,6 +35,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 _APPLICATION = "kserve.model_server:app"
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
+_INFERENCE = re.compile("/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
+# How long a request may take before anybody looks whether its client is still there.
+_UNWATCHED_S = 0.01
 # How much of a body that is too large is read and forgotten, and for how long at most.
 _MOST_DRAINED_BYTES, _DRAIN_S = 1 << 26, 5.0
 
@@ -57,6 +62,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         self._host, self._asked_port = host, port
         # Lines of access cost more than the request; `answering` logs and counts.
         self.config.access_log = False
+        self.config.proxy_headers = False  # nobody asks who a client is
         # Signals are the whole server's, not this part's.
         self._server.capture_signals = contextlib.nullcontext
 
@@ -87,8 +93,8 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         del app  # KServe's logs every request's time; boltgen has figures for that
 
     def _register_endpoints(self, app: fastapi.FastAPI) -> None:
+        self.config.app = self._in_front_of(app)
         for path in (_MODEL, _VERSION):
-            app.add_route(f"{path}/infer", self._guarded(self._infer), methods=["POST"])
             app.add_route(f"{path}/ready", self._guarded(self._ready), methods=["GET"])
             app.add_route(path, self._guarded(self._metadata), methods=["GET"])
         app.add_route("/v2/health/ready", self._guarded(self._server_ready), methods=["GET"])
@@ -101,6 +107,21 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         for kind in (BoltgenError, HTTPException, RequestValidationError):
             app.add_exception_handler(kind, _refusal)
 
+    def _in_front_of(self, app: fastapi.FastAPI) -> ASGIApp:
+        """`app`, but for inference, where its routes and layers would take longer than boltgen."""
+        infer = self._guarded(self._infer)
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            is_post = scope["type"] == "http" and scope["method"] == "POST"
+            found = _INFERENCE.fullmatch(scope["path"]) if is_post else None
+            if found is None:
+                await app(scope, receive, send)
+                return
+            answer = await infer(Request(scope | {"path_params": found.groupdict()}, receive))
+            await answer(scope, receive, send)
+
+        return application
+
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
@@ -111,7 +132,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         return guarded
 
     async def _infer(self, request: Request) -> Response:
-        name, version = request.path_params["model"], request.path_params.get("version")
+        name, version = request.path_params["model"], request.path_params["version"]
         try:
             body = await _body(request, self._most_body_bytes)
         except TooLargeError as error:
@@ -130,30 +151,18 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         ) -> tuple[bytes, int | None]:
             return encoded(name, version, asked, outputs)
 
-        inference = asyncio.ensure_future(
-            answered(
-                self._repository,
-                "rest",
-                name,
-                version,
-                carrier=request.headers,
-                decode=decode,
-                encode=encode,
-            )
-        )
-        gone = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({inference, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not inference.done():
-                inference.cancel()
-            if not gone.done():
-                gone.cancel()
-        try:
-            content, json_length = await inference
-        except asyncio.CancelledError:
-            if gone.cancelled() or not inference.cancelled():
-                raise  # the server ends
+            with _watched(request):
+                content, json_length = await answered(
+                    self._repository,
+                    "rest",
+                    name,
+                    version,
+                    carrier=lambda: request.headers,
+                    decode=decode,
+                    encode=encode,
+                )
+        except ClientDisconnect:
             return Response(status_code=CANCELLED.http)  # nobody reads it
         if json_length is None:
             return Response(content, media_type="application/json")
@@ -214,9 +223,36 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
             return
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+@contextlib.contextmanager
+def _watched(request: Request) -> Iterator[None]:
+    """Cancel the block when the client of `request`, whose body has come, goes away meanwhile.
+
+    Raises:
+        ClientDisconnect: it has.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    watches: list[asyncio.Task[None]] = []
+    has_gone = False
+
+    async def watch() -> None:
+        nonlocal has_gone
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        has_gone = True
+        task.cancel()
+
+    timer = loop.call_later(_UNWATCHED_S, lambda: watches.append(loop.create_task(watch())))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if has_gone:
+            raise ClientDisconnect from None
+        raise  # the server ends
+    finally:
+        timer.cancel()
+        for each in watches:
+            each.cancel()
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

@@ -6,8 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import Metadata, TensorInfo
 from boltgen.runtime.session import Session
-from boltgen.serve.batching import Arrays, Batcher, BatchLimits, Observer, Timing
+from boltgen.serve.batching import Answer, Arrays, Batcher, BatchLimits, Observer, Timing
 from boltgen.serve.rest import InferRequest
 from boltgen.serve.tensors import Array, datatype_of
 
@@ -35,7 +34,8 @@ _RUNS_REMEMBERED = 256
 class ModelOptions:
     """How models are served: on which device, by how many workers, with which limits.
 
-    `max_batch` is the most rows that are put together, None for as many as a model takes.
+    `max_batch` is the most rows that are put together, None for as many as a model takes, `graphs`
+    how many CUDA graphs each worker keeps.
     """
 
     device: str = "vgpu"
@@ -43,6 +43,7 @@ class ModelOptions:
     max_batch: int | None = None
     max_delay_us: int = 0
     queue: int = 256
+    graphs: int = 8
 
 
 class ServedModel:
@@ -62,7 +63,10 @@ class ServedModel:
         self.metadata: Metadata = self._artifact.metadata
         for info in (*self.metadata.inputs, *self.metadata.outputs):
             datatype_of(info.dtype)
-        self._sessions = [self._artifact.open(options.device) for _ in range(options.workers)]
+        self._sessions = [
+            self._artifact.open(options.device, graphs=options.graphs)
+            for _ in range(options.workers)
+        ]
         for session in self._sessions:
             session.warm_up()
         self.batched = _batched_dimension(self.metadata)
@@ -87,8 +91,8 @@ class ServedModel:
         """How many rows are put together at most; 1 where requests go alone."""
         return self._most
 
-    def submit(self, request: InferRequest) -> Future[tuple[dict[str, Array], Timing]]:
-        """The outputs that `request` asks for, some time later.
+    def submit(self, request: InferRequest, answer: Answer) -> None:
+        """Give `answer` the outputs that `request` asks for, some time later.
 
         Raises:
             InputError: a name, shape or type is not what the model takes or gives.
@@ -108,8 +112,9 @@ class ServedModel:
         if self.batched:
             rows = next(iter(request.inputs.values())).shape[0]
             form = tuple(request.inputs[info.name].shape[1:] for info in self.metadata.inputs)
-        return self._batcher.submit(
+        self._batcher.submit(
             request.inputs,
+            answer,
             rows=rows,
             form=form,
             timeout_s=None if request.timeout_us is None else request.timeout_us / 1e6,
@@ -122,11 +127,12 @@ class ServedModel:
             DeadlineError: the request's time was over.
             BoltgenError: as `submit` does, or the run failed.
         """
-        answer = asyncio.wrap_future(self.submit(request))
+        answer = _Awaited()
+        self.submit(request, answer)
         if request.timeout_us is None:
-            return await answer
+            return await answer.future
         try:
-            return await asyncio.wait_for(answer, request.timeout_us / 1e6)
+            return await asyncio.wait_for(answer.future, request.timeout_us / 1e6)
         except asyncio.TimeoutError:
             raise DeadlineError(
                 f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
@@ -202,6 +208,33 @@ class ServedModel:
                     )
                     return None
         return dimension
+
+
+class _Awaited:
+    """An answer that an event loop waits for.
+
+    One of `concurrent.futures`, wrapped for the loop, takes as long as the rest of the way to the
+    worker and back.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[tuple[dict[str, Array], Timing]] = self._loop.create_future()
+        self.cancelled = self.future.cancelled
+        self.add_done_callback = self.future.add_done_callback
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return not self.future.cancelled()
+
+    def set_result(self, result: tuple[dict[str, Array], Timing], /) -> None:
+        self._loop.call_soon_threadsafe(self._end, self.future.set_result, result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._loop.call_soon_threadsafe(self._end, self.future.set_exception, exception)
+
+    def _end(self, end: Callable[[Any], None], value: Any) -> None:
+        if not self.future.done():  # its client may have gone, or its time be over
+            end(value)
 
 
 def _batched_dimension(metadata: Metadata) -> str | None:

@@ -17,6 +17,8 @@ from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers, 
 
 # The header that says how many bytes of a body are JSON, where tensors follow.
 JSON_LENGTH = "inference-header-content-length"
+# json.dumps makes a new one for every call.
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ def encoded(
         array = outputs[name]
         tensor: dict[str, Any] = {
             "name": name,
-            "datatype": datatype_of(str(array.dtype)),
+            "datatype": datatype_of(array.dtype),
             "shape": list(array.shape),
         }
         if binary:
@@ -112,7 +114,7 @@ def encoded(
     response: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": told}
     if request.request_id is not None:
         response["id"] = request.request_id
-    head = json.dumps(response, separators=(",", ":")).encode()
+    head = _JSON.encode(response).encode()
     return b"".join([head, *tensors]), len(head) if tensors else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from kserve import ModelRepository
 from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.model_repository_extension import ModelRepositoryExtension
@@ -68,7 +70,7 @@ def serve(
         ServingError: a port is taken.
     """
     with tracing():
-        asyncio.run(_Server(sources, options).run(listening, ready))
+        uvloop.run(_Server(sources, options).run(listening, ready))
 
 
 class _Server:
@@ -134,6 +136,10 @@ class _Server:
 
     def _load_all(self) -> None:
         self._repository.load_all()
+        # What the collector of garbage needs no more look through: half a million objects of TVM's,
+        # FastAPI's and the models', a pause for some request now and then.
+        gc.collect()
+        gc.freeze()
         self._loaded = True
 
     def _load(self, name: str, version: str, folder: Path) -> ServedModel:

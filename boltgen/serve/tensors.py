@@ -39,7 +39,7 @@ _MOST_EXTENT = 2**31 - 1
 _TAKEN = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
 
 
-def datatype_of(dtype: str) -> str:
+def datatype_of(dtype: str | np.dtype[Any]) -> str:
     """The protocol's name of a model's element type.
 
     Raises:

@@ -7,7 +7,7 @@ its phases a child. Spans are made when all is over: a request that nobody trace
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
@@ -59,7 +59,7 @@ def tracing() -> Iterator[None]:
 
 
 def traced(
-    carrier: Mapping[str, str],
+    carrier: Callable[[], Mapping[str, str]],
     attributes: Mapping[str, str | int],
     *,
     began_ns: int,
@@ -69,8 +69,8 @@ def traced(
 ) -> None:
     """Note a request that began at `began_ns`, since the epoch, and took so many `seconds`.
 
-    `carrier` has the names and values that its client sent, `phases` when each one began after the
-    request did, and when it ended, in seconds.
+    `carrier` gives the names and values that its client sent, `phases` when each one began after
+    the request did, and when it ended, in seconds.
     """
     if not _is_on:
         return
@@ -79,7 +79,7 @@ def traced(
     is_within = trace.get_current_span().get_span_context().is_valid
     span = tracer.start_span(
         "inference",
-        context=None if is_within else propagate.extract(carrier),
+        context=None if is_within else propagate.extract(carrier()),
         kind=SpanKind.SERVER,
         attributes=dict(attributes),
         start_time=began_ns,

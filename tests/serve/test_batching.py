@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from queue import Queue
 
 import numpy as np
@@ -68,7 +69,10 @@ class Rig:
         assert self.run.rows() == 1
 
     def ask(self, rows: int, value: float = 1.0, form: object = "form", **more: float):
-        return self.batcher.submit({"x": np.full((rows, 2), value)}, rows=rows, form=form, **more)
+        answer: Future = Future()
+        inputs = {"x": np.full((rows, 2), value)}
+        self.batcher.submit(inputs, answer, rows=rows, form=form, **more)
+        return answer
 
     def close(self) -> None:
         self.run.go(1000)
@@ -206,7 +210,9 @@ def test_a_closed_queue_answers_what_waits_and_takes_no_more(rig: Rig) -> None:
 def test_workers_run_side_by_side() -> None:
     runs = [Held(), Held()]
     batcher = Batcher(runs, BatchLimits(), Heard(), name="model")
-    answers = [batcher.submit({"x": np.ones((1, 2))}, rows=1, form=None) for _ in range(2)]
+    answers: list[Future] = [Future(), Future()]
+    for answer in answers:
+        batcher.submit({"x": np.ones((1, 2))}, answer, rows=1, form=None)
     assert [run.rows() for run in runs] == [1, 1]  # both are in a run
     for run in runs:
         run.go()

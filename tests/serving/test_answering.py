@@ -42,7 +42,7 @@ def ask(*models: Model) -> str:
         "rest",
         "m",
         None,
-        carrier={},
+        carrier=dict,
         decode=lambda: InferRequest(inputs={}),
         encode=lambda version, *_: version,
     )

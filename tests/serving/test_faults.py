@@ -237,6 +237,21 @@ def test_a_full_queue_a_deadline_and_a_drain(compiled: Path) -> None:
     assert server.log[-1]["event"] == "stopped"
 
 
+def test_a_client_that_goes_takes_its_request_along(compiled: Path) -> None:
+    """What is held for others, for a minute, is forgotten when nobody reads its answer."""
+    body = b'{"inputs": [' + json.dumps(tensor(rows(1, 1))).encode() + b"]}"
+    head = f"POST /v2/models/rows/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with serving([f"rows={compiled / 'rows' / '1'}"], "--max-delay-us", "60000000") as server:
+        host, port = server.http.split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(head.encode() + body)
+            server.until("boltgen_requests_in_flight", 1)
+        server.until("boltgen_requests_in_flight", 0)
+        assert server.figure("boltgen_batch_rows_count") == 0
+    outcomes = [line["outcome"] for line in server.log if line.get("event") == "failure"]
+    assert outcomes == ["cancelled"]
+
+
 def test_requests_that_meet_are_put_together(compiled: Path) -> None:
     """The server waits a minute for eight rows, and answers when they are there."""
     arrays = [rows(count, 2, count) for count in (1, 2, 5)]

@@ -1,0 +1,159 @@
+"""The calls of CUDA's runtime that TVM has no name for: streams, graphs and pinned memory.
+
+They go to the runtime that this process has loaded, a GPU's or the virtual GPU's. What is made here
+is given back when nobody has it any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltgen.errors import DeviceError
+
+_LIBRARY = "libcudart.so.13"
+# cudaStreamNonBlocking: the stream does not wait for the default stream, nor that one for it.
+_NON_BLOCKING = 1
+# cudaStreamCaptureModeThreadLocal: what cannot be in a graph, an allocation or a copy that waits,
+# is an error in this thread; other threads do what they like.
+_THREAD_LOCAL = 1
+# cudaStreamCaptureModeRelaxed: it is none.
+_RELAXED = 2
+_DEVICE_TO_HOST, _HOST_TO_DEVICE = 2, 1
+
+
+class CudaRuntime:
+    """The CUDA runtime of this process, for the device that is current."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(_LIBRARY)
+        self._library.cudaGetErrorString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the runtime.
+
+        Raises:
+            DeviceError: it fails.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            said = self._library.cudaGetErrorString(status).decode()
+            self._library.cudaGetLastError()  # else the next call that asks would be told of it
+            raise DeviceError(f"{name}: {said} ({status})")
+
+    def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """An array in host memory that the device copies from and to by itself."""
+        size_bytes = max(1, math.prod(shape) * dtype.itemsize)
+        address = ctypes.c_void_p()
+        self.call("cudaMallocHost", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        assert address.value is not None
+        memory: Any = (ctypes.c_char * size_bytes).from_address(address.value)
+        # Arrays that are views of it keep `memory`, and so the memory.
+        self._free_with(memory, "cudaFreeHost", address.value)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory)
+        return array
+
+    def stream(self) -> Stream:
+        """A stream beside the default one."""
+        handle = ctypes.c_void_p()
+        self.call("cudaStreamCreateWithFlags", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
+        assert handle.value is not None
+        stream = Stream(self, handle.value)
+        self._free_with(stream, "cudaStreamDestroy", handle.value)
+        return stream
+
+    def other_capture_mode(self) -> Callable[[], None]:
+        """What lets this thread allocate while it records, and, called again, no more."""
+        mode = ctypes.c_int(_RELAXED)
+        return lambda: self.call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+    def wait_for_all(self) -> None:
+        """Wait for everything that any thread has asked the device to do.
+
+        Raises:
+            DeviceError: some of it failed.
+        """
+        self.call("cudaDeviceSynchronize")
+
+    def _free_with(self, owner: object, function: str, handle: int) -> None:
+        free: Callable[..., object] = getattr(self._library, function)
+        # At the end of the process the driver gives back what is left, and may be gone already.
+        weakref.finalize(owner, free, ctypes.c_void_p(handle)).atexit = False
+
+
+class Stream:
+    """A stream; `CudaRuntime.stream` makes one."""
+
+    def __init__(self, runtime: CudaRuntime, handle: int) -> None:
+        self._runtime = runtime
+        self.handle = handle
+
+    def copy_to_host(self, to: npt.NDArray[Any], address: int) -> None:
+        """Copy device memory at `address` to an array in pinned memory, when the stream does."""
+        self._copy(to.ctypes.data, address, to.nbytes, _DEVICE_TO_HOST)
+
+    def copy_to_device(self, address: int, value: npt.NDArray[Any]) -> None:
+        """Copy an array in pinned memory to device memory at `address`, when the stream does."""
+        self._copy(address, value.ctypes.data, value.nbytes, _HOST_TO_DEVICE)
+
+    @contextmanager
+    def captured(self) -> Iterator[list[Graph]]:
+        """Record what the block has the stream do, which is not done; the list gets the graph.
+
+        Raises:
+            DeviceError: something in it cannot be in a graph.
+        """
+        found: list[Graph] = []
+        self._runtime.call("cudaStreamBeginCapture", ctypes.c_void_p(self.handle), _THREAD_LOCAL)
+        graph = ctypes.c_void_p()
+        end = ("cudaStreamEndCapture", ctypes.c_void_p(self.handle), ctypes.byref(graph))
+        try:
+            yield found
+        except BaseException:
+            try:
+                self._runtime.call(*end)
+            except DeviceError:
+                pass  # of the error that is raised here, this is a consequence
+            else:
+                self._runtime.call("cudaGraphDestroy", graph)
+            raise
+        self._runtime.call(*end)
+        try:
+            found.append(Graph(self._runtime, graph))
+        finally:
+            self._runtime.call("cudaGraphDestroy", graph)
+
+    def wait(self) -> None:
+        """Wait until all is done that the stream was asked to do.
+
+        Raises:
+            DeviceError: some of it failed.
+        """
+        self._runtime.call("cudaStreamSynchronize", ctypes.c_void_p(self.handle))
+
+    def _copy(self, to: int, source: int, size_bytes: int, kind: int) -> None:
+        pointers = ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size_bytes)
+        self._runtime.call("cudaMemcpyAsync", *pointers, kind, ctypes.c_void_p(self.handle))
+
+
+class Graph:
+    """A graph that can be launched again and again; `Stream.captured` makes one."""
+
+    def __init__(self, runtime: CudaRuntime, graph: ctypes.c_void_p) -> None:
+        self._runtime = runtime
+        self._handle = ctypes.c_void_p()
+        no_flags = ctypes.c_ulonglong(0)
+        runtime.call("cudaGraphInstantiate", ctypes.byref(self._handle), graph, no_flags)
+        assert self._handle.value is not None
+        runtime._free_with(self, "cudaGraphExecDestroy", self._handle.value)
+
+    def launch(self, stream: Stream) -> None:
+        """Have `stream` do all that was recorded."""
+        self._runtime.call("cudaGraphLaunch", self._handle, ctypes.c_void_p(stream.handle))
