@@ -27,8 +27,8 @@ struct Columns {
 };
 
 /// A result that has one number for each column of D (`Span` is Row<float>), for each of its rows
-/// (Column<float>), or for some columns of each row (Columns). Of columns, `ld` of its operand is how
-/// many rows of D make one number: those of an image, or all of a product.
+/// (Column<float>), or for some columns of each row (Columns). Of columns of D, `ld` of its operand
+/// is how many rows make one number: those of an image, or all of a product.
 template <typename Span, typename Reduction>
 struct Reduced {};
 
