@@ -4,9 +4,11 @@
 
 Of a sliding window of W keys it also hides what lies W or more before a row's own.
 
-The mask is known, or made of places in the model. Its rows are as many as its keys, so that the row
-and the key of the same place meet. A number that hides is at most that of PyTorch's attention, half
-of FP16's range below what is seen: exponentials of such differences are 0.
+The mask is known, or made of places in the model. Of one that is made the rows are as many as the
+keys, so that the row and the key of the same place meet; of one that is known the last row and the
+last key meet, and there may be more keys, as of earlier steps. A number that hides is at most that
+of PyTorch's attention, half of FP16's range below what is seen: exponentials of such differences
+are 0.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, Array, Graph
+from boltgen.frontend.graph import CONSTANT, Array, Expr, Graph
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.elementwise import (
     Binary,
@@ -29,6 +31,7 @@ from boltgen.ir.elementwise import (
     Node,
     Unary,
 )
+from boltgen.ir.extent import Dim
 from boltgen.ir.functions import UnaryOp
 
 _HIDDEN = -32768.0
@@ -62,7 +65,8 @@ def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
     """The node of the scores' epilogue that loads a causal mask, if one does, and its window."""
     epilogue = scores.tail.epilogue
     rows, keys = scores.anchor.problem.matrix
-    if epilogue.stores or rows != keys:
+    is_known = not (isinstance(rows, Dim) or isinstance(keys, Dim))
+    if epilogue.stores or not (rows == keys or (is_known and rows < keys)):
         return None
     for load, operand in zip(_loads(epilogue), scores.tail.operands, strict=True):
         op = _joins(epilogue, load)
@@ -149,7 +153,7 @@ def _window(graph: Graph, index: int, neutral: float) -> int | None:
         return None if expr.array is None else _window_of_numbers(expr.array, neutral)
     if expr.op in {"astype", "reshape", "broadcast_to"}:
         return _window(graph, expr.args[0], neutral)
-    if expr.op == "triu" and expr.attrs["k"] == 1:
+    if expr.op == "triu" and expr.attrs["k"] == 1 and _is_square(expr):
         # Zeros up to the diagonal, and one number behind it.
         return 0 if neutral == 0.0 and _is_hiding(graph, expr.args[0]) else None
     if expr.op != "where":
@@ -162,6 +166,10 @@ def _window(graph: Graph, index: int, neutral: float) -> int | None:
     number = graph[shown].scalar
     is_neutral = number is not None and (number == 0.0 if neutral == 0.0 else number >= neutral)
     return seen.window if is_neutral and _is_hiding(graph, hidden) else None
+
+
+def _is_square(expr: Expr) -> bool:
+    return len(expr.static_shape) > 1 and expr.static_shape[-1] == expr.static_shape[-2]
 
 
 def _is_hiding(graph: Graph, index: int) -> bool:
@@ -185,8 +193,8 @@ def _window_of_numbers(mask: Array, neutral: float) -> int | None:
 def _window_of_truths(shown: Array) -> int | None:
     """How many keys up to its own each row has; 0 for all, None where they are other ones."""
     rows, keys = shown.shape
-    window = int(shown[-1].sum())
-    seen = np.tri(rows, keys, dtype=bool) & ~np.tri(rows, keys, -window, dtype=bool)
+    ahead, window = keys - rows, int(shown[-1].sum())
+    seen = np.tri(rows, keys, ahead, bool) & ~np.tri(rows, keys, ahead - window, bool)
     if window == 0 or not (shown == seen).all():
         return None
     return window if window < keys else 0
@@ -220,7 +228,7 @@ def _seen(graph: Graph, index: int) -> _Seen | None:
         return None if seen is None else replace(seen, holds=not seen.holds)
     if expr.op in _AND and expr.dtype == "bool":
         return _both(graph, *expr.args)
-    if expr.op not in _COMPARISONS:
+    if expr.op not in _COMPARISONS or not _is_square(expr):
         return None
     lhs, rhs = (_place(graph, arg) for arg in expr.args)
     found = _COMPARISONS[expr.op].get((lhs, rhs))

@@ -1,7 +1,8 @@
 """TVM's operators of attention as the products and the softmax that they are made of.
 
 Their kernel is one. Source: relax.op.nn.attention; query, key and value are (batch, sequence,
-heads, head), the bias is added to the scores.
+heads, head), the bias is added to the scores. A causal row sees so many keys as its window; source:
+tvm.contrib.cutlass, window_size_left.
 """
 
 from __future__ import annotations
@@ -12,21 +13,45 @@ from typing import Any
 import numpy as np
 from tvm import ir
 
+from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import GraphBuilder
 from boltgen.ir.extent import Dim
 
-OPERATORS = frozenset({"nn.attention", "nn.attention_bias"})
+_VARIABLE = "nn.attention_var_len"
+OPERATORS = frozenset({"nn.attention", "nn.attention_bias", _VARIABLE})
 
 
 def composed_attention(builder: GraphBuilder, call: ir.Call, args: tuple[int, ...]) -> int | None:
-    """The result of an attention of `args`; None where it has a window, or sizes are not known."""
+    """The result of an attention of `args`; None where sizes are not known, and TVM computes it.
+
+    Raises:
+        ModelImportError: TVM does not compute it, and no kernel does.
+    """
+    if call.op.name == f"relax.{_VARIABLE}":
+        raise ModelImportError(
+            f"relax.{_VARIABLE}: neither TVM nor boltgen computes attention of concatenated "
+            "sequences; pad them to a batch, with a bias that hides the padding"
+        )
     attrs = call.attrs
-    if attrs.window_size is not None or not all(builder[arg].is_static for arg in args):
+    made = _composed(builder, attrs, args)
+    if made is None and attrs.window_size is not None:
+        raise ModelImportError(
+            f"{call.op.name} has a window of {attrs.window_size} keys: TVM computes none, and "
+            "boltgen one of known sizes with a causal mask; give window_size a causal_mask, and "
+            "its input known rows, or a bias instead of both"
+        )
+    return made
+
+
+def _composed(builder: GraphBuilder, attrs: Any, args: tuple[int, ...]) -> int | None:
+    if not all(builder[arg].is_static for arg in args):
         return None
     query, key, value, *bias = args
     dtype, (_, rows, _, head) = builder.dtype(query), builder.shape(query)
-    mask = _causal(attrs.causal_mask, rows, builder.shape(key)[1])
-    if isinstance(head, Dim) or (mask is None and attrs.causal_mask is not None):
+    window = attrs.window_size
+    mask = _causal(attrs.causal_mask, rows, builder.shape(key)[1], window and int(window))
+    is_masked = attrs.causal_mask is not None or window is not None
+    if isinstance(head, Dim) or (mask is None and is_masked):
         return None
     q, v = (builder.permute_dims(each, (0, 2, 1, 3)) for each in (query, value))
     k = builder.permute_dims(key, (0, 2, 3, 1))
@@ -43,11 +68,19 @@ def composed_attention(builder: GraphBuilder, call: ir.Call, args: tuple[int, ..
     return builder.permute_dims(mixed, (0, 2, 1, 3))
 
 
-def _causal(kind: str | None, rows: int, keys: int) -> np.ndarray[Any, Any] | None:
-    """What a causal mask adds to scores; None without one, or where its sizes are open."""
+def _causal(
+    kind: str | None, rows: int, keys: int, window: int | None
+) -> np.ndarray[Any, Any] | None:
+    """What a causal mask adds to scores; None without one, or where its sizes are open.
+
+    Of a row's keys up to the diagonal a `window` keeps the last ones.
+    """
     offsets = {"TopLeft": 0, "BottomRight": abs(rows - keys)}
     if kind not in offsets or isinstance(rows, Dim) or isinstance(keys, Dim):
         return None
     mask = np.full((rows, keys), -np.inf, np.float32)
-    mask[np.tri(rows, keys, offsets[kind], bool)] = 0.0
+    seen = np.tri(rows, keys, offsets[kind], bool)
+    if window is not None:
+        seen &= ~np.tri(rows, keys, offsets[kind] - window, bool)
+    mask[seen] = 0.0
     return mask

@@ -40,7 +40,8 @@ class Builder(GraphBuilder):
         return self.constant(np.array(value, dtype))
 
     def places(self, *shape: int, begin: int = 0) -> int:
-        made = self.operator("arange", (), (self.rows,), "int64", begin=begin, step=1)
+        count = self.rows if shape[-1] == 1 else self.keys
+        made = self.operator("arange", (), (count,), "int64", begin=begin, step=1)
         return self.operator("reshape", (made,), shape, "int64")
 
     def compare(self, op: str, lhs: int, rhs: int) -> int:
@@ -77,14 +78,14 @@ def _filled(b: Builder) -> int:
 
 
 def _triangle(b: Builder) -> int:
-    filled = b.operator("broadcast_to", (b.number(-np.inf),), (b.rows, b.rows), F16)
-    mask = b.operator("triu", (filled,), (b.rows, b.rows), F16, k=1)
+    filled = b.operator("broadcast_to", (b.number(-np.inf),), (b.rows, b.keys), F16)
+    mask = b.operator("triu", (filled,), (b.rows, b.keys), F16, k=1)
     return b.elementwise("add", b.scores(), mask)
 
 
 def _compared(op: str, *, rows_first: bool, holds: bool) -> Callable[[Builder], int]:
     def build(b: Builder) -> int:
-        places = b.places(b.rows, 1), b.places(1, b.rows)
+        places = b.places(b.rows, 1), b.places(1, b.keys)
         seen = b.compare(op, *(places if rows_first else reversed(places)))
         if not holds:
             seen = b.operator("logical_not", (seen,), b.shape(seen), "bool")
@@ -230,9 +231,39 @@ def test_other_masks_stay(build: Callable[[Builder], int]) -> None:
     assert not output.prologue.is_causal
 
 
-def test_rows_and_keys_of_two_numbers_stay() -> None:
+def _more_keys(b: Builder, diagonal: int, window: int = 99) -> int:
+    shape = (ROWS, b.keys)
+    seen = np.tri(*shape, diagonal, dtype=bool) & ~np.tri(*shape, diagonal - window, dtype=bool)
+    mask: Any = np.where(seen, 0, HIDDEN).astype(np.float16)
+    return b.elementwise("add", b.scores(), b.constant(mask))
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_of_more_keys_than_rows_the_last_ones_meet(window: int) -> None:
     b = Builder(ROWS, 2 * ROWS)
-    mask: Any = np.where(np.tri(ROWS, 2 * ROWS, dtype=bool), 0, HIDDEN).astype(np.float16)
-    scores, output = carved(b, b.elementwise("add", b.scores(), b.constant(mask))).layers
+    scores, output = carved(b, _more_keys(b, ROWS, window or 99)).layers
+    assert not scores.loads
+    assert (output.prologue.is_causal, output.prologue.window) == (True, window)
+
+
+@pytest.mark.parametrize("diagonal", [0, ROWS - 1, ROWS + 1])
+def test_of_more_keys_than_rows_other_masks_stay(diagonal: int) -> None:
+    b = Builder(ROWS, 2 * ROWS)
+    scores, output = carved(b, _more_keys(b, diagonal)).layers
+    assert len(scores.loads) == 1
+    assert not output.prologue.is_causal
+
+
+def test_of_fewer_keys_than_rows_masks_stay() -> None:
+    b = Builder(ROWS, ROWS - 2)
+    scores, output = carved(b, _more_keys(b, -2)).layers
+    assert len(scores.loads) == 1
+    assert not output.prologue.is_causal
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_places_of_more_keys_than_rows_do_not_meet(name: str) -> None:
+    b = Builder(ROWS, 2 * ROWS)
+    scores, output = carved(b, MADE[name](b)).layers
     assert len(scores.loads) == 1
     assert not output.prologue.is_causal

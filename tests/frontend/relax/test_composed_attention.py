@@ -9,6 +9,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
 from tests.frontend.oracle_kernels import Model
 
@@ -67,8 +68,37 @@ def test_it_is_one_region(attrs: dict[str, Any], places: int | None) -> None:
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=2 * 2**-11 * np.abs(given[2]).max())
 
 
-def test_a_window_stays_with_tvm() -> None:
-    partitioned = annotate(module_of(causal_mask="TopLeft", window_size=8))
-    assert not partitioned.regions
-    (placed,) = partitioned.placements
-    assert placed.region is None
+@pytest.mark.parametrize(("mask", "offset"), [("TopLeft", 0), ("BottomRight", KEYS - ROWS)])
+def test_a_window_is_one_of_the_kernel(mask: str, offset: int) -> None:
+    module = module_of(causal_mask=mask, window_size=8)
+    (region,) = annotate(module).regions
+    # Its kernel ends rows where a row of the last key does: only there it needs no mask.
+    epilogue, prologue = region.workload.layers[0].epilogue, region.workload.layers[1].prologue
+    assert (prologue.window, len(epilogue.loads)) == ((8, 0) if offset else (0, 1))
+    rng = np.random.default_rng(0)
+    given = [rng.normal(0, 0.5, SHAPES[name]).astype(np.float16) for name in ("q", "k", "v")]
+    places = np.arange(KEYS) - np.arange(ROWS)[:, None] - offset
+    added = np.where((places <= 0) & (places > -8), 0.0, -np.inf)
+    (actual,) = Model(module).run(*given)
+    wanted = exact(*given, added, HEAD**-0.5)
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=2 * 2**-11 * np.abs(given[2]).max())
+
+
+def test_a_window_without_an_end_is_refused() -> None:
+    with pytest.raises(ModelImportError, match=r"nn\.attention .*\b8 keys.*causal_mask"):
+        annotate(module_of(window_size=8))
+
+
+def test_concatenated_sequences_are_refused() -> None:
+    builder = relax.BlockBuilder()
+    shape = (1, 10, HEADS, HEAD)
+    q, k, v = (relax.Var(name, relax.TensorType(shape, "float16")) for name in "qkv")
+    starts = relax.Var("starts", relax.TensorType((4,), "int32"))
+    longest = relax.Var("longest", relax.TensorType((), "int32"))
+    with builder.function("main", [q, k, v, starts, longest]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.nn.attention_var_len(q, k, v, starts, longest))
+            result = builder.emit_output(made)
+        builder.emit_func_output(result)
+    with pytest.raises(ModelImportError, match=r"attention_var_len.*bias"):
+        annotate(builder.get())
