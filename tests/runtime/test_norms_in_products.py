@@ -28,3 +28,22 @@ def test_no_norm_has_a_kernel_of_its_own(
     kernels = [launch.kernel for launch in checking.launches() if "move" not in launch.kernel]
     assert len(kernels) == 4, kernels
     assert [finding.message for finding in checking.findings()] == []
+
+
+def test_rows_may_be_an_open_number(checking: Vgpu) -> None:
+    """One library, whose sizes are in other intervals of its tables."""
+    most, (_, wide) = 256, SIZES[1]
+    net = network(PostNorm, wide)
+    rows = torch.export.Dim("rows", min=1, max=most)
+    example = (torch.randn(2, NARROW),)
+    program = torch.export.export(net, example, dynamic_shapes=({0: rows},))
+    artifact = boltgen.compile(program, arch="sm_80")
+    (name,) = (each.name for each in artifact.metadata.inputs)
+    for count in (1, 67, most):
+        x = torch.randn(count, NARROW)
+        checking.clear_launches()
+        (found,) = artifact.run({name: x.numpy()}).values()
+        assert_right(found, net, x)
+        kernels = [launch.kernel for launch in checking.launches() if "move" not in launch.kernel]
+        assert len(kernels) == 4, kernels
+    assert [finding.message for finding in checking.findings()] == []

@@ -19,7 +19,6 @@ from boltgen.frontend.passes.products import Product
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, LoadKind
 from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.workload import Workload
 
 _WIDE = DType.F32.value
 
@@ -76,11 +75,9 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
 
 
 def _has_whole_rows(graph: Graph, product: Product) -> bool:
-    """Whether a row of the product is one of x, and all sizes are known and need no padding."""
+    """Whether a row of the product is one of x, as long as x has it, and needs no padding."""
     problem, x = product.anchor.problem, graph[product.tail.output]
     if not problem.canonical.is_matrix or problem.canonical.batch > 1 or not x.is_static:
-        return False
-    if Workload(layers=(product.layer(graph),)).symbols:
         return False
     return x.static_shape[-1] == problem.gemm.n and problem.gemm.n % 8 == 0
 

@@ -27,6 +27,7 @@ from boltgen.ir.elementwise import (
     Scalar,
     Store,
 )
+from boltgen.ir.extent import Dim
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.problem import Problem
 from boltgen.ir.results import reduced_axes
@@ -93,7 +94,7 @@ def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) ->
     if product.exit is not None or not product.anchor.problem.is_product:
         return None
     found = _reductions(graph, product, claimed)
-    if not found or Workload(layers=(product.layer(graph),)).symbols:
+    if not found:
         return None
     try:
         longer = _with(product, found)
@@ -177,8 +178,8 @@ def _of(
         return []
     shape = graph[expr.args[0]].static_shape
     kind = _kind(product.anchor.problem, shape, expr)
-    if kind is None:
-        return []
+    if kind is None or any(isinstance(shape[axis], Dim) for axis in _axes(expr, len(shape))):
+        return []  # how many make a number is not known when the kernel is made
     if expr.op == "sum":
         return [_Reduced(index, inner, kind, reduction, 1.0)]
     if reduction is not Reduction.SUM:

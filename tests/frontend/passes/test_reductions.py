@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from boltgen.frontend.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve
 from boltgen.ir.elementwise import LoadKind, Reduction
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
 
@@ -146,6 +148,40 @@ def test_what_stays_with_tvm(build: Callable[[Builder], Any]) -> None:
     graph, made = carved(build)
     assert not made.region.workload.single.epilogue.stores
     assert {"sum", "max", "mean"} & set(operators(graph))
+
+
+@pytest.mark.parametrize(
+    ("op", "axis", "is_fused"), [("sum", 1, True), ("mean", 1, True), ("sum", 0, False)]
+)
+def test_of_an_open_number_of_rows_each_is_summed_and_columns_are_not(
+    op: str, axis: int, is_fused: bool
+) -> None:
+    rows = symbolic(Symbol("rows", 1, 64))
+
+    def build(b: Builder) -> Any:
+        args = (b.input(rows, K), b.constant(np.zeros((K, N), np.float16)))
+        made = b.cast(b.operator("matmul", args, (rows, N), F16, out_dtype=""))
+        return b.reduce(op, made, axis)
+
+    graph, made = carved(build)
+    assert bool(made.region.workload.single.epilogue.reductions) is is_fused
+    assert (op in operators(graph)) is not is_fused
+
+
+def test_a_mean_of_open_images_is_one_of_each() -> None:
+    images = symbolic(Symbol("images", 1, 8))
+
+    def build(b: Builder) -> Any:
+        attrs = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+        attrs |= {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+        x, w = b.input(images, 5, 4, 8), b.input(N, 1, 1, 8)
+        y = b.operator("nn.conv2d", (x, w), (images, 5, 4, N), F16, out_dtype="", **attrs)
+        return b.reduce("mean", b.cast(y), 1, 2)
+
+    graph, made = carved(build)
+    text = "tensor: acc; row float32: sum(multiply(acc, 0.05))"
+    assert made.region.workload.single.epilogue.describe() == text
+    assert operators(graph) == []
 
 
 @pytest.mark.parametrize(("more", "is_fused"), [(4.9, True), (5.1, False)])
