@@ -266,6 +266,15 @@ class CompileOptions(ModelOptions):
             is_decisive=False,
         ),
     )
+    finite: bool = field(
+        default=False,
+        metadata=_option(
+            "Refuse inputs with NaN or infinities wherever the model is run; inputs that lie on "
+            "the device are not looked at.",
+            given.yes_or_no,
+            bool,
+        ),
+    )
     check: CheckLevel = field(
         default=CheckLevel.KERNELS,
         metadata=_option(
