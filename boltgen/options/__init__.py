@@ -269,10 +269,7 @@ class CompileOptions(ModelOptions):
     finite: bool = field(
         default=False,
         metadata=_option(
-            "Refuse inputs with NaN or infinities wherever the model is run; inputs that lie on "
-            "the device are not looked at.",
-            given.yes_or_no,
-            bool,
+            "Have runs refuse NaN and infinities in inputs on the host.", given.yes_or_no, bool
         ),
     )
     check: CheckLevel = field(
