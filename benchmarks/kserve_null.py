@@ -39,5 +39,5 @@ class Null(Model):  # type: ignore[misc]
 
 if __name__ == "__main__":
     http_port, grpc_port = map(int, sys.argv[1:3])
-    # Its own arguments are read from the command line, too, when it is imported.
+    # KServe reads the command line, too, when it is imported, and passes over these.
     ModelServer(http_port=http_port, grpc_port=grpc_port).start([Null()])

@@ -1,8 +1,8 @@
 """What the server adds to a run, and what faults do to it: python -m benchmarks.serving [PART...].
 
 In the environment of `make serve-env`. A client of tritonclient's asks for the digits model on the
-virtual GPU, one request after the other; beside each request the same session time is known from
-the server's own figures, so that what the server adds is the client's time less the run's.
+virtual GPU, one request after the other; the server's log has the time of each one's run, so that
+what the server adds is the client's time less the run's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -59,46 +59,51 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[[], Any]:
+def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[..., Any]:
     """A function that asks once, and gives all outputs; for the thread that makes it."""
     if protocol == "rest":
         by_rest = http_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
         by_rest.set_data_from_numpy(x, binary_data=True)
         rest = server.rest()
-        return lambda: rest.infer(model, [by_rest])
+        return lambda **more: rest.infer(model, [by_rest], **more)
     by_rpc = grpc_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
     by_rpc.set_data_from_numpy(x)
     rpc = server.rpc()
-    return lambda: rpc.infer(model, [by_rpc])
+    return lambda **more: rpc.infer(model, [by_rpc], **more)
 
 
 _PROTOCOLS = ("rest", "grpc")
 _INPUTS = {"digits": "input", "null": "x"}
 
 
-def _run_seconds(server: Server) -> float:
-    text = server.ask("/metrics")[1].decode()
-    lines = [line for line in text.splitlines() if line.startswith("boltgen_request_seconds_sum")]
-    return sum(float(line.split()[-1]) for line in lines if 'phase="run"' in line)
+def overhead(folder: Path, xs: Mapping[str, np.ndarray[Any, Any]], repeats: int) -> dict[str, Any]:
+    """What a client waits beyond the run, and what the server takes beyond it, by each request.
 
-
-def overhead(server: Server, model: str, x: np.ndarray[Any, Any], repeats: int) -> dict[str, Any]:
-    """What a client waits beyond the run, request by request."""
-    found: dict[str, Any] = {}
-    for protocol in _PROTOCOLS:
-        ask = _asks(server, protocol, model, x)
-        for _ in range(5):
-            ask()
-        whole, added = [], []
-        before = _run_seconds(server)
-        for _ in range(repeats):
-            began = perf_counter()
-            ask()
-            whole.append(perf_counter() - began)
-            after = _run_seconds(server)
-            added.append(whole[-1] - (after - before))
-            before = after
-        found[protocol] = {"client": _percentiles(whole), "beyond_the_run": _percentiles(added)}
+    The server logs every request with its phases, which is in these times, too.
+    """
+    kinds = [(model, protocol) for model in xs for protocol in _PROTOCOLS]
+    waited: dict[str, float] = {}
+    with serving([folder], "--log-requests") as server:
+        for model, protocol in kinds:
+            ask = _asks(server, protocol, model, xs[model])
+            for index in range(-5, repeats):
+                name = f"{model} {protocol} {index}"
+                began = perf_counter()
+                ask(request_id=name)
+                waited[name] = perf_counter() - began
+    phases = {line["request"]: line for line in server.log if line.get("event") == "answer"}
+    found: dict[str, Any] = {model: {} for model in xs}
+    for model, protocol in kinds:
+        names = [f"{model} {protocol} {index}" for index in range(repeats)]
+        runs = {name: phases[name]["run_us"] / 1e6 for name in names}
+        alls = {name: phases[name]["all_us"] / 1e6 for name in names}
+        found[model][protocol] = {
+            "client": _percentiles([waited[name] for name in names]),
+            "beyond_the_run": _percentiles([waited[name] - runs[name] for name in names]),
+            "beyond_the_run_in_the_server": _percentiles(
+                [alls[name] - runs[name] for name in names]
+            ),
+        }
     return found
 
 
@@ -354,10 +359,7 @@ def main() -> None:
         with serving([folder]) as server:
             measures: dict[str, Callable[[], dict[str, Any]]] = {
                 "session": lambda: runs_without_growth(folder / "null", given.requests),
-                "overhead": lambda: {
-                    "digits": overhead(server, "digits", images, given.repeats),
-                    "null": overhead(server, "null", x, given.repeats),
-                },
+                "overhead": lambda: overhead(folder, {"digits": images, "null": x}, given.repeats),
                 "kserve": lambda: against_kserve(server, x, given.rounds),
                 "faults": lambda: faults(server, x, want, given.faults),
                 "throughput": lambda: throughput(server, "null", x, given.requests),

@@ -29,7 +29,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, symbolic, typical
 from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
-from boltgen.options import DEFAULT_ARCH, CheckLevel, CompileOptions, TuneOptions, chosen, takes
+from boltgen.options import DEFAULT_ARCH, CompileOptions, chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
@@ -127,9 +127,7 @@ def compile(
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(pipeline.phases))
         return _warned(Artifact(found, metadata))
-    artifact = _compile(
-        source, name, row, pipeline, tuning=given.tuning, samples=samples, check=given.check
-    )
+    artifact = _compile(source, name, row, pipeline, given=given, samples=samples)
     if key:
         try:
             cache.put(_KIND, key, artifact.folder, _MOST_CACHED_BYTES)
@@ -157,11 +155,10 @@ def _compile(
     arch: Arch,
     options: PipelineOptions,
     *,
-    tuning: TuneOptions | None,
+    given: CompileOptions,
     samples: Sequence[Mapping[str, Array]],
-    check: CheckLevel,
 ) -> Artifact:
-    phases = options.phases
+    phases, tuning = options.phases, given.tuning
     imported = import_model(model, options)
     if samples:
         inputs = _tensor_infos(imported.inputs)
@@ -177,9 +174,10 @@ def _compile(
         ):
             options = replace(options, device=session.run().device)
     artifact = checked(
-        partial(_build, imported, name, arch, options), check, imported.reference, options
+        partial(_build, imported, name, arch, options), given.check, imported.reference, options
     )
-    metadata = replace(artifact.metadata, phases=_phase_infos(phases))
+    inputs = tuple(replace(each, is_finite=given.finite) for each in artifact.metadata.inputs)
+    metadata = replace(artifact.metadata, inputs=inputs, phases=_phase_infos(phases))
     metadata.write(artifact.folder)
     return Artifact(artifact.folder, metadata, keep=artifact)
 

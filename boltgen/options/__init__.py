@@ -266,6 +266,12 @@ class CompileOptions(ModelOptions):
             is_decisive=False,
         ),
     )
+    finite: bool = field(
+        default=False,
+        metadata=_option(
+            "Have runs refuse NaN and infinities in inputs on the host.", given.yes_or_no, bool
+        ),
+    )
     check: CheckLevel = field(
         default=CheckLevel.KERNELS,
         metadata=_option(

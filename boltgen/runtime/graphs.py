@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import mmap
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -34,6 +36,31 @@ _LATELY = 8
 _ON_GPU = 2  # DLPack's kDLCUDA
 # What kernels of TVM's that need memory of their own take it with: it is a thread's, not a run's.
 _WORKSPACE = b"TVMBackendAllocWorkspace"
+
+
+class Recordings:
+    """Those of this process: the virtual GPU tells everybody of one that it refused."""
+
+    _counting = threading.Lock()
+    _began = _ended = 0
+
+    @classmethod
+    def number(cls) -> int | None:
+        """How many there were; None while one is under way."""
+        with cls._counting:
+            return cls._began if cls._began == cls._ended else None
+
+    @classmethod
+    @contextmanager
+    def one(cls) -> Iterator[None]:
+        """Count what the block does as one."""
+        with cls._counting:
+            cls._began += 1
+        try:
+            yield
+        finally:
+            with cls._counting:
+                cls._ended += 1
 
 
 class Graphs:
@@ -74,7 +101,8 @@ class Graphs:
                 return None
             self._kept.popitem(last=False)  # before the new one takes its memory
         try:
-            self._kept[sizes] = recorded = self._recorded(inputs)
+            with Recordings.one():
+                self._kept[sizes] = recorded = self._recorded(inputs)
         except Exception as error:
             self._failures += 1
             _log.warning("runs of sizes %s are not recorded: %s", sizes, last_line(error))

@@ -32,7 +32,8 @@ def check_inputs(
 
     Raises:
         InputError: a name, shape or dtype differs; the message has both. Or one of the `dimensions`
-            is out of its range; the message has the input, the dimension and the range.
+            is out of its range; the message has the input, the dimension and the range. Or there is
+            NaN or an infinity, on the host, where the model takes none.
     """
     ranges = {each.name: each for each in dimensions}
     names = [info.name for info in expected]
@@ -67,6 +68,12 @@ def check_inputs(
             raise InputError(
                 f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; "
                 + _taken(expected)
+            )
+        if info.is_finite and isinstance(array, np.ndarray) and not np.isfinite(array).all():
+            place = tuple(map(int, np.argwhere(~np.isfinite(array))[0]))
+            raise InputError(
+                f"input {info.name!r} has {array[place]} at {place}; the model was compiled for "
+                "numbers that are finite (--finite)"
             )
 
 

@@ -25,12 +25,13 @@ class TensorInfo:
     """An input or output.
 
     An extent that is not known before the model runs is a name; the shape is None where not even
-    the rank is known.
+    the rank is known. An input that `is_finite` has neither NaN nor infinities.
     """
 
     name: str
     shape: tuple[int | str, ...] | None
     dtype: str
+    is_finite: bool = False
 
     def __str__(self) -> str:
         shown = "any shape" if self.shape is None else ", ".join(map(str, self.shape))

@@ -10,15 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from boltgen.errors import InputError
 from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers, to_numbers
 
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number there; binary data may have it")
+
+
 # The header that says how many bytes of a body are JSON, where tensors follow.
 JSON_LENGTH = "inference-header-content-length"
-# json.dumps makes a new one for every call.
-_JSON = json.JSONEncoder(separators=(",", ":"))
+# json.dumps and json.loads make new ones for every call.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ def decoded(body: bytes, json_length: str | None) -> InferRequest:
     """
     length = _length(json_length, len(body))
     try:
-        values = json.loads(body[:length])
+        values = _DECODER.decode(body[:length].decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"the body is no JSON: {error}") from None
     if not isinstance(values, dict):
@@ -114,7 +120,7 @@ def encoded(
     response: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": told}
     if request.request_id is not None:
         response["id"] = request.request_id
-    head = _JSON.encode(response).encode()
+    head = _ENCODER.encode(response).encode()
     return b"".join([head, *tensors]), len(head) if tensors else None
 
 

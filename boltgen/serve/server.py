@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from boltgen.serve.repository import Repository, Source, one_arch
 from boltgen.serve.tracing import tracing
 
 _log = logging.getLogger("boltgen.serve")
+_SWITCH_S = 2e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ def serve(
         BoltgenError: a model cannot be loaded.
         ServingError: a port is taken.
     """
+    # How long a worker waits for the interpreter at most, while requests of others are decoded.
+    sys.setswitchinterval(_SWITCH_S)
     with tracing():
         uvloop.run(_Server(sources, options).run(listening, ready))
 

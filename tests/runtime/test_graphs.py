@@ -170,6 +170,32 @@ def test_what_cannot_be_recorded_runs_all_the_same(
     assert len(calls) == graphs._MOST_FAILURES
 
 
+def test_a_refused_recording_is_no_fault_of_others(
+    artifact: Artifact, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The virtual GPU has one last fault for all; another session's run goes on meanwhile."""
+    x = rows(2)
+    expected = artifact.run({"x": x})["y"]
+    call, hold = RelaxRunner.call, RelaxRunner.call_and_hold
+    other = artifact.open()
+
+    def waiting(runner, *arguments):
+        result = hold(runner, *arguments)
+        CudaRuntime().wait_for_all()
+        return result
+
+    def beside(runner, tensors):
+        monkeypatch.setattr(RelaxRunner, "call", call)
+        session.run({"x": rows(3)})
+        return call(runner, tensors)
+
+    monkeypatch.setattr(RelaxRunner, "call_and_hold", waiting)
+    monkeypatch.setattr(RelaxRunner, "call", beside)
+    np.testing.assert_array_equal(other.run({"x": x})["y"], expected)
+    assert kept(session) == []
+    other.close()
+
+
 def test_inputs_on_the_device_need_no_graph(artifact: Artifact, session: Session) -> None:
     import tvm
 

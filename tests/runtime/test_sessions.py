@@ -48,7 +48,9 @@ def artifacts(vgpu: Vgpu, tmp_path_factory: pytest.TempPathFactory) -> tuple[Art
     folder = tmp_path_factory.mktemp("sessions")
     shapes = {"x": (f"1..{MOST}", WIDTH)}
     made = [
-        boltgen.compile(save_rows(folder / f"{seed}.onnx", seed), arch="sm_80", shapes=shapes)
+        boltgen.compile(
+            save_rows(folder / f"{seed}.onnx", seed), arch="sm_80", shapes=shapes, finite=seed == 1
+        )
         for seed in (0, 1)
     ]
     return boltgen.load(made[0].save(folder / "0")), boltgen.load(made[1].save(folder / "1"))
@@ -153,6 +155,17 @@ def test_outputs_on_the_device_outlive_later_calls(artifact: Artifact) -> None:
 def test_tensors_that_do_not_fit(artifact: Artifact, value: torch.Tensor, said: str) -> None:
     with pytest.raises(InputError, match=said):
         artifact.open().run({"x": value})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none(artifacts: tuple[Artifact, Artifact], value: float) -> None:
+    """A model that says so refuses them, saved and loaded; others compute with them."""
+    x = rows(3)
+    x[1, 2] = value
+    any_number, finite = artifacts
+    assert not np.isfinite(any_number.run({"x": x})["y"][1]).all()
+    with pytest.raises(InputError, match=rf"input 'x' has {value} at \(1, 2\).*--finite"):
+        finite.run({"x": x})
 
 
 def test_a_file_is_loaded_once(artifact: Artifact) -> None:

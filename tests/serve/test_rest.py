@@ -154,6 +154,15 @@ def test_what_json_has_no_number_for() -> None:
                 encoded("m", "1", request, {"y": np.array([value]).astype(dtype)})
 
 
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_pythons_and_not_jsons(constant: str) -> None:
+    text = body(tensor()).replace(b"1", constant.encode(), 1)
+    with pytest.raises(InputError, match=f"the body is no JSON: {constant} is no number"):
+        decoded(b'{"id": ' + constant.encode() + b"}", None)
+    with pytest.raises(InputError, match="the body is no JSON"):
+        decoded(text, None)
+
+
 def test_types_that_the_protocol_has_not() -> None:
     with pytest.raises(ServingError, match="complex64"):
         datatype_of("complex64")
