@@ -23,6 +23,7 @@ from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
+from boltgen.options.choices import CheckLevel, RestTuning
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.objectives import Objective, Total, objective_of
 from boltgen.tuning.progress import Observer
@@ -46,14 +47,6 @@ _NAMES: dict[Any, str] = {
 
 Kind = TypeVar("Kind", bound="KernelOptions")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class CheckLevel(Enum):
-    """How much of a library is executed before it ships."""
-
-    NONE = "none"
-    KERNELS = "kernels"  # every kernel, at boundary shapes
-    FULL = "full"  # and the whole model once
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +215,17 @@ class ModelOptions(KernelOptions):
             given.optional(checks.frontend),
             str | None,
             metavar="IR",
+        ),
+    )
+
+    rest: RestTuning = field(
+        default=RestTuning.ON,
+        metadata=_option(
+            "on: TVM's tuner schedules the kernels that TVM keeps, in the same budget, and what it "
+            "found is compiled; off: TVM's and boltgen's rules do. With the frontend relax.",
+            lambda _name, asked: given.member(RestTuning, "choice of rest", asked),
+            str,
+            metavar="CHOICE",
         ),
     )
 

@@ -16,7 +16,7 @@ from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import write_records
-from boltgen.tuning.session import SessionReport
+from boltgen.tuning.session_report import SessionReport
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 

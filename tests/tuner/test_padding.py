@@ -19,7 +19,7 @@ from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tuning.session import SessionReport
+from boltgen.tuning.session_report import SessionReport
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 
