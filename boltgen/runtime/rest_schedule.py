@@ -6,6 +6,7 @@ compiling ships it.
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -22,6 +23,8 @@ from boltgen.tuning.rest import BUILT_IN
 # The attribute by which TVM's rules leave a function alone.
 _SCHEDULED = "tirx.is_scheduled"
 _SYMBOL = "global_symbol"
+# The block around all others, which TVM finds by this name.
+_ROOT = "root"
 # MetaSchedule's traces name their function so.
 ENTRY = "main"
 # A trace has some ten kilobytes.
@@ -37,9 +40,27 @@ def identity(function: tirx.PrimFunc) -> str:
 def named(function: tirx.PrimFunc) -> tvm.IRModule:
     """The module of one kernel that MetaSchedule's traces are of.
 
-    All of it is new: some primitives write into the body that they are given, whoever has it too.
+    Traces name blocks, which TVM names after tensors: here they are numbered. All of it is new:
+    some primitives write into the body that they are given, whoever has it too.
     """
-    return tvm.IRModule({ENTRY: s_tir.renew_defs(function).with_attr(_SYMBOL, ENTRY)})
+    numbers = itertools.count()
+
+    def numbered(block: s_tir.SBlock) -> s_tir.SBlock:
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint if block.name_hint == _ROOT else f"block{next(numbers)}",
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+
+    fresh = s_tir.renew_defs(function)
+    body = tvm_ffi.structural_map(fresh.body, [(s_tir.SBlock, numbered)])
+    return tvm.IRModule({ENTRY: fresh.with_body(body).with_attr(_SYMBOL, ENTRY)})
 
 
 def built_in(function: tirx.PrimFunc, target: Target) -> str:

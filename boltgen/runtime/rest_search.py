@@ -66,7 +66,7 @@ def load_intrinsics() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTask:
-    """A kernel that TVM keeps: how often each model launches it, and what is known without a trial."""
+    """A kernel that TVM keeps: how often each model launches it, what is known without a trial."""
 
     name: str
     identity: str
