@@ -124,7 +124,9 @@ class Model(ABC):
         """
 
     def rest_functions(self, arch: Arch) -> Sequence[Any]:
-        """What TVM's tuner can take of the kernels that stay with TVM on `arch`; see `relax_rest`."""
+        """What TVM's tuner can take of the kernels that stay with TVM on `arch`; see
+        `relax_rest`.
+        """
         del arch
         return ()
 

@@ -67,7 +67,7 @@ def tune_odd(
 
     bench = FakeBench(answer, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, **_: bench)
-    return boltgen.tune(odd_model(), arch="sm_80", budget=budget, **more)
+    return boltgen.tune(odd_model(), arch="sm_80", budget=budget, rest="off", **more)
 
 
 def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
