@@ -34,7 +34,7 @@ from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_region
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
 from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.coverage import RestKernel, coverage
+from boltgen.runtime.coverage import coverage
 from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import (
     FILE_NAME,
@@ -54,7 +54,7 @@ from boltgen.runtime.metadata import (
 from boltgen.runtime.model import Array, Model, frontend_of, import_model, partition, tasks_of_model
 from boltgen.runtime.model_key import model_key
 from boltgen.settings import settings_from
-from boltgen.stored import stored_costs
+from boltgen.stored import rest_stamp, stored_costs
 from boltgen.tuner import open_task_session
 from boltgen.tuning.select import Decision
 
@@ -122,7 +122,8 @@ def compile(
         if given.reuse and given.tune is None and not samples:
             with stored_costs(row, tools, settings) as costs:
                 vgpu = checking_vgpu(given.check, settings)
-                key = model_key(source, row, given, tools, costs.stamp, vgpu=vgpu)
+                stamp = costs.stamp + rest_stamp(row, settings)
+                key = model_key(source, row, given, tools, stamp, vgpu=vgpu)
         found = cache.find(_KIND, key, [FILE_NAME, LIBRARY]) if key else None
     if found:
         metadata = replace(read_metadata(found), phases=_phase_infos(pipeline.phases))
@@ -170,7 +171,7 @@ def _compile(
         tasks = tasks_of_model(imported, arch.name, options)
         with (
             phases.phase("tune"),
-            open_task_session([tasks], arch.name, tuning, options) as session,
+            open_task_session([tasks], arch, tuning, options, [imported]) as session,
         ):
             options = replace(options, device=session.run().device)
     artifact = checked(
@@ -221,7 +222,7 @@ def _build(
         notes=imported.notes,
         ranges=tuple(_range_info(each, options.precision.dtype) for each in imported.ranges),
         dimensions=_dimension_infos(imported.dimensions),
-        rest=_rest_infos(imported.rest, arch),
+        rest=_rest_infos(imported, arch),
     )
     metadata.write(folder.path)
     return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
@@ -390,14 +391,19 @@ def _range_info(found: Range, precision: DType) -> RangeInfo:
     )
 
 
-def _rest_infos(kernels: Sequence[RestKernel] | None, arch: Arch) -> tuple[RestInfo, ...] | None:
+def _rest_infos(imported: Model, arch: Arch) -> tuple[RestInfo, ...] | None:
     """TVM's own kernels, those with most of the time first."""
-    if kernels is None:
+    if imported.rest is None:
         return None
     constants = model_constants()
     found = (
-        RestInfo(name=each.name, count=each.count, time_us=each.time_us(arch, constants))
-        for each in kernels
+        RestInfo(
+            name=each.name,
+            count=each.count,
+            time_us=each.time_us(arch, constants),
+            schedule=imported.rest_schedules.get(each.name, ""),
+        )
+        for each in imported.rest
     )
     return tuple(sorted(found, key=lambda each: (-each.time_us, each.name)))
 

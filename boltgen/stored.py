@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from boltgen.settings import Settings
 from boltgen.tuning.database import FILE_NAME, Database
 from boltgen.tuning.measured import MeasuredCosts
 from boltgen.tuning.records import spec_key
+from boltgen.tuning.rest_records import RestTimes
 from boltgen.tuning.select import Measurements, ModelCosts
 
 _log = logging.getLogger(__name__)
@@ -112,6 +113,40 @@ def _contents(database: Database) -> dict[str, str]:
     except DatabaseError as error:
         _log.warning("what kernels were compiled to is not known: %s", error)
         return {}
+
+
+@contextmanager
+def stored_rest(
+    arch: Arch, toolchain: str, settings: Settings, device: DeviceIdentity | None = None
+) -> Iterator[Callable[[str], RestTimes | None]]:
+    """What the user measured of TVM's own kernels, by their identities, on `device` first.
+
+    A database that cannot be read is passed over with a warning.
+    """
+    path = database_path(settings)
+    if not path.is_file():
+        yield lambda task: None
+        return
+    try:
+        opened = Database(path, examine=False, timeout_s=_PATIENCE_S)
+    except DatabaseError as error:
+        _log.warning("measurements are not used: %s", error)
+        yield lambda task: None
+        return
+    with opened as database:
+        yield lambda task: database.rest.times(task, arch.name, toolchain, device)
+
+
+def rest_stamp(arch: Arch, settings: Settings) -> str:
+    """A text that changes whenever there may be other times of TVM's own kernels."""
+    path = database_path(settings)
+    if not path.is_file():
+        return ""
+    try:
+        with Database(path, examine=False, timeout_s=_PATIENCE_S) as database:
+            return database.rest.stamp(arch.name)
+    except DatabaseError:  # whoever opens it for the times says so
+        return ""
 
 
 @contextmanager

@@ -5,30 +5,37 @@ Arrow: model to tasks to records; `boltgen.compile` reads them.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from boltgen.arch import Arch
+from boltgen.build.cache import Cache
+from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import DeviceError, TuningError
 from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
+from boltgen.options.choices import RestTuning
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.asked_arch import NATIVE, asked_arch, native_arch
-from boltgen.runtime.model import import_model, tasks_of_model
+from boltgen.runtime.model import Model, import_model, partition, tasks_of_model
 from boltgen.stored import database_path, lock_folder
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.database import Database
 from boltgen.tuning.gradient import Gradient
 from boltgen.tuning.objectives import Latencies, Total
+from boltgen.tuning.progress import Quiet
 from boltgen.tuning.recorded import RecordedBench
+from boltgen.tuning.rest import Rest
 from boltgen.tuning.scheduler import ByWeight, Scheduler
 from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session import Session, SessionOptions, SessionReport
+from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session_report import SessionReport
 
 
 @takes(TuneOptions)
@@ -81,16 +88,23 @@ def open_session(
     row = _arch_of(arch, tuning.device)
     pipeline = PipelineOptions(**tuning.of_model)
     models = model if isinstance(model, (list, tuple)) else [model]
-    tasks = [tasks_of_model(import_model(each, pipeline), row.name, pipeline) for each in models]
-    with open_task_session(tasks, row.name, tuning, pipeline) as session:
+    imported = [import_model(each, pipeline) for each in models]
+    tasks = [tasks_of_model(each, row.name, pipeline) for each in imported]
+    with open_task_session(tasks, row, tuning, pipeline, imported) as session:
         yield session
 
 
 @contextmanager
 def open_task_session(
-    models: Sequence[Sequence[Task]], arch: str, tuning: TuneOptions, options: PipelineOptions
+    models: Sequence[Sequence[Task]],
+    arch: Arch,
+    tuning: TuneOptions,
+    options: PipelineOptions,
+    imported: Sequence[Model] = (),
 ) -> Iterator[Session]:
-    """A session for the tasks of each model; its bench and database close with it.
+    """A session for the tasks of each model; its benches and database close with it.
+
+    What TVM keeps of the `imported` models is tuned beside them, unless `tuning` says otherwise.
 
     Raises:
         TuningError: there are not as many weights, or latencies, as models.
@@ -99,8 +113,9 @@ def open_task_session(
     scheduler = _scheduler(tuning, len(models))
     path = tuning.database or database_path(options.settings)
     with (
-        closing(open_bench(tuning.device, arch, options)) as bench,
+        closing(open_bench(tuning.device, arch.name, options)) as bench,
         Database(path) as database,
+        _open_rest(imported, arch, tuning, options) as rest,
     ):
         yield Session(
             [task for tasks in models for task in tasks],
@@ -117,8 +132,47 @@ def open_task_session(
                 seed=tuning.seed,
                 wait=tuning.wait,
             ),
+            rest=rest,
             observer=tuning.observer,
         )
+
+
+@contextmanager
+def _open_rest(
+    imported: Sequence[Model], arch: Arch, tuning: TuneOptions, options: PipelineOptions
+) -> Iterator[Rest | None]:
+    """What TVM keeps of the models; None, with a warning, where it cannot be tuned."""
+    kind, _, place = tuning.device.partition(":")
+    device = DeviceKind(kind), int(place or 0) if kind == DeviceKind.CUDA.value else 0
+    weights = tuning.weights or [1.0] * len(imported)
+    kept = []
+    if tuning.rest is RestTuning.ON and device[0] is not DeviceKind.RECORDED:
+        for model, weight in zip(imported, weights, strict=True):
+            partition(model, arch.name, options)
+            kept.append((model.rest_functions(arch), weight))
+    if not any(functions for functions, _ in kept):
+        yield None
+        return
+    warn = (tuning.observer or Quiet()).warn
+    # By its name: a process with Relay's TVM has none of what it needs.
+    runtime = importlib.import_module("boltgen.runtime.rest")
+    try:
+        rest: Rest = runtime.TvmRest(
+            kept,
+            device,
+            arch,
+            options.toolchain or find_toolchain(options.settings),
+            options.cache or Cache(options.settings.cache_dir),
+            jobs=options.jobs or options.settings.jobs,
+            seed=tuning.seed,
+            warn=warn,
+        )
+    except (TuningError, DeviceError) as error:
+        warn(f"what TVM keeps is not tuned: {error}; --rest off leaves it out")
+        yield None
+        return
+    with closing(rest):
+        yield rest
 
 
 def _runs(

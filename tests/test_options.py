@@ -182,7 +182,7 @@ def test_what_is_tuned_before_compiling_is_tuned_for_the_same_model() -> None:
 def test_whatever_a_model_may_depend_on_is_part_of_its_key() -> None:
     """A field is part of it unless its option says otherwise: a new one is not forgotten."""
     of_kernels = {"precision", "accumulate", "fuse", "pad"}
-    of_model = {"shapes", "traffic", "frontend", "check", "finite"}
+    of_model = {"shapes", "traffic", "frontend", "rest", "check", "finite"}
     assert set(CompileOptions().decisive) == of_model | of_kernels
 
 

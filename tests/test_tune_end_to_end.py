@@ -53,11 +53,12 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
     arguments = ["tune", str(model), "--device", "vgpu", "--budget", "6trials", "--level", "quick"]
+    arguments += ["--rest", "off"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output
     assert "relu(add(acc, row0))" in result.output
 
-    again = boltgen.tune(model, budget="1trials", device="vgpu", level="quick")
+    again = boltgen.tune(model, budget="1trials", device="vgpu", level="quick", rest="off")
     assert (again.reused, again.measured) == (6, 1)
     (task,) = again.results
     assert task.best is not None
@@ -79,7 +80,7 @@ def test_a_model_is_tuned_and_compiled_with_what_was_found(model, tmp_path):
 
 def test_a_chain_is_measured_against_its_layers_and_compiled_as_what_is_faster(chain):
     # Five plain kernels, then both layers and the chain as they ship.
-    artifact = boltgen.compile(chain, tune="8trials", device="vgpu")
+    artifact = boltgen.compile(chain, tune="8trials", device="vgpu", rest="off")
     with boltgen.Database(database_path(settings_from())) as database:
         known = list(database.records())
     assert len(known) == 8

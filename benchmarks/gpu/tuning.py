@@ -20,7 +20,8 @@ from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
-from boltgen.tuning.session import Session, SessionReport
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_report import SessionReport
 
 # Two sessions agree where the one's winner is, in the other, within this of its best.
 _TOLERANCE = 0.02

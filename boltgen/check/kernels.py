@@ -23,7 +23,7 @@ from boltgen.errors import RecordError
 from boltgen.families.json_form import decode, encode
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.ir.key import digest
-from boltgen.options import CheckLevel
+from boltgen.options.choices import CheckLevel
 from boltgen.runtime.artifact import LIBRARY, file_digest
 from boltgen.runtime.checked import KernelCheck, LibraryCheck
 from boltgen.runtime.metadata import Metadata

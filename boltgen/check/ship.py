@@ -16,7 +16,7 @@ from boltgen.check.kernels import check_kernels
 from boltgen.check.model import Reference, check_model
 from boltgen.errors import CheckError
 from boltgen.families.trial import Trial
-from boltgen.options import CheckLevel
+from boltgen.options.choices import CheckLevel
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.checked import KernelCheck, LibraryCheck

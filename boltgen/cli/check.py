@@ -16,7 +16,8 @@ from boltgen.cli.console import err, errors_for_people, out, say
 from boltgen.cli.ending import REFUSED
 from boltgen.cli.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
-from boltgen.options import CheckLevel, CompileOptions
+from boltgen.options import CompileOptions
+from boltgen.options.choices import CheckLevel
 from boltgen.runtime.artifact import LIBRARY, Artifact, file_digest
 from boltgen.runtime.checked import LibraryCheck
 from boltgen.runtime.metadata import read_metadata

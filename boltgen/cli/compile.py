@@ -91,6 +91,8 @@ def tune_command(
         heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
         done = tuner.tune(models, arch, heard)
     out.print(tables.tuned(done))
+    if done.rest:
+        out.print(tables.kept(done))
     if any(result.course for result in done.results):
         out.print(tables.searches(done))
     say(tables.tuning_summary(done))

@@ -234,7 +234,8 @@ def _details(metadata: Metadata) -> Iterator[str]:
     if metadata.rest:
         yield "TVM's own kernels take at least, by the model:"
         for each in metadata.rest:
-            yield f"  {each.count} x {each.name}: {each.time_us:.1f} us"
+            schedule = f"; {each.schedule}" if each.schedule else ""
+            yield f"  {each.count} x {each.name}: {each.time_us:.1f} us{schedule}"
     if metadata.padding:
         yield "channels that are no multiple of 8:"
         yield from (f"  {line}" for line in metadata.padding)

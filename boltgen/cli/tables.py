@@ -15,7 +15,7 @@ from boltgen.tuning.advice import Advice
 from boltgen.tuning.database import Source
 from boltgen.tuning.records import Record, tells_no_content
 from boltgen.tuning.select import Task
-from boltgen.tuning.session import SessionReport
+from boltgen.tuning.session_report import SessionReport
 
 # Ranges that are shown though FP16 holds them.
 _MOST_RANGES = 8
@@ -119,6 +119,22 @@ def searches(session: SessionReport) -> Table:
                 Text(steps, overflow="fold"),
                 Text(result.course[-1].why, overflow="fold"),
             )
+    return table
+
+
+def kept(session: SessionReport) -> Table:
+    """TVM's own kernels, those with most of the time first: as built in, and as tuned."""
+    table = Table("TVM's kernel", "runs", "us built in", "us", "schedule", "tried", "failed")
+    for each in sorted(session.rest, key=lambda one: -one.uses * (one.best_us or 0.0)):
+        table.add_row(
+            Text(each.name, overflow="fold"),
+            f"{each.uses:g}",
+            f"{each.built_in_us:.1f}" if each.built_in_us else "",
+            f"{each.best_us:.1f}" if each.best_us else "",
+            each.best or "none: not reached within the budget",
+            str(each.timed + each.failed),
+            str(each.failed),
+        )
     return table
 
 

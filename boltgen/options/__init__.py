@@ -23,6 +23,7 @@ from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
+from boltgen.options.choices import CheckLevel, RestTuning
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.objectives import Objective, Total, objective_of
 from boltgen.tuning.progress import Observer
@@ -46,14 +47,6 @@ _NAMES: dict[Any, str] = {
 
 Kind = TypeVar("Kind", bound="KernelOptions")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class CheckLevel(Enum):
-    """How much of a library is executed before it ships."""
-
-    NONE = "none"
-    KERNELS = "kernels"  # every kernel, at boundary shapes
-    FULL = "full"  # and the whole model once
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +94,6 @@ def _option(said: str, check: Check, flag: Any = None, **more: Any) -> dict[str,
     return {_METADATA: Option(said, check, flag, **more)}
 
 
-def _checks(_name: str, asked: Any) -> CheckLevel:
-    return given.member(CheckLevel, "check", asked)
-
-
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
 ARCH = Option(
     "The GPU's architecture, or native: that of the GPU here, which `tune` takes by default where "
@@ -128,7 +117,7 @@ class KernelOptions:
         metadata=_option(
             "What products multiply: fp16, or bf16, with FP32's range and 8 bits of significand: "
             "from sm_80 on, summed in FP32, with the frontend relax.",
-            lambda _name, asked: given.member(Precision, "precision", asked),
+            checks.one_of(Precision, "precision"),
             str,
             metavar="TYPE",
         ),
@@ -225,6 +214,17 @@ class ModelOptions(KernelOptions):
         ),
     )
 
+    rest: RestTuning = field(
+        default=RestTuning.ON,
+        metadata=_option(
+            "on: TVM's tuner schedules the kernels that TVM keeps, in the same budget, and what it "
+            "found is compiled; off: TVM's and boltgen's rules do. With the frontend relax.",
+            checks.one_of(RestTuning, "choice of rest"),
+            str,
+            metavar="CHOICE",
+        ),
+    )
+
     @property
     def of_model(self) -> dict[str, Any]:
         """The fields that all options have: with them others are made of these."""
@@ -277,7 +277,7 @@ class CompileOptions(ModelOptions):
         metadata=_option(
             "What to execute on the virtual GPU before it ships: kernels, at boundary shapes; "
             "full, the whole model too; or none. A kernel that fails is replaced.",
-            _checks,
+            checks.one_of(CheckLevel, "check"),
             str,
             metavar="LEVEL",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from boltgen.errors import BoltgenError, InvalidProblemError, TuningError
@@ -15,6 +16,11 @@ from boltgen.ir.dtypes import DType
 from boltgen.tuning.budget import Budget, budget_of
 
 FRONTENDS = ("relax", "relay")
+
+
+def one_of(kind: type[Enum], what: str) -> Check:
+    """The member of an enumeration that has a value; `what` is what users call it."""
+    return lambda _name, asked: given.member(kind, what, asked)
 
 
 def accumulator(_name: str, asked: Any) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from boltgen.options import CheckLevel
+from boltgen.options.choices import CheckLevel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

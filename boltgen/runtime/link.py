@@ -46,10 +46,11 @@ def build_library(
     *,
     pipeline: tvm.transform.Pass | None = None,
     look: Callable[[tvm.IRModule], None] | None = None,
+    tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
     """Compile `module` with TVM; also the CUDA sources that it generated for the rest.
 
-    `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look`.
+    `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look` and `tuned`.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
@@ -58,7 +59,7 @@ def build_library(
     compiler = CudaCompiler(arch, tools, cache)
     registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
     with compiler.installed(compiler.compile, *registry), target:
-        chosen = pipeline or schedules.pipeline(target, look)
+        chosen = pipeline or schedules.pipeline(target, look, tuned)
         executable = tvm.compile(module, target=target, relax_pipeline=chosen)
         return executable, compiler.sources
 

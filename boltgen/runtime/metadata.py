@@ -128,12 +128,13 @@ class PlacementInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestInfo:
     """A kernel that TVM made, how often the model launches it, and what all launches take at least
-    by the model.
+    by the model. `schedule` is which one it has and why, empty where none was measured.
     """
 
     name: str
     count: int
     time_us: float
+    schedule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ class Model(ABC):
         self._partitioned: Partitioned | None = None
         self.ranges: tuple[Range, ...] = ()
         self.rest: tuple[RestKernel, ...] | None = None
+        # Of TVM's kernels that were measured, by name: which schedule they have, and why.
+        self.rest_schedules: Mapping[str, str] = {}
 
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
         """Run the model as its author has it on each of `samples`, its inputs in calling order.
@@ -120,6 +122,13 @@ class Model(ABC):
         Raises:
             CompileError: nvcc refuses what TVM generated.
         """
+
+    def rest_functions(self, arch: Arch) -> Sequence[Any]:
+        """What TVM's tuner can take of the kernels that stay with TVM on `arch`; see
+        `relax_rest`.
+        """
+        del arch
+        return ()
 
     @abstractmethod
     def export(self, output: Path, tools: Toolchain) -> Path:

@@ -17,9 +17,11 @@ from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
+from boltgen.options.choices import RestTuning
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
-from boltgen.runtime import link, model
-from boltgen.runtime.relax_rest import rest_kernels
+from boltgen.runtime import link, model, rest, schedules
+from boltgen.runtime.relax_rest import RestFunction, rest_functions, rest_kernels
+from boltgen.stored import stored_rest
 
 
 class Model(model.Model):
@@ -53,10 +55,29 @@ class Model(model.Model):
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        del options
         module = _attached(self.partitioned, built)
-        self._executable, sources = link.build_library(module, arch, tools, cache, look=self._look)
+        target = link.cuda_target(arch)
+
+        def tuned(module: tvm.IRModule) -> tvm.IRModule:
+            by = rest.toolchain(tools)
+            with stored_rest(arch, by, options.settings, options.device) as times_of:
+                module, self.rest_schedules = rest.with_tuned(module, target, times_of)
+            return module
+
+        self._executable, sources = link.build_library(
+            module,
+            arch,
+            tools,
+            cache,
+            look=self._look,
+            tuned=tuned if options.rest is RestTuning.ON else None,
+        )
         return sources
+
+    def rest_functions(self, arch: Arch) -> Sequence[RestFunction]:  # noqa: D102 (inherited)
+        symbols = [region.symbol for region in self.regions]
+        module = relax.attach(self.partitioned, (), symbols, {})
+        return rest_functions(schedules.unscheduled(module, link.cuda_target(arch)))
 
     def _look(self, module: tvm.IRModule) -> None:
         self.rest = rest_kernels(module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 import tvm
@@ -14,6 +15,27 @@ from boltgen.frontend.relax.region_calls import SYMBOL
 from boltgen.runtime.coverage import RestKernel
 
 _CALLS = ("relax.call_tir", "relax.call_tir_inplace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestFunction:
+    """A kernel of TVM's with its function, which has no schedule yet."""
+
+    kernel: RestKernel
+    function: tirx.PrimFunc
+
+
+def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
+    """The kernels of a legalised and fused module that TVM's tuner can take.
+
+    Their sizes are known, and nothing has scheduled them yet.
+    """
+    return tuple(
+        RestFunction(kernel=each, function=module[each.name])
+        for each in rest_kernels(module) or ()
+        if "tirx.is_scheduled" not in (module[each.name].attrs or {})
+        and all(isinstance(param, tirx.Buffer) for param in module[each.name].params)
+    )
 
 
 def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:

@@ -32,33 +32,45 @@ _MANY_RESULTS = 1 << 16
 
 
 def pipeline(
-    target: Target, look: Callable[[tvm.IRModule], None] | None = None
+    target: Target,
+    look: Callable[[tvm.IRModule], None] | None = None,
+    tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> tvm.transform.Pass:
     """What `tvm.compile` is to do with a Relax module for the CUDA target `target`.
 
     TVM's pipeline for CUDA, with two rules of ours before its rules for reductions. `look` is given
-    the module whose kernels have no schedules yet.
+    the module whose kernels have no schedules yet; `tuned` then schedules those that it knows
+    better schedules of.
     """
-    *legalise, schedule = cuda.legalize_passes(target)
-    window = dlight.ScheduleRule.from_callable("Window")(schedule_window)
-    row = dlight.ScheduleRule.from_callable("Row")(schedule_row)
-    first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window, row)
-    before = (*cuda.library_dispatch_passes(target), *legalise)
-    after = (
-        first,
-        schedule,
-        *cuda.dataflow_lower_passes(target),
-        *cuda.finalize_passes(target),
-    )
 
     def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         with target:
-            module = tvm.transform.Sequential(before)(module)
+            module = unscheduled(module, target)
             if look is not None:
                 look(module)
-            return tvm.transform.Sequential(after)(module)
+            if tuned is not None:
+                module = tuned(module)
+            after = (*cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
+            return tvm.transform.Sequential((built_in_rules(target), *after))(module)
 
     return tvm.transform.module_pass(run, opt_level=0, name="boltgen.relax.pipeline")
+
+
+def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """`module` with TVM's kernels as they are to be scheduled for `target`: operators fused."""
+    *legalise, _ = cuda.legalize_passes(target)
+    before = (*cuda.library_dispatch_passes(target), *legalise)
+    with target:
+        return tvm.transform.Sequential(before)(module)
+
+
+def built_in_rules(target: Target) -> tvm.transform.Pass:
+    """The schedules of kernels for which nothing better is known, to be run for `target`."""
+    *_, schedule = cuda.legalize_passes(target)
+    window = dlight.ScheduleRule.from_callable("Window")(schedule_window)
+    row = dlight.ScheduleRule.from_callable("Row")(schedule_row)
+    first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window, row)
+    return tvm.transform.Sequential((first, schedule))
 
 
 def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:

@@ -27,6 +27,7 @@ from boltgen.ir.workload import Workload
 from boltgen.tuning.connection import database_errors, open_file
 from boltgen.tuning.query import EPOCH, MICROSECOND, VOID, Query
 from boltgen.tuning.records import Record, dumps, loads, task_key, tells_no_content
+from boltgen.tuning.rest_records import RestRecords
 from boltgen.tuning.small_tables import SmallTables, bench_key
 
 FILE_NAME = "records.sqlite"
@@ -106,6 +107,8 @@ class Database:
         self.set_aside = opened.set_aside
         self._connection = opened.connection
         self._tables = SmallTables(self._connection)
+        # Those of TVM's own kernels.
+        self.rest = RestRecords(path, self._connection, self._tables, self._transaction)
         self._configs: dict[int, Config] = {}
 
     def close(self) -> None:

@@ -82,7 +82,6 @@ def _brought_us(task: TaskState) -> float:
 
 def _promised_us(task: TaskState, tasks: Sequence[TaskState]) -> float:
     """What a trial may take off: as much as all so far, or all that similar tasks are faster."""
-    flops = task.workload.flops
-    fastest = max(each.workload.flops / each.time_us for each in tasks if each.is_like(task))
-    behind_us = task.time_us - _SIMILAR * flops / fastest if fastest else 0.0
+    fastest = max(each.flops / each.time_us for each in tasks if each.kind == task.kind)
+    behind_us = task.time_us - _SIMILAR * task.flops / fastest if fastest else 0.0
     return max(task.time_us / task.trials, behind_us)

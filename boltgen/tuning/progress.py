@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
+from boltgen.tuning.rest import AnyTrial
 
 
 class Observer(Protocol):
@@ -15,7 +15,7 @@ class Observer(Protocol):
     def begin(self, budget: Budget, tasks: int) -> None:
         """The device is ours; time counts from here."""
 
-    def measured(self, trial: Trial, outcome: Outcome, best_us: float, timed: int) -> None:
+    def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """A trial has its outcome. `best_us` is the sum of the best times of the `timed` tasks
         that have one, each as often as the model runs it.
         """
@@ -33,7 +33,7 @@ class Quiet:
     def begin(self, budget: Budget, tasks: int) -> None:
         """Ignore."""
 
-    def measured(self, trial: Trial, outcome: Outcome, best_us: float, timed: int) -> None:
+    def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """Ignore."""
 
     def warn(self, message: str) -> None:

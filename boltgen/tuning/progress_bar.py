@@ -7,10 +7,10 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.progress import Observer, Quiet
+from boltgen.tuning.rest import AnyTrial
 
 
 class Warnings(Quiet):
@@ -52,7 +52,7 @@ class Bar(Warnings):
         self._progress.reset(self._task, total=total, done=f"of {budget}", best="")
         self._progress.start()
 
-    def measured(self, trial: Trial, outcome: Outcome, best_us: float, timed: int) -> None:
+    def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """Advance it."""
         self._trials += 1
         spent = time.monotonic() - self._started if self._budget.seconds else self._trials

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from boltgen.ir.dtypes import DType
-from boltgen.ir.workload import Layer, Workload
+from boltgen.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
     """How far a task has come.
 
-    `uses` are how often each model of the session runs it, or what stands for that where none
-    does, `expected_us` the cost model's time of it. `history_us` has its best time before each
+    `kind` is equal for tasks whose kernels say something of each other's, `flops` the operations of
+    a launch. `uses` are how often each model of the session runs it, or what stands for that where
+    none does, `expected_us` the cost model's time of it. `history_us` has its best time before each
     batch of its trials and now, None before the first success, `history_trials` how many it had had
     then. `exhausted` has nothing to propose, for now or at all.
     """
 
-    workload: Workload
+    kind: Hashable
+    flops: int
     uses: tuple[float, ...]
     expected_us: float
     trials: int
@@ -37,13 +38,6 @@ class TaskState:
     def time_us(self) -> float:
         """Its best time so far, or the expected one before that."""
         return self.expected_us if self.best_us is None else self.best_us
-
-    def is_like(self, other: TaskState) -> bool:
-        """Whether kernels of the one say something of the other's: the same operations on the same
-        types.
-        """
-        mine, others = self.workload.layers, other.workload.layers
-        return [_kind(layer) for layer in mine] == [_kind(layer) for layer in others]
 
 
 class Scheduler(Protocol):
@@ -75,5 +69,6 @@ def fullness(task: TaskState) -> tuple[bool, float]:
     return bool(task.trials), task.trials / (sum(task.uses) * task.time_us)
 
 
-def _kind(layer: Layer) -> tuple[str, DType]:
-    return layer.problem.kind, layer.problem.in_dtype
+def kind_of(workload: Workload) -> Hashable:
+    """The same for workloads of the same operations on the same types."""
+    return tuple((layer.problem.kind, layer.problem.in_dtype) for layer in workload.layers)

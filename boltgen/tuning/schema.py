@@ -131,6 +131,20 @@ ALTER TABLE record ADD COLUMN spec INTEGER REFERENCES spec;
 UPDATE bench SET stamp = hex(randomblob(8));
 """
 
+# Kernels that TVM keeps: their identities, schedules and times. What a kernel was compiled to is
+# decided by its schedule and the toolchain, which names TVM.
+_ADD_REST = """
+CREATE TABLE rest (
+    task TEXT NOT NULL,
+    bench INTEGER NOT NULL REFERENCES bench,
+    config TEXT NOT NULL,
+    measured_at_us INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    median_us REAL,
+    PRIMARY KEY (task, bench, config, measured_at_us)
+) WITHOUT ROWID;
+"""
+
 
 _Step: TypeAlias = str | Callable[[sqlite3.Connection], None]
 # The steps of each version.
@@ -140,6 +154,7 @@ _VERSIONS: tuple[tuple[_Step, ...], ...] = (
     (_NAME_CONFIGS,),
     (_ADD_WORKLOADS, _make_workloads, _DROP_PROBLEMS),
     (_TELL_CONTENTS,),
+    (_ADD_REST,),
 )
 SCHEMA = len(_VERSIONS)
 

@@ -7,7 +7,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import violations
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
-from boltgen.tuning.scheduler import TaskState
+from boltgen.tuning.scheduler import TaskState, kind_of
 from boltgen.tuning.select import Task
 from boltgen.tuning.strategies.strategy import Strategy
 
@@ -108,7 +108,8 @@ class Search:
     def state(self) -> TaskState:
         """What a scheduler decides by."""
         return TaskState(
-            workload=self._task.workload,
+            kind=kind_of(self._task.workload),
+            flops=self._task.workload.flops,
             uses=self._uses,
             expected_us=self._expected_us,
             trials=self._granted,

@@ -5,7 +5,7 @@ asked for: however a session ends, nothing measured is lost, and the next one go
 
 Round one ranks the kernels of every workload without its epilogue, round two times launches of the
 fastest with it: what is chosen was measured as it ships. Layers back to back are in round two
-alone.
+alone. Kernels that TVM keeps are tasks of both rounds, with a bench of their own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeAlias
 
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL, CostModel, serving
@@ -34,16 +35,18 @@ from boltgen.ir.workload import Workload
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.clocks import ClockWatch
-from boltgen.tuning.course import Courses, Improvement
+from boltgen.tuning.course import Courses
 from boltgen.tuning.database import Best, Database
 from boltgen.tuning.device_lock import device_lock
 from boltgen.tuning.elsewhere import Elsewhere
 from boltgen.tuning.field import Field
 from boltgen.tuning.progress import Observer, Quiet
 from boltgen.tuning.records import Record
+from boltgen.tuning.rest import AnyTrial, Rest, RestSearch, RestTrial
 from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tuning.search import Search, times_us
 from boltgen.tuning.select import Task, distinct
+from boltgen.tuning.session_report import SessionReport, TaskResult
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.strategy import SearchProblem, StrategyFactory
 
@@ -52,6 +55,8 @@ from boltgen.tuning.strategies.strategy import SearchProblem, StrategyFactory
 _FIELD_SHARE = 0.7
 # Trials handed to the bench at once: enough for compilers to be busy while the device is.
 _BATCH = 64
+
+_AnySearch: TypeAlias = Search | RestSearch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,58 +78,11 @@ class SessionOptions:
     runs: tuple[Mapping[Workload, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """What is known of a task: its best launch, how many launches have a time, and failures.
-
-    `course` is how this session came to be as fast as it did.
-    """
-
-    task: Task
-    best: Best | None
-    timed: int
-    failures: tuple[Failure, ...]
-    course: tuple[Improvement, ...] = ()
-
-    @property
-    def total_us(self) -> float | None:
-        """The best time, as often as the model runs the task."""
-        return self.best.timing.median_us * self.task.occurrences if self.best else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionReport:
-    """What a session on `device` did.
-
-    `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
-    the database had before. `stopped` says what ended it before its time, `drift` how the device's
-    clock behaved, where there is something to say.
-    """
-
-    device: DeviceIdentity
-    results: tuple[TaskResult, ...]
-    measured: int
-    failed: int
-    reused: int
-    seconds: float
-    stopped: str | None
-    drift: str | None
-
-    @property
-    def model_us(self) -> float | None:
-        """Time of all products as often as the models run them, each by itself; None if one has
-        no time.
-        """
-        products = [each.total_us for each in self.results if not each.task.is_alternative]
-        totals = [total_us for total_us in products if total_us is not None]
-        return sum(totals) if len(totals) == len(products) else None
-
-
 class Session:
     """Tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
 
-    `lock_folder` is where sessions of all processes find each other. `clock` gives seconds, `now`
-    the time of day.
+    `rest` are TVM's own kernels, timed on the same device. `lock_folder` is where sessions of all
+    processes find each other. `clock` gives seconds, `now` the time of day.
 
     Raises:
         NoLegalConfigError: a task has no legal configuration on the bench's device.
@@ -140,6 +98,7 @@ class Session:
         *,
         lock_folder: Path,
         options: SessionOptions | None = None,
+        rest: Rest | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
@@ -148,6 +107,7 @@ class Session:
         self.device = bench.device
         self.toolchain = bench.toolchain
         self._bench = bench
+        self._rest = rest
         self._database = database
         self._budget = budget
         self._lock_folder = lock_folder
@@ -180,6 +140,8 @@ class Session:
         self._started = 0.0
         self._measured = self._failed = self._reused = 0
         self._stopped: str | None = None
+        self._rest_searches: Sequence[RestSearch] = rest.searches if rest else ()
+        self._resume_rest()
 
     def run(self) -> SessionReport:
         """Tune until the budget is spent, nothing is left to try, or the device is lost.
@@ -192,7 +154,7 @@ class Session:
             pass
         return self.report()
 
-    def steps(self) -> Iterator[tuple[Trial, Outcome]]:
+    def steps(self) -> Iterator[tuple[AnyTrial, Outcome]]:
         """Tune as `run` does, and give every outcome when it is in the database.
 
         Whoever stops asking ends the session; `report` then tells what was found.
@@ -224,6 +186,7 @@ class Session:
             seconds=self._clock() - self._started,
             stopped=self._stopped,
             drift=self._watch.summary(),
+            rest=tuple(search.result for search in self._rest_searches),
         )
 
     def _result(self, task: Task) -> TaskResult:
@@ -252,13 +215,14 @@ class Session:
                     self._taken.setdefault(spec, set()).add(workload)
         return self._known[workload]
 
-    def _rounds(self) -> Iterator[tuple[Trial, Outcome]]:
+    def _rounds(self) -> Iterator[tuple[AnyTrial, Outcome]]:
+        rest = self._rest_searches
         opening = self._opening_searches()
         share = _FIELD_SHARE
         while True:
             before = self._measured
-            yield from self._round(opening, share)
-            yield from self._round(self._final_searches(), 1.0)
+            yield from self._round([*opening, *rest], share)
+            yield from self._round([*self._final_searches(), *rest], 1.0)
             if self._is_outdated:
                 opening, self._is_outdated = self._opening_searches(), False
             idle = self._measured == before
@@ -334,7 +298,9 @@ class Session:
         shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
         return sum(shares_us) / len(shares_us) if shares_us else 1.0
 
-    def _round(self, searches: list[Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
+    def _round(
+        self, searches: list[_AnySearch], share: float
+    ) -> Iterator[tuple[AnyTrial, Outcome]]:
         """Measure what the searches propose until `share` of the budget is spent."""
         while not self._is_over(share) and not self._is_outdated:
             batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
@@ -342,9 +308,9 @@ class Session:
                 return
             yield from self._measure(batch, share)
 
-    def _batch(self, searches: list[Search], most: int) -> dict[Trial, Search]:
+    def _batch(self, searches: list[_AnySearch], most: int) -> dict[AnyTrial, _AnySearch]:
         """At most so many new trials: every search's first one, then every search's second."""
-        batch: dict[Trial, Search] = {}
+        batch: dict[AnyTrial, _AnySearch] = {}
         while len(batch) < most:
             grants = self._grants([search.state for search in searches], most - len(batch))
             if not grants:
@@ -365,20 +331,53 @@ class Session:
             states[chosen] = replace(states[chosen], trials=states[chosen].trials + 1)
         return grants
 
-    def _measure(self, batch: dict[Trial, Search], share: float) -> Iterator[tuple[Trial, Outcome]]:
-        with closing(self._bench.run(list(batch))) as outcomes:
+    def _measure(
+        self, batch: dict[AnyTrial, _AnySearch], share: float
+    ) -> Iterator[tuple[AnyTrial, Outcome]]:
+        with closing(self._outcomes_of(list(batch))) as outcomes:
             for trial, outcome in outcomes:
                 if isinstance(outcome, Failure) and outcome.fault is Fault.DEVICE_LOST:
                     self._stopped = f"the device was lost: {outcome.reason}"
                     self._observer.warn(self._stopped)
                     return
-                self._remember(trial, outcome)
-                self._courses.hear(trial, outcome, batch[trial].why(trial.config))
-                batch[trial].observe(trial.config, outcome)
+                self._hear(batch[trial], trial, outcome)
                 self._tell(trial, outcome)
                 yield trial, outcome
                 if self._seconds_are_over(share):
                     return
+
+    def _outcomes_of(
+        self, trials: Sequence[AnyTrial]
+    ) -> Generator[tuple[AnyTrial, Outcome], None, None]:
+        """Those of TVM's kernels first: they are compiled sooner."""
+        if self._rest and (of_rest := [each for each in trials if isinstance(each, RestTrial)]):
+            yield from self._rest.run(of_rest)
+        yield from self._bench.run([each for each in trials if isinstance(each, Trial)])
+
+    def _hear(self, search: _AnySearch, trial: AnyTrial, outcome: Outcome) -> None:
+        """Remember an outcome, and let the search that proposed the trial know it."""
+        if isinstance(trial, Trial) and isinstance(search, Search):
+            self._remember(trial, outcome)
+            self._courses.hear(trial, outcome, search.why(trial.config))
+            search.observe(trial.config, outcome)
+        elif isinstance(trial, RestTrial) and not isinstance(search, Search):
+            self._remember_rest(trial, outcome)
+            search.observe(trial, outcome)
+
+    def _resume_rest(self) -> None:
+        for search in self._rest_searches:
+            known = self._database.rest.outcomes(search.task, self._rest_bench)
+            search.resume(known)
+            self._reused += len(known)
+
+    @property
+    def _rest_bench(self) -> tuple[DeviceIdentity, str]:
+        return self.device, self._rest.toolchain if self._rest else ""
+
+    def _remember_rest(self, trial: RestTrial, outcome: Outcome) -> None:
+        self._database.rest.add(trial, outcome, self._rest_bench, self._now())
+        self._measured += 1
+        self._failed += isinstance(outcome, Failure)
 
     def _remember(self, trial: Trial, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and outcome.fault in BLAMELESS:
@@ -420,8 +419,8 @@ class Session:
                 "to another one since, and is measured again"
             )
 
-    def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        if isinstance(outcome, Timing):
+    def _tell(self, trial: AnyTrial, outcome: Outcome) -> None:
+        if isinstance(outcome, Timing) and isinstance(trial, Trial):
             if drift := self._watch.observe(outcome):
                 self._observer.warn(drift)
             key = trial.workload

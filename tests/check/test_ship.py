@@ -18,7 +18,8 @@ from boltgen.cli import program as cli
 from boltgen.errors import BoltgenError
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.kernel import KernelSpec
-from boltgen.options import CheckLevel, CompileOptions
+from boltgen.options import CompileOptions
+from boltgen.options.choices import CheckLevel
 from boltgen.runtime.artifact import LIBRARY, Artifact, file_digest
 from boltgen.runtime.checked import LibraryCheck
 from boltgen.runtime.metadata import FILE_NAME, read_metadata

@@ -20,7 +20,8 @@ from boltgen.cli import console, machine
 from boltgen.cli.inspect import region_lines
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType
-from boltgen.options import CheckLevel, CompileOptions
+from boltgen.options import CompileOptions
+from boltgen.options.choices import CheckLevel
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.doctor import Finding, Verdict

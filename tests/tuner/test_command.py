@@ -20,7 +20,8 @@ def run_command(monkeypatch: pytest.MonkeyPatch, bench: FakeBench, *more: str) -
     tasks = tasks_of(regions_of_model())
     monkeypatch.setattr(tuner, "import_model", lambda *_: None)
     monkeypatch.setattr(tuner, "tasks_of_model", lambda *_: tasks)
-    arguments = ["tune", "m.onnx", "--device", "vgpu", "--budget", "5000trials", *more]
+    arguments = ["tune", "m.onnx", "--device", "vgpu", "--budget", "5000trials"]
+    arguments += ["--rest", "off", *more]
     result = CliRunner().invoke(cli.app, arguments)
     return result.exit_code, result.output
 

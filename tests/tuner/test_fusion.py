@@ -16,7 +16,7 @@ from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import write_records
-from boltgen.tuning.session import SessionReport
+from boltgen.tuning.session_report import SessionReport
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 
@@ -60,7 +60,7 @@ def tune_layers(monkeypatch: pytest.MonkeyPatch, fused_us: float, **more: object
     tools = toolchain_text(find_toolchain(settings_from()))
     bench = FakeBench(lambda trial: fused_us if trial.workload.is_fused else 50.0, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, **_: bench)
-    return boltgen.tune(dense_layers(), arch="sm_80", budget="5000trials", **more)
+    return boltgen.tune(dense_layers(), arch="sm_80", budget="5000trials", rest="off", **more)
 
 
 def test_what_a_model_could_fuse_is_timed_beside_its_products(

@@ -19,7 +19,7 @@ from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tuning.session import SessionReport
+from boltgen.tuning.session_report import SessionReport
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 
@@ -67,7 +67,7 @@ def tune_odd(
 
     bench = FakeBench(answer, toolchain=tools)
     monkeypatch.setattr(tuner, "open_cuda", lambda how, **_: bench)
-    return boltgen.tune(odd_model(), arch="sm_80", budget=budget, **more)
+    return boltgen.tune(odd_model(), arch="sm_80", budget=budget, rest="off", **more)
 
 
 def padded(**options: object) -> tuple[list[tuple[int, int]], tuple[str, ...]]:

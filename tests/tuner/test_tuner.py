@@ -37,7 +37,7 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     with monkeypatch.context() as patch:
         patch.setattr(tuner, "open_cuda", lambda how, **_: FakeBench(toolchain=tools))
         path = tmp_path / "measured.sqlite"
-        boltgen.tune(model(), arch="sm_80", budget="5000trials", database=path)
+        boltgen.tune(model(), arch="sm_80", budget="5000trials", database=path, rest="off")
     with Database(path) as database:
         write_records(tmp_path / "a100.jsonl.gz", database.records())
     return tmp_path / "a100.jsonl.gz"
@@ -221,5 +221,5 @@ def test_a_model_without_a_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         return out
 
     module = tvm.IRModule.from_expr(main.with_attr("global_symbol", "main"))
-    summary = tuning_summary(boltgen.tune(module, arch="sm_80", budget="5trials"))
+    summary = tuning_summary(boltgen.tune(module, arch="sm_80", budget="5trials", rest="off"))
     assert "the model has nothing to tune: boltgen computes no product of it" in summary

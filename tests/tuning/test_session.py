@@ -23,7 +23,8 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
 from boltgen.tuning.query import Query
 from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session import SessionOptions, SessionReport
+from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_report import SessionReport
 from boltgen.tuning.strategies.random_search import random_search
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.resnet50_layers import biased

@@ -25,7 +25,7 @@ from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.field import Field
-from boltgen.tuning.scheduler import ByWeight, TaskState
+from boltgen.tuning.scheduler import ByWeight, TaskState, kind_of
 from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
@@ -290,7 +290,8 @@ def test_the_chosen_strategy_serves_every_round_and_every_workload(tmp_path: Pat
 
 def state(trials: int, weight: int = 1, best_us: float | None = None, **more) -> TaskState:
     return TaskState(
-        workload=GEMM,
+        kind=kind_of(GEMM),
+        flops=GEMM.flops,
         uses=(weight,),
         expected_us=more.pop("expected_us", 10.0),
         trials=trials,
