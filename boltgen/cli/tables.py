@@ -152,7 +152,7 @@ def tuning_summary(session: SessionReport) -> str:
         f"{session.measured} trials in {session.seconds:.1f} s, {session.failed} of them failed; "
         f"{session.reused} were known",
     ]
-    if not session.results:
+    if not session.results and not session.rest:
         lines.append("the model has nothing to tune: boltgen computes no product of it")
     if session.stopped:
         lines.append(f"ended early: {session.stopped}; what was measured is kept")
