@@ -21,6 +21,7 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.errors import DeviceError, ToolchainError
+from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Outcome, Timing
 from boltgen.runtime import rest_worker
 from boltgen.runtime.cuda_compiler import CudaCompiler
@@ -97,7 +98,7 @@ class RestBench:
 
     def _build(self, task: str, config: str) -> Path | Failure:
         """The library of a scheduled kernel, or why there is none."""
-        path = Path(self._folder.name) / f"{task}-{abs(hash(config)):x}.so"
+        path = Path(self._folder.name) / f"{task}-{digest(config)[:16]}.so"
         if path.exists():
             return path
         try:
