@@ -24,10 +24,7 @@ from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm

@@ -43,10 +43,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES, order, predict, spaces
 from boltgen.families.space import AnySpace, Violation
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    SOFTMAX,
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-    local_softmax,
-)
+from boltgen.ir.elementwise import SOFTMAX, BinaryOp, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec

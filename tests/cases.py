@@ -21,14 +21,7 @@ from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    Cast,
-    ElementwiseGraph,
-    Load,
-    LoadKind,
-    Unary,
-)
+from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec

@@ -12,10 +12,7 @@ import pytest
 
 import boltgen
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm

@@ -17,9 +17,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import candidates
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout

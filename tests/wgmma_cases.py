@@ -11,11 +11,7 @@ from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec

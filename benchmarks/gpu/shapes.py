@@ -11,11 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm

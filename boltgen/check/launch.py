@@ -255,10 +255,9 @@ class _Tensors:
             sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
             return _whole(placed) if sliced else _whole(placed) | {"batch_stride": 0}
         placed = self._place(name, array, 0)
-        slices = array.ndim - 1 if load.parts == 1 else array.ndim - 2
-        stride = array[0].size if slices else 0
-        ld = load.parts if load.parts > 1 else 0
-        return {"pointer": placed.address, "ld": ld, "batch_stride": stride}
+        is_sliced = array.ndim > 1 + len(load.parts_shape)
+        stride = array[0].size if is_sliced else 0
+        return {"pointer": placed.address, "ld": load.parts_ld, "batch_stride": stride}
 
     def results(self) -> dict[str, Array]:
         """The output and what else the kernel writes, by name, without the gaps.
@@ -315,8 +314,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
         LoadKind.COLUMN: (*ahead, prod(span[:-1])),
     }
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
-    parts = ((load.parts,) if load.parts > 1 else () for load in loads)
-    wanted = (*own, *((*shapes[load.kind], *each) for load, each in zip(loads, parts, strict=True)))
+    wanted = (*own, *((*shapes[load.kind], *load.parts_shape) for load in loads))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
         for tensor, shape in zip(input_tensors(layer), wanted, strict=True)

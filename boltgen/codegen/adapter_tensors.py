@@ -53,7 +53,7 @@ def operand_fields(
         slices = _slices(operand, problem.batch)
         shape, rank = _operand_shape(load, m, n)
         pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
-        ld = n if load.kind is LoadKind.TENSOR else shape[-1] if load.parts > 1 else 0
+        ld = n if load.kind is LoadKind.TENSOR else load.parts_ld
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
         by_sequence, by_head = _slice_strides(operand, math.prod(shape) if slices else 0, heads)

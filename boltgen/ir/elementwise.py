@@ -70,6 +70,16 @@ class Load:
     dtype: DType = DType.F16
     parts: int = field(default=1, metadata={"absent_at_default": True})
 
+    @property
+    def parts_shape(self) -> tuple[int, ...]:
+        """The dimension of several parts, behind those of the rows; none of one part."""
+        return (self.parts,) if self.parts > 1 else ()
+
+    @property
+    def parts_ld(self) -> int:
+        """What a launch passes as `ld` of a row or column: the distance of rows in parts, or 0."""
+        return self.parts if self.parts > 1 else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -319,9 +329,8 @@ class ElementwiseGraph:
     @property
     def has_parts(self) -> bool:
         """Whether an operand, or a result, is a column in parts."""
-        return any(load.parts > 1 for load in self.loads) or len(self.added_up) < len(
-            self.reductions
-        )
+        stored = any(store.columns for store in self.stores)
+        return stored or any(load.parts > 1 for load in self.loads)
 
     def up_to(self, x: int) -> ElementwiseGraph:
         """The graph whose one result is node `x`; it has the loads before that one."""

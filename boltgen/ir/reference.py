@@ -305,8 +305,7 @@ def broadcast(
     wide = []
     for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
         plain = {LoadKind.TENSOR: shape[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
-        parts = (load.parts,) if load.parts > 1 else ()
-        span = (*plain[load.kind], *parts)
+        span = (*plain[load.kind], *load.parts_shape)
         given = shaped(
             f"operand {index}",
             array,
@@ -316,7 +315,7 @@ def broadcast(
         )
         ahead = given.shape[: given.ndim - len(span)]
         body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}
-        column = (*shape[len(batch) : -1], 1, *parts)
+        column = (*shape[len(batch) : -1], 1, *load.parts_shape)
         wide.append(given.reshape(*ahead, *body.get(load.kind, column)))
     return wide
 

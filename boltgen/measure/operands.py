@@ -12,13 +12,7 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    SOFTMAX,
-    Load,
-    LoadKind,
-    Store,
-    local_softmax,
-)
+from boltgen.ir.elementwise import SOFTMAX, Load, LoadKind, Store, local_softmax
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
@@ -389,14 +383,12 @@ def _operand(problem: Problem, load: Load, address: int) -> Operand:
     """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
     if load.kind is LoadKind.TENSOR:
         return _full(problem, address)
-    return Operand(address, load.parts if load.parts > 1 else 0)
+    return Operand(address, load.parts_ld)
 
 
 def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of an operand for an `output`; rows and columns of a batch are shared."""
-    if load.kind is LoadKind.TENSOR:
-        return output
-    return (-1, load.parts) if load.parts > 1 else (-1,)
+    return output if load.kind is LoadKind.TENSOR else (-1, *load.parts_shape)
 
 
 def _full(problem: Problem, address: int) -> Operand:

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir.analysis import estimate_tir_flops
 
-from boltgen.frontend.relax.region_calls import SYMBOL
+from boltgen.frontend.relax.region_calls import SCHEDULED, SYMBOL
 from boltgen.runtime.coverage import RestKernel
 
 _CALLS = ("relax.call_tir", "relax.call_tir_inplace")
@@ -33,7 +33,7 @@ def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
     return tuple(
         RestFunction(kernel=each, function=module[each.name])
         for each in rest_kernels(module) or ()
-        if "tirx.is_scheduled" not in (module[each.name].attrs or {})
+        if SCHEDULED not in (module[each.name].attrs or {})
         and all(isinstance(param, tirx.Buffer) for param in module[each.name].params)
     )
 

@@ -16,12 +16,11 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from boltgen.frontend.relax.region_calls import SCHEDULED
 from boltgen.intake.json_text import parse_json
 from boltgen.runtime.schedules import built_in_rules
 from boltgen.tuning.rest import BUILT_IN
 
-# The attribute by which TVM's rules leave a function alone.
-_SCHEDULED = "tirx.is_scheduled"
 _SYMBOL = "global_symbol"
 # The block around all others, which TVM finds by this name.
 _ROOT = "root"
@@ -83,7 +82,7 @@ def scheduled(function: tirx.PrimFunc, config: str, target: Target) -> tirx.Prim
         return _by_rules(function, target)
     schedule = s_tir.Schedule(named(function))
     Trace.apply_json_to_schedule(_values(parse_json(config, _MOST_BYTES)), schedule)
-    made = schedule.mod[ENTRY].with_attr(_SCHEDULED, True)
+    made = schedule.mod[ENTRY].with_attr(SCHEDULED, True)
     symbol = (function.attrs or {}).get(_SYMBOL)
     return made.with_attr(_SYMBOL, symbol) if symbol else made.without_attr(_SYMBOL)
 

@@ -31,7 +31,8 @@ _BATCH = 8
 _POPULATION, _FRESH, _GENERATIONS = 32, 16, 2
 # A kernel is left alone that got no faster in so many trials. A choice.
 _PATIENCE = 64
-# A batch of which all is known brings no trial: after so many there is nothing left.
+# MetaSchedule may propose only schedules whose times are known. After so many such batches the
+# search ends.
 _MOST_KNOWN_BATCHES = 4
 _NEEDS = ("cloudpickle", "psutil", "xgboost")
 

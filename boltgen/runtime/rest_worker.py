@@ -72,8 +72,8 @@ def _wanted(
 
 
 def _operands(tensors: Sequence[tuple[tuple[int, ...], str]]) -> _Arrays:
-    """Numbers between 1 and 2, of which logarithms and roots can be taken; integers are 0, and so
-    valid indices.
+    """Arrays of these shapes and types: reals between 1 and 2, which have logarithms and roots, and
+    integers that are 0, which is always a valid index.
     """
     rng = np.random.default_rng(0)
     made = []

@@ -39,8 +39,8 @@ def pipeline(
     """What `tvm.compile` is to do with a Relax module for the CUDA target `target`.
 
     TVM's pipeline for CUDA, with two rules of ours before its rules for reductions. `look` is given
-    the module whose kernels have no schedules yet; `tuned` then schedules those that it knows
-    better schedules of.
+    the module whose kernels have no schedules yet; `tuned` then schedules the kernels for which
+    tuning has found something faster.
     """
 
     def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:

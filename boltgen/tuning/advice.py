@@ -16,12 +16,7 @@ from typing import Any
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-    Unary,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.workload import Layer, Workload

@@ -111,7 +111,7 @@ def rest_toolchain(toolchain: str, tvm: str) -> str:
 
 
 def short_name(config: str) -> str:
-    """A configuration for people: traces have kilobytes."""
+    """A short name of a configuration, for people: a trace is kilobytes long."""
     return "built in" if config.startswith(BUILT_IN) else f"MetaSchedule {digest(config)[:8]}"
 
 

@@ -23,7 +23,7 @@ from boltgen.tuning.records import dumps, loads
 from boltgen.tuning.rest import RestTrial
 from boltgen.tuning.small_tables import SmallTables, bench_key
 
-# Of several devices of an architecture, those that measure come first.
+# Times that a device measured are preferred to those that the virtual GPU models.
 _RANK = {DeviceKind.CUDA: 0, DeviceKind.RECORDED: 1, DeviceKind.VGPU: 2}
 
 

@@ -14,11 +14,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-    UnaryOp,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm

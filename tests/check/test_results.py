@@ -20,12 +20,7 @@ from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
 from boltgen.frontend.passes.normed import Writing, normed
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-    Reduction,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm

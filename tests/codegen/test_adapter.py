@@ -15,10 +15,7 @@ from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.region import Convention, LayerRoles, Operand, Region

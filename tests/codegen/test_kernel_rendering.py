@@ -11,10 +11,7 @@ from boltgen.families.cutlass2.config import Shape
 from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel, render_library
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec

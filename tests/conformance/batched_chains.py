@@ -11,11 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.oracle import LayerInputs, enclose

@@ -18,10 +18,7 @@ from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    LoadKind,
-    Reduction,
-)
+from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm

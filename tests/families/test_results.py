@@ -9,14 +9,7 @@ from boltgen.families.constants import model_constants
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import candidates, predict
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    Accumulator,
-    ElementwiseGraph,
-    LoadKind,
-    Reduction,
-    Store,
-    Unary,
-)
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, LoadKind, Reduction, Store, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload

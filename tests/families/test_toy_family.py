@@ -27,9 +27,7 @@ from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec, Launch

@@ -9,10 +9,7 @@ from boltgen.arch import arch_named
 from boltgen.errors import InputError, NoLegalConfigError
 from boltgen.families.registry import candidates
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.oracle import LayerInputs, enclose

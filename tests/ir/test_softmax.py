@@ -11,12 +11,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    SOFTMAX,
-    Accumulator,
-    ElementwiseGraph,
-    Softmax,
-)
+from boltgen.ir.elementwise import SOFTMAX, Accumulator, ElementwiseGraph, Softmax
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest

@@ -16,11 +16,7 @@ from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec

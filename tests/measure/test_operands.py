@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    LoadKind,
-    Reduction,
-)
+from boltgen.ir.elementwise import BinaryOp, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
@@ -129,6 +125,26 @@ def test_each_result_has_ends_of_its_own_and_is_judged_by_them(profiler, device)
         operands.close()
 
 
+def a_and_b(device, one, problem):
+    return (
+        device.download(address, shape, np.float16)
+        for address, shape in ((one.a, problem.a_shape), (one.layers[0].b, problem.b_shape))
+    )
+
+
+def assert_judged(profiler, device, operands, d, reduced):
+    """The exact D and reduction are right; a reduction that is 1 % off is not."""
+    (one,) = operands.sets
+    for result, dtype, address in zip(
+        (d, reduced), (np.float16, np.float32), one.results, strict=True
+    ):
+        stored = result.exact.astype(dtype)
+        profiler.copy(address, device.upload(stored), stored.nbytes)
+    assert operands.judge().wrong == 0
+    profiler.copy(one.results[1], device.upload(stored * 1.01), stored.nbytes)
+    assert operands.judge().wrong > 0
+
+
 @pytest.mark.parametrize("kind", [LoadKind.ROW, LoadKind.COLUMN])
 @pytest.mark.parametrize("reduction", Reduction)
 def test_a_reduction_has_ends_of_its_own(profiler, device, kind, reduction):
@@ -139,10 +155,7 @@ def test_a_reduction_has_ends_of_its_own(profiler, device, kind, reduction):
     operands = make_operands(profiler, workload=workload, most_sets=1)
     try:
         (one,) = operands.sets
-        a, weight = (
-            device.download(address, shape, np.float16)
-            for address, shape in ((one.a, problem.a_shape), (one.layers[0].b, problem.b_shape))
-        )
+        a, weight = a_and_b(device, one, problem)
         d, right = enclose_results(workload, a, [LayerInputs(weight)])
         shape = (2, 8) if kind is LoadKind.ROW else (2, 5)
         assert right.exact.shape == shape
@@ -154,14 +167,7 @@ def test_a_reduction_has_ends_of_its_own(profiler, device, kind, reduction):
         assert (passed.pointer, passed.batch_stride) == (one.results[1], shape[1])
         assert kind is LoadKind.COLUMN or passed.ld == 5
         operands.poison()
-        for result, dtype, address in zip(
-            (d, right), (np.float16, np.float32), one.results, strict=True
-        ):
-            stored = result.exact.astype(dtype)
-            profiler.copy(address, device.upload(stored), stored.nbytes)
-        assert operands.judge().wrong == 0
-        profiler.copy(one.results[1], device.upload(stored * 1.01), stored.nbytes)
-        assert operands.judge().wrong > 0
+        assert_judged(profiler, device, operands, d, right)
     finally:
         operands.close()
 
@@ -175,10 +181,7 @@ def test_columns_in_parts_are_filled_passed_and_judged_by_the_oracle(profiler, d
     operands = make_operands(profiler, workload=workload, most_sets=1)
     try:
         (one,) = operands.sets
-        a, weight = (
-            device.download(address, shape, np.float16)
-            for address, shape in ((one.a, problem.a_shape), (one.layers[0].b, problem.b_shape))
-        )
+        a, weight = a_and_b(device, one, problem)
         launch = Launch(struct="boltgen_gemm_args", sizes=problem.sizes)
         parts, sums = operands.arguments(one, launch, stream=0).operands[:2]
         assert (parts.ld, parts.batch_stride) == (3, 0)
@@ -186,14 +189,7 @@ def test_columns_in_parts_are_filled_passed_and_judged_by_the_oracle(profiler, d
         given = device.download(parts.pointer, (5, 3), np.float32)
         d, right = enclose_results(workload, a, [LayerInputs(weight, (given,))])
         assert right.exact.shape == (2, 5, 2)
-        for result, dtype, address in zip(
-            (d, right), (np.float16, np.float32), one.results, strict=True
-        ):
-            stored = result.exact.astype(dtype)
-            profiler.copy(address, device.upload(stored), stored.nbytes)
-        assert operands.judge().wrong == 0
-        profiler.copy(one.results[1], device.upload(stored * 1.01), stored.nbytes)
-        assert operands.judge().wrong > 0
+        assert_judged(profiler, device, operands, d, right)
     finally:
         operands.close()
 

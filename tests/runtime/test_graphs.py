@@ -152,7 +152,9 @@ def test_a_closed_session_gives_its_graphs_memory_back(artifact: Artifact, vgpu:
 def test_what_cannot_be_recorded_runs_all_the_same(
     artifact: Artifact, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that waits for the device is no part of a graph; after three tries nobody tries."""
+    """A call that waits for the device is no part of a graph; after three failures the session
+    records no more.
+    """
     calls = []
     right = RelaxRunner.call_and_hold
 

@@ -11,9 +11,7 @@ from typing import Any
 from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
 from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Config
-from boltgen.ir.elementwise import (
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceIdentity, Outcome

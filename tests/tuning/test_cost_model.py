@@ -15,9 +15,7 @@ from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.model import predict
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import (
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm

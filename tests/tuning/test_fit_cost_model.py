@@ -18,9 +18,7 @@ from boltgen.families.constants import NAMES, described, values_of
 from boltgen.families.registry import candidates, predict
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import (
-    ElementwiseGraph,
-)
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceKind

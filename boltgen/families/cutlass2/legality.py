@@ -69,7 +69,7 @@ def layer_violations(layer: Layer, config: Cutlass2Config, arch: Arch) -> tuple[
 
 
 def result_violations(epilogue: ElementwiseGraph, config: Cutlass2Config) -> Iterator[Violation]:
-    """Tiles of which several warps would make a number that one stores."""
+    """A tile that splits the columns of a number: one warp must have them all to store it."""
     for store in epilogue.reductions:
         if store.columns and config.threadblock.n % store.columns:
             yield Violation(

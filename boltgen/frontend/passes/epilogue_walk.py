@@ -23,11 +23,7 @@ from boltgen.frontend.passes.anchor import ANCHORS, Anchor
 from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, parts_of, roles_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.region import Shared

@@ -18,11 +18,7 @@ from boltgen.frontend.passes.epilogue_walk import TailOperand, grow
 from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
 from boltgen.frontend.passes.products import Product, Summed
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    MAX_OPERANDS,
-    BinaryOp,
-    LoadKind,
-)
+from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.extent import Dim
 from boltgen.ir.norm import Norm, NormFunction

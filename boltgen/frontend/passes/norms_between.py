@@ -1,4 +1,4 @@
-"""Norms of rows between products: those that the kernels of these products could do without.
+"""Norms of rows between products, which the kernels of these products could compute.
 
 A norm of what one product makes, whose rows others multiply by constants, or add to their results.
 Whether these compute it is decided in `norms_in_products`.

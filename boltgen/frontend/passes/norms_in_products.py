@@ -57,23 +57,26 @@ def norms_in_products(
     Products are summed in `summed`. Rows that are not normed have no bound within which FP16 could
     sum their products, so those norms stay.
     """
-    notes: tuple[str, ...] = ()
-    for in_parts in (True, False):
-        if summed is DType.F32:
-            found = _taken_apart(graph, costs, rejects, in_parts=in_parts)
-            graph, notes = found.graph, (*notes, *found.notes)
-    return NormsInProducts(graph, notes)
+    products = find_products(graph) if summed is DType.F32 else ()
+    norms = list(norms_between(graph, products))
+    short = [norm for norm in norms if _parts(norm.problem.columns) > 1]
+    made = _taken_apart(graph, products, short, costs, rejects, in_parts=True)
+    if made.notes:
+        products = find_products(made.graph)
+        norms = list(norms_between(made.graph, products))
+    rest = _taken_apart(made.graph, products, norms, costs, rejects, in_parts=False)
+    return NormsInProducts(rest.graph, (*made.notes, *rest.notes))
 
 
 def _taken_apart(
-    graph: Graph, costs: GraphCosts, rejects: Rejects, *, in_parts: bool
+    graph: Graph,
+    products: Sequence[Product],
+    found: Sequence[NormBetween],
+    costs: GraphCosts,
+    rejects: Rejects,
+    *,
+    in_parts: bool,
 ) -> NormsInProducts:
-    products = find_products(graph)
-    found = [
-        each
-        for each in norms_between(graph, products)
-        if not in_parts or _parts(each.problem.columns) > 1
-    ]
     if not found:
         return NormsInProducts(graph, ())
     trial = _Rewriting(graph, found, in_parts=in_parts)

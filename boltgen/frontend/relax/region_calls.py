@@ -15,6 +15,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 # The attribute of such a function: the symbol of the region that it calls.
 SYMBOL = "boltgen.region"
+# The attribute by which TVM's rules for schedules leave a function alone.
+SCHEDULED = "tirx.is_scheduled"
 
 # tvm-ffi puts this before the name of each function that a library exports.
 _EXPORT_PREFIX = "__tvm_ffi_"
@@ -63,7 +65,7 @@ def host_function(symbol: str, inputs: int, outputs: int) -> tirx.PrimFunc:
     passed = [tirx.op.tvm_struct_get(tensor, 0, _TENSOR, "handle") for tensor in tensors]
     body = tirx.Evaluate(tirx.call_cpacked(f"{_EXPORT_PREFIX}{symbol}", *passed))
     params = [*tensors[:inputs], tirx.Var("ignored", "int64"), *tensors[inputs:]]
-    attrs = {SYMBOL: symbol, "op_pattern": _OPAQUE, "tirx.is_scheduled": True}
+    attrs = {SYMBOL: symbol, "op_pattern": _OPAQUE, SCHEDULED: True}
     return tirx.PrimFunc(params, body).with_attrs(attrs)
 
 

@@ -11,11 +11,7 @@ import pytest
 from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import (
-    BinaryOp,
-    ElementwiseGraph,
-    LoadKind,
-)
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
