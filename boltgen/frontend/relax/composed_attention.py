@@ -37,8 +37,8 @@ def composed_attention(builder: GraphBuilder, call: ir.Call, args: tuple[int, ..
     if made is None and attrs.window_size is not None:
         raise ModelImportError(
             f"{call.op.name} has a window of {attrs.window_size} keys: TVM computes none, and "
-            "boltgen one of known sizes with a causal mask; give window_size a causal_mask, and "
-            "its input known rows, or a bias instead of both"
+            "boltgen one of at least 1 key, of known sizes, with a causal mask; give window_size a "
+            "causal_mask, and its input known rows, or a bias instead of both"
         )
     return made
 
@@ -48,8 +48,8 @@ def _composed(builder: GraphBuilder, attrs: Any, args: tuple[int, ...]) -> int |
         return None
     query, key, value, *bias = args
     dtype, (_, rows, _, head) = builder.dtype(query), builder.shape(query)
-    window = attrs.window_size
-    mask = _causal(attrs.causal_mask, rows, builder.shape(key)[1], window and int(window))
+    window = None if attrs.window_size is None else int(attrs.window_size)
+    mask = _causal(attrs.causal_mask, rows, builder.shape(key)[1], window)
     is_masked = attrs.causal_mask is not None or window is not None
     if isinstance(head, Dim) or (mask is None and is_masked):
         return None
@@ -73,10 +73,12 @@ def _causal(
 ) -> np.ndarray[Any, Any] | None:
     """What a causal mask adds to scores; None without one, or where its sizes are open.
 
-    Of a row's keys up to the diagonal a `window` keeps the last ones.
+    Of a row's keys up to the diagonal a `window` keeps the last ones; None where it keeps none.
     """
     offsets = {"TopLeft": 0, "BottomRight": abs(rows - keys)}
     if kind not in offsets or isinstance(rows, Dim) or isinstance(keys, Dim):
+        return None
+    if window is not None and window < 1:
         return None
     mask = np.full((rows, keys), -np.inf, np.float32)
     seen = np.tri(rows, keys, offsets[kind], bool)

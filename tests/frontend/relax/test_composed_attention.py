@@ -89,6 +89,11 @@ def test_a_window_without_an_end_is_refused() -> None:
         annotate(module_of(window_size=8))
 
 
+def test_a_window_of_no_keys_is_refused() -> None:
+    with pytest.raises(ModelImportError, match=r"nn\.attention .*\b0 keys.*at least 1 key"):
+        annotate(module_of(causal_mask="TopLeft", window_size=0))
+
+
 def test_concatenated_sequences_are_refused() -> None:
     builder = relax.BlockBuilder()
     shape = (1, 10, HEADS, HEAD)
