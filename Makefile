@@ -26,11 +26,12 @@ $(RELAY)/.ready: $(VENV)/.user boltgen/build/relay_env.py pyproject.toml
 	touch $@
 
 # KServe asks for an older protobuf and psutil than the tests of everything else have, and its
-# client for older ml_dtypes.
+# client for older ml_dtypes. Of MLServer the tests read its OpenAPI document of the protocol.
 $(SERVE)/.ready: $(VENV)/.user pyproject.toml
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,serve]' \
-	  pytest==9.2.0 'tritonclient[http,grpc]==2.73.0'
+	  pytest==9.2.0 'tritonclient[http,grpc]==2.73.0' schemathesis==4.32.5
+	$(SERVE)/bin/pip install --quiet --disable-pip-version-check --no-deps mlserver==1.7.1
 	touch $@
 
 .PHONY: relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean
