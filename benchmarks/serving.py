@@ -1,15 +1,14 @@
 """What the server adds to a run, and what faults do to it: python -m benchmarks.serving [PART...].
 
-In the environment of `make serve-env`. A client of tritonclient's asks for the digits model on the
-virtual GPU, one request after the other; the server's log has the time of each one's run, so that
-what the server adds is the client's time less the run's.
+In the environment of `make serve-env`, with h2load of Debian's package nghttp2-client, which asks
+for the digits model on the virtual GPU, one request after the other; the server's log has the time
+of each one's run, so that what the server adds is the client's time less the run's.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -19,7 +18,6 @@ import tempfile
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter, sleep
@@ -33,6 +31,7 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
+from benchmarks.load import load
 from benchmarks.record import commit, earlier, write
 from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
@@ -82,27 +81,23 @@ def overhead(folder: Path, xs: Mapping[str, np.ndarray[Any, Any]], repeats: int)
     The server logs every request with its phases, which is in these times, too.
     """
     kinds = [(model, protocol) for model in xs for protocol in _PROTOCOLS]
-    waited: dict[str, float] = {}
+    waited: dict[tuple[str, str], list[float]] = {}
     with serving([folder], "--log-requests") as server:
         for model, protocol in kinds:
-            ask = _asks(server, protocol, model, xs[model])
-            for index in range(-5, repeats):
-                name = f"{model} {protocol} {index}"
-                began = perf_counter()
-                ask(request_id=name)
-                waited[name] = perf_counter() - began
-    phases = {line["request"]: line for line in server.log if line.get("event") == "answer"}
+            given = {_INPUTS[model]: xs[model]}
+            requests = _WARM_UP + repeats
+            sent = load(server.address(protocol), protocol, model, given, requests=requests)
+            waited[model, protocol] = sent.seconds[_WARM_UP:]
+    answers = [line for line in server.log if line.get("event") == "answer"]
     found: dict[str, Any] = {model: {} for model in xs}
     for model, protocol in kinds:
-        names = [f"{model} {protocol} {index}" for index in range(repeats)]
-        runs = {name: phases[name]["run_us"] / 1e6 for name in names}
-        alls = {name: phases[name]["all_us"] / 1e6 for name in names}
+        own = [each for each in answers if (each["model"], each["protocol"]) == (model, protocol)]
+        phases = [(each["run_us"] / 1e6, each["all_us"] / 1e6) for each in own[_WARM_UP:]]
+        pairs = list(zip(waited[model, protocol], phases, strict=True))
         found[model][protocol] = {
-            "client": _percentiles([waited[name] for name in names]),
-            "beyond_the_run": _percentiles([waited[name] - runs[name] for name in names]),
-            "beyond_the_run_in_the_server": _percentiles(
-                [alls[name] - runs[name] for name in names]
-            ),
+            "client": _percentiles(waited[model, protocol]),
+            "beyond_the_run": _percentiles([whole - run for whole, (run, _) in pairs]),
+            "beyond_the_run_in_the_server": _percentiles([own - run for _, (run, own) in pairs]),
         }
     return found
 
@@ -140,74 +135,64 @@ def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict
     found: dict[str, Any] = {}
     with kserve_null() as other:
         servers = {"boltgen": server, "kserve": other}
+        for each in servers.values():
+            _warmed(each, x)
         for protocol in _PROTOCOLS:
             for clients in (1, _CLIENTS):
-                seconds: dict[str, list[float]] = {name: [] for name in servers}
+                rates: dict[str, list[float]] = {name: [] for name in servers}
                 for _ in range(rounds):
                     for name, each in servers.items():
-                        seconds[name].append(_round(each, protocol, x, clients))
-                rates = {
-                    f"{name}_per_second": round(_ROUND / float(np.median(each)), 1)
-                    for name, each in seconds.items()
-                }
-                ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
-                ratio = round(float(np.median(ratios)), 3)
-                found[f"{protocol}, {clients} clients"] = rates | {"ratio": ratio}
+                        address = each.address(protocol)
+                        sent = load(
+                            address, protocol, "null", {"x": x}, requests=_ROUND, clients=clients
+                        )
+                        rates[name].append(sent.per_second)
+                ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
+                found[f"{protocol}, {clients} clients"] = {
+                    f"{name}_per_second": round(float(np.median(each)), 1)
+                    for name, each in rates.items()
+                } | {"ratio": round(float(np.median(ratios)), 3)}
     return found
 
 
-def _round(server: Server, protocol: str, x: np.ndarray[Any, Any], clients: int) -> float:
-    """Seconds for so many requests, each of the clients sending its share."""
-    together = threading.Barrier(clients + 1)
+def _warmed(server: Server, x: np.ndarray[Any, Any]) -> None:
+    """Ask by each protocol, and look at the answers: the null model's weights are the identity's.
 
-    def client() -> None:
+    Raises:
+        RuntimeError: an answer is wrong.
+    """
+    for protocol in _PROTOCOLS:
         ask = _asks(server, protocol, "null", x)
         for _ in range(_WARM_UP):
-            ask()
-        together.wait()
-        answers = [ask() for _ in range(_ROUND // clients)]
-        together.wait()
-        # The weights of the null model are the identity's.
-        assert all(np.array_equal(each.as_numpy("y"), x) for each in answers)
-
-    with ThreadPoolExecutor(clients) as pool:
-        ends = [pool.submit(client) for _ in range(clients)]
-        together.wait()
-        began = perf_counter()
-        together.wait()
-        seconds = perf_counter() - began
-        for end in ends:
-            end.result()
-    return seconds
+            if not np.array_equal(ask().as_numpy("y"), x):
+                raise RuntimeError(f"{server.address(protocol)} does not give its input back")
 
 
-def throughput(server: Server, model: str, x: np.ndarray[Any, Any], count: int) -> dict[str, Any]:
+def throughput(server: Server, x: np.ndarray[Any, Any], count: int) -> dict[str, Any]:
     """Requests a second of four clients, and what the process grows by; the null model."""
     process = psutil.Process(server.process.pid)
     found: dict[str, Any] = {}
+    _warmed(server, x)
     for protocol in _PROTOCOLS:
-        ask = _asks(server, protocol, model, x)
-        for _ in range(1000):
-            ask()
-        before = (process.memory_info().rss, server.figure("boltgen_device_bytes"))
 
-        def client(protocol: str = protocol) -> None:
-            mine = _asks(server, protocol, model, x)
-            for _ in range(count // 4):
-                mine()
+        def send(requests: int, protocol: str = protocol) -> float:
+            address = server.address(protocol)
+            given = {"x": x}
+            sent = load(address, protocol, "null", given, requests=requests, clients=_CLIENTS)
+            return sent.per_second
 
-        threads = [threading.Thread(target=client) for _ in range(4)]
-        began = perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = perf_counter() - began
-        gc.collect()
-        after = (process.memory_info().rss, server.figure("boltgen_device_bytes"))
+        def state() -> tuple[float, float, float]:
+            answered = server.figure("boltgen_requests_total", 'outcome="ok"')
+            return process.memory_info().rss, server.figure("boltgen_device_bytes"), answered
+
+        send(1000)
+        before = state()
+        rate = send(count)
+        after = state()
         found[protocol] = {
             "requests": count,
-            "requests_per_second": round(count / seconds, 1),
+            "answered": after[2] - before[2],
+            "requests_per_second": rate,
             "memory_growth": round(after[0] / before[0] - 1, 5),
             "device_bytes_growth": after[1] - before[1],
         }
@@ -362,7 +347,7 @@ def main() -> None:
                 "overhead": lambda: overhead(folder, {"digits": images, "null": x}, given.repeats),
                 "kserve": lambda: against_kserve(server, x, given.rounds),
                 "faults": lambda: faults(server, x, want, given.faults),
-                "throughput": lambda: throughput(server, "null", x, given.requests),
+                "throughput": lambda: throughput(server, x, given.requests),
                 "killed": lambda: killed(folder, x, want),
             }
             for part in given.parts or _PARTS:

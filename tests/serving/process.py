@@ -58,10 +58,15 @@ class Server:
         )
         return status, json.loads(answer)
 
-    def figure(self, name: str) -> float:
-        """The sum of a figure over its labels."""
+    def address(self, protocol: str) -> str:
+        """Host and port of `rest` or `grpc`."""
+        return {"rest": self.http, "grpc": self.grpc}[protocol]
+
+    def figure(self, name: str, label: str = "") -> float:
+        """The sum of a figure over its labels, or of those where one is as `label` writes it."""
         text = self.ask("/metrics")[1].decode()
-        found = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        labels = rf"\{{.*{re.escape(label)}.*\}}" if label else r"(?:\{.*\})?"
+        found = re.findall(rf"^{re.escape(name)}{labels} (\S+)$", text, re.MULTILINE)
         return sum(map(float, found))
 
     def until(self, name: str, value: float) -> None:
