@@ -402,6 +402,7 @@ def _rest_infos(imported: Model, arch: Arch) -> tuple[RestInfo, ...] | None:
             count=each.count,
             time_us=each.time_us(arch, constants),
             schedule=imported.rest_schedules.get(each.name, ""),
+            moved_bytes=each.count * each.bytes_moved,
         )
         for each in imported.rest
     )

@@ -88,6 +88,18 @@ class Facts:
     rest_us: float | None
     verdict: str
 
+    @property
+    def moved_share(self) -> float | None:
+        """The regions' share of the bytes that all kernels move at least; None if one is open."""
+        if self.metadata.rest is None:
+            return None
+        ours = [region.moved_bytes for region in self.regions]
+        theirs = [each.moved_bytes for each in self.metadata.rest]
+        known: list[int] = [each for each in (*ours, *theirs) if each is not None]
+        if len(known) < len(ours) + len(theirs) or not sum(known):
+            return None
+        return sum(known[: len(ours)]) / sum(known)
+
 
 def facts_of(folder: Path, metadata: Metadata) -> Facts:
     """The facts of the artifact in `folder`.

@@ -128,13 +128,15 @@ class PlacementInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestInfo:
     """A kernel that TVM made, how often the model launches it, and what all launches take at least
-    by the model. `schedule` is which one it has and why, empty where none was measured.
+    by the model. `schedule` is which one it has and why, empty where none was measured;
+    `moved_bytes` are those of all launches, None where an older version did not say.
     """
 
     name: str
     count: int
     time_us: float
     schedule: str = ""
+    moved_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from boltgen.report.facts import Facts, TimeKind, facts_of
 from boltgen.report.figures import HEIGHT, WIDTH, partition, roofline
 from boltgen.report.page import page
 from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.metadata import ChoiceInfo, Metadata
+from boltgen.runtime.metadata import ChoiceInfo, Metadata, RestInfo
 
 _VOID = {"meta", "br", "rect", "line", "circle", "polyline"}
 
@@ -174,6 +174,17 @@ def test_open_sizes_have_a_table_and_no_roofline(artifact: Artifact, metadata: M
     assert "1.250 of each size's best" in text
     assert "Roofline" not in text
     assert "No kernel was executed" in text
+
+
+def test_the_regions_share_of_all_bytes(artifact: Artifact, metadata: Metadata) -> None:
+    ours = sum(region.moved_bytes or 0 for region in facts(artifact, metadata).regions)
+    rest = RestInfo(name="copy", count=2, time_us=4.0, moved_bytes=ours)
+    found = facts(artifact, replace(metadata, rest=(rest,)))
+    assert found.moved_share == 0.5
+    assert "boltgen's move 50.0 %" in Parsed(page(found)).text
+    unknown = facts(artifact, replace(metadata, rest=(rest, replace(rest, moved_bytes=None))))
+    assert unknown.moved_share is None
+    assert "boltgen's move" not in Parsed(page(unknown)).text
 
 
 def test_sources_may_be_missing(metadata: Metadata, tmp_path: Path) -> None:
