@@ -18,6 +18,7 @@ from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weig
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.products import Rejects
+from boltgen.frontend.passes.repeated import without_repeated
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
@@ -151,10 +152,11 @@ def _normalised(
     if not passes.normalise:
         return Normalised(graph, ())
     # Which values are large was seen of the graph as it is imported.
-    return normalise(
+    normal = normalise(
         graph if large else norms_of_joint_rows(factors_behind_products(graph)),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,
         large=large,
     )
+    return replace(normal, graph=without_repeated(normal.graph))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.graph import CONSTANT, Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor
 from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, parts_of, roles_of
@@ -385,12 +385,31 @@ def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
 
 
 def _is_written_anyway(graph: Graph, output: int) -> bool:
-    """Whether the value is a result, or a product reads it, if only by another shape."""
+    """Whether the value is a result, or a product or what follows one reads it, if only by another
+    shape.
+    """
     return output in graph.escaping or any(
         graph[reader].op in ANCHORS
+        or _follows_another(graph, reader, output)
         or (graph[reader].op == _VIEW and _is_written_anyway(graph, reader))
         for reader in graph.consumers[output]
     )
+
+
+def _follows_another(graph: Graph, reader: int, value: int) -> bool:
+    """Whether an elementwise operator reads `value` beside what a product has made."""
+    others = [arg for arg in graph[reader].args if arg != value]
+    return graph[reader].op in ELEMENTWISE and any(_is_of_product(graph, arg) for arg in others)
+
+
+def _is_of_product(graph: Graph, index: int) -> bool:
+    """Whether one product alone made the value, and elementwise operators after it."""
+    while graph[index].op in ELEMENTWISE:
+        tensors = [arg for arg in graph[index].args if graph[arg].op != CONSTANT]
+        if len(tensors) != 1:
+            return False
+        (index,) = tensors
+    return graph[index].op in ANCHORS
 
 
 def _close(

@@ -192,3 +192,20 @@ def test_times_decide(more: float, is_fused: bool) -> None:
     graph, made = carved(build, Costs(reducing=more))
     assert bool(made.region.workload.single.epilogue.reductions) is is_fused
     assert operators(graph) == ([] if is_fused else ["astype", "sum"])
+
+
+@pytest.mark.parametrize("is_of_product", [True, False])
+def test_a_cast_that_follows_another_product_is_written_beside_what_it_casts(
+    is_of_product: bool,
+) -> None:
+    """A residual in FP32, which a norm reads, and in FP16, which is added to another product."""
+    b = Builder()
+    residual = b.add(Expr(op=INPUT, shape=(M, N), dtype=F32))
+    wide = b.elementwise("add", b.cast(b.product()), residual)
+    half = b.cast(wide, F16)
+    other = b.product() if is_of_product else b.input(M, N)
+    made = b.graph((b.elementwise("tanh", wide), b.elementwise("add", half, other)))
+    graph, regions = carve(made, Symbols(()))
+    stores = regions[0].region.workload.single.epilogue.stores
+    assert len(stores) == 2 * is_of_product
+    assert ("astype" in operators(graph)) != is_of_product

@@ -1,0 +1,65 @@
+"""Which moves of one tensor become one, and which stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boltgen.frontend.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.frontend.passes.repeated import without_repeated
+
+
+def _input(b: GraphBuilder, *shape: int | str) -> int:
+    return b.add(Expr(op=INPUT, shape=shape, dtype="float32"))
+
+
+def _moves(graph: Graph) -> list[str]:
+    return [expr.op for expr in graph.exprs if expr.op != INPUT]
+
+
+def test_a_chain_of_equal_moves_is_one() -> None:
+    b = GraphBuilder()
+    x = _input(b, 2, 3, 4)
+    ends = [b.astype(b.reshape(x, (6, 4)), "float16") for _ in range(3)]
+    graph = without_repeated(
+        b.graph(tuple(b.operator("nn.relu", (end,), (6, 4), "float16") for end in ends))
+    )
+    assert _moves(graph) == ["reshape", "astype", "nn.relu", "nn.relu", "nn.relu"]
+    assert len(set(graph.results)) == 3, "what reads them stays apart"
+    assert [graph[result].args for result in graph.results] == [(2,)] * 3
+
+
+def test_a_transpose_is_another_by_other_axes() -> None:
+    b = GraphBuilder()
+    x = _input(b, 4, 4, 4)
+    axes = ((1, 0, 2), (2, 1, 0), (1, 0, 2))
+    graph = without_repeated(b.graph(tuple(b.permute_dims(x, each) for each in axes)))
+    assert [expr.attrs["axes"] for expr in graph.exprs[1:]] == [(1, 0, 2), (2, 1, 0)]
+    assert graph.results == (1, 2, 1)
+
+
+def test_other_types_shapes_and_values_are_others() -> None:
+    b = GraphBuilder()
+    x, y = _input(b, 2, 6), _input(b, 2, 6)
+    made = (
+        *(b.astype(each, dtype) for each in (x, y) for dtype in ("float16", "float64")),
+        *(b.reshape(x, shape) for shape in ((3, 4), (4, 3))),
+    )
+    assert len(_moves(without_repeated(b.graph(made)))) == len(made)
+
+
+def test_moves_of_open_sizes_are_one_where_their_shape_is_known() -> None:
+    b = GraphBuilder()
+    x = _input(b, "n", 6)
+    named = [b.add(Expr(op="reshape", args=(x,), shape=("n", 2, 3), dtype="float32")) for _ in "ab"]
+    unknown = [b.add(Expr(op="reshape", args=(x,), dtype="float32")) for _ in "ab"]
+    graph = without_repeated(b.graph((*named, *unknown)))
+    assert graph.results == (1, 1, 2, 3)
+
+
+def test_what_is_pinned_stays() -> None:
+    b = GraphBuilder()
+    x = _input(b, 2, 6)
+    b.astype(x, "float16")
+    b.exprs.append(replace(b[1], pinned=True))
+    graph = without_repeated(b.graph((1, 2)))
+    assert _moves(graph) == ["astype", "astype"]
