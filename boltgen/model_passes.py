@@ -68,7 +68,7 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
     measurements = _measurements(row, options)
 
     def cut(layers: tuple[Layer, ...]) -> Cut:
-        if Workload.of(layers[0].problem).symbols:
+        if Workload(layers=layers[:1]).symbols:
             return separate(layers)
         with measurements() as known:
             found = cut_layers(layers, row, known)
@@ -112,7 +112,7 @@ class Survey:
 
     def __call__(self, layers: tuple[Layer, ...]) -> Cut:
         """A kernel for each layer."""
-        if not Workload.of(layers[0].problem).symbols:
+        if not Workload(layers=layers[:1]).symbols:
             self.sequences.append(layers)
         return separate(layers)
 

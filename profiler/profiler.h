@@ -79,8 +79,9 @@ enum {
 
 #define PROFILER_MAX_NODES 128
 
-/* One node of an epilogue. `x` and `y` index earlier nodes. `turn` is where a function is not
- * monotone, NaN for none; the last three bound its error in FP32 as ir/functions.py has it. */
+/* One node of an epilogue. `x` and `y` index earlier nodes; of an accumulator x is 1 where it is
+ * the second one of a pair, else 0. `turn` is where a function is not monotone, NaN for none; the
+ * last three bound its error in FP32 as ir/functions.py has it. */
 typedef struct profiler_node {
   int32_t op;
   int32_t x;
@@ -103,7 +104,9 @@ typedef struct profiler_rounding {
   double overflow;
 } profiler_rounding;
 
-/* The matrix product of boltgen_gemm_args, packed. B is (k, n), or (n, k) where b_is_column. */
+/* The matrix product of boltgen_gemm_args, packed. B is (k, n), or (n, k) where b_is_column. Of a
+ * pair it has 2 n columns, `run` of the first product's by turns with as many of the second's; run
+ * is 0 where there is one product. */
 typedef struct profiler_gemm {
   int32_t batch;
   int32_t m;
@@ -112,6 +115,7 @@ typedef struct profiler_gemm {
   int32_t b_is_column;
   int32_t a_batched;
   int32_t b_batched;
+  int32_t run;
 } profiler_gemm;
 
 /* The convolution of boltgen_conv2d_args. */

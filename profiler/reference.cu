@@ -68,11 +68,15 @@ struct Gemm {
 
   Extents extents() const { return {uint64_t(p.batch), uint64_t(p.m), uint64_t(p.n)}; }
 
-  __device__ Sum<kIsExact> operator()(Place at) const {
-    uint64_t const k = uint64_t(p.k), n = uint64_t(p.n);
+  __device__ bool is_paired() const { return p.run != 0; }
+
+  /// The sum of the first product of a pair, or of the `second` one.
+  __device__ Sum<kIsExact> operator()(Place at, bool second) const {
+    uint64_t const k = uint64_t(p.k), n = uint64_t(p.n) * (p.run ? 2 : 1);
     uint64_t const row = (p.a_batched ? at.batch * uint64_t(p.m) * k : 0) + at.row * k;
+    uint64_t const before = p.run ? (at.column / p.run + second) * p.run : 0;
     Element const* column = b + (p.b_batched ? at.batch * k * n : 0);
-    column += p.b_is_column ? at.column * k : at.column;
+    column += p.b_is_column ? (at.column + before) * k : at.column + before;
     uint64_t const step = p.b_is_column ? 1 : n;
     Sum<kIsExact> sum;
     for (uint64_t i = 0; i < k; ++i) {
@@ -93,7 +97,9 @@ struct Conv2d {
     return {1, uint64_t(c.n) * uint64_t(c.p) * uint64_t(c.q), uint64_t(c.k)};
   }
 
-  __device__ Sum<kIsExact> operator()(Place at) const {
+  __device__ bool is_paired() const { return false; }
+
+  __device__ Sum<kIsExact> operator()(Place at, bool) const {
     int const image = int(at.row / (uint64_t(c.p) * uint64_t(c.q)));
     int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
     int const top = within / c.q * c.stride_h - c.pad_h;
@@ -144,13 +150,13 @@ __device__ double loaded(profiler_node const& node, Extents const& extents, Plac
   }
 }
 
-__device__ Interval epilogue(profiler_node const* nodes, int count, Interval accumulator,
-                             Extents const& extents, Place at) {
+__device__ Interval epilogue(profiler_node const* nodes, int count,
+                             Interval const (&accumulators)[2], Extents const& extents, Place at) {
   Interval values[PROFILER_MAX_NODES];
   for (int i = 0; i < count; ++i) {
     profiler_node const& node = nodes[i];
     if (node.op == PROFILER_ACCUMULATOR) {
-      values[i] = accumulator;
+      values[i] = accumulators[node.x != 0];
     } else if (node.op <= PROFILER_LOAD_COLUMN) {
       double const value = loaded(node, extents, at);
       values[i] = {value, value};
@@ -175,7 +181,11 @@ __global__ void enclose(Product product, Extents extents, profiler_node const* n
   for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < extents.count();
        i += stride) {
     Place const at = extents.place(i);
-    Interval const x = epilogue(nodes, count, product(at).interval(rounding), extents, at);
+    Interval accumulators[2] = {product(at, false).interval(rounding)};
+    if (product.is_paired()) {
+      accumulators[1] = product(at, true).interval(rounding);
+    }
+    Interval const x = epilogue(nodes, count, accumulators, extents, at);
     low[i] = rounded_unbounded(x.low, out_dtype);
     high[i] = rounded_unbounded(x.high, out_dtype);
   }

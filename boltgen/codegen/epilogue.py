@@ -45,8 +45,8 @@ class EpilogueCode:
     """The parts of the functor that a template arranges.
 
     `operands` is a C++ type, of the loads and the further results; `parameters` is a list, laid
-    out, of the accumulator, the loads and an array for the further results. `statements` define one
-    value each, or put one into that array. Where it `reduces`, memory is to be cleared before.
+    out, of the accumulators, the loads and an array for the further results. `statements` define
+    one value each, or put one into that array. Where it `reduces`, memory is to be cleared before.
     """
 
     formula: tuple[str, ...]
@@ -65,13 +65,13 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
         InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not to FP32.
     """
     names: list[str] = []
-    parameters = ["acc"]
+    parameters = ["acc", "acc2"] if epilogue.is_paired else ["acc"]
     statements: list[str] = []
     seen = dict.fromkeys(LoadKind, 0)
     for index, node in enumerate(epilogue.nodes):
         match node:
-            case Accumulator():
-                names.append("acc")
+            case Accumulator(second=second):
+                names.append("acc2" if second else "acc")
             case Load(kind=kind):
                 names.append(f"{kind.value}{seen[kind]}")
                 seen[kind] += 1

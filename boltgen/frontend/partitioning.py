@@ -9,6 +9,7 @@ from typing import Any
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.factors import factors_behind_products
+from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
@@ -17,6 +18,7 @@ from boltgen.frontend.passes.norms_in_products import norms_in_products
 from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
+from boltgen.frontend.passes.pairs import join_pairs
 from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.repeated import without_repeated
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
@@ -116,17 +118,19 @@ def partition_graphs(
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
         padding += [choice.describe(joined.graph) for choice in plan]
+        paired = _paired(padded(joined.graph, plan), passes)
+        notes.update(dict.fromkeys(paired.notes))
         whole, found = carve(
-            padded(joined.graph, plan),
+            paired.graph,
             symbols,
             passes.cut,
             passes.rejects,
             summed,
             reductions=passes.joining,
         )
-        made[name] = without_normed(with_floats(whole))
+        made[name] = _of_operators(with_floats(whole))
         for each in found:
-            carved[each.region.symbol] = replace(each, body=without_normed(each.body))
+            carved[each.region.symbol] = replace(each, body=_of_operators(each.body))
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
     return Partitioned(
         graphs=made,
@@ -144,6 +148,17 @@ def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
     joined = join_siblings(graph, passes.joining, passes.accumulate)
     within = norms_in_products(joined.graph, passes.joining, passes.rejects, passes.accumulate)
     return JoinedSiblings(within.graph, (*joined.notes, *within.notes))
+
+
+def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
+    if passes.joining is None:
+        return JoinedSiblings(graph, ())
+    return join_pairs(graph, passes.joining, passes.rejects, passes.accumulate)
+
+
+def _of_operators(graph: Graph) -> Graph:
+    """`graph` with operators that IRs have in the place of those that only kernels compute."""
+    return without_normed(without_halves(graph))
 
 
 def _normalised(

@@ -1,15 +1,15 @@
 """The elementwise graph: what a kernel does to each element before or after its product.
 
-    node    ::= Accumulator | Load(kind, dtype, parts) | Scalar(value)
+    node    ::= Accumulator(second) | Load(kind, dtype, parts) | Scalar(value)
               | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype) | Softmax(x)
     store   ::= Store(x, kind, dtype, reduction, columns)
     graph   ::= node+ store*               operands are indices of earlier nodes
 
-It is in SSA form. Node 0 is the value that comes in: the accumulator of an epilogue, the element
-of an operand in a prologue. Without stores the last node is stored, over the whole output and in
-the problem's output type. Arithmetic is in FP32 wherever no Cast says otherwise: the FP16 roundings
-between the operators of an unfused graph are not reproduced, which makes a fused result the more
-exact one.
+It is in SSA form. Node 0 is the value that comes in: the accumulator of an epilogue, the element of
+an operand in a prologue. A pair of products has a second accumulator. Without stores the last node
+is stored, over the whole output and in the problem's output type. Arithmetic is in FP32 wherever no
+Cast says otherwise: the FP16 roundings between the operators of an unfused graph are not
+reproduced, which makes a fused result the more exact one.
 
 Softmax is the one function of a whole row. It ends a prologue: the product's rows are not in one
 place before an epilogue.
@@ -56,7 +56,9 @@ class BinaryOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The product's value."""
+    """The product's value; of a pair of products, which D is made of, the `second` one's."""
+
+    second: bool = field(default=False, metadata={"absent_at_default": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +181,9 @@ class ElementwiseGraph:
     `stores` is empty where the last node is the one result; see `results`.
 
     Raises:
-        InvalidProblemError: node 0 is not the accumulator, an operand is not an earlier node, a
-            constant is missing or NaN, a softmax is not the last node, or has a window without
-            being causal, a store has no such node, or
+        InvalidProblemError: node 0 is not the accumulator, or another one is, or there are two
+            second ones, an operand is not an earlier node, a constant is missing or NaN, a softmax
+            is not the last node, or has a window without being causal, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
             column's, a load has parts without being a column of FP32, or there are more loads of a
             kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
@@ -196,8 +198,10 @@ class ElementwiseGraph:
     def __post_init__(self) -> None:
         if self.stores == (Store(len(self.nodes) - 1),):
             object.__setattr__(self, "stores", ())
-        if not self.nodes or not isinstance(self.nodes[0], Accumulator):
+        if not self.nodes or self.nodes[0] != Accumulator():
             raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
+        if self.nodes.count(Accumulator(second=True)) > 1:
+            raise InvalidProblemError("Epilogue: two second accumulators; a pair has one")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
         for kind, most in MAX_LOADS.items():
@@ -240,8 +244,8 @@ class ElementwiseGraph:
             )
 
     def _check(self, index: int, node: Node) -> None:
-        if index and isinstance(node, Accumulator):
-            raise InvalidProblemError(f"Epilogue: node {index} is a second accumulator")
+        if index and node == Accumulator():
+            raise InvalidProblemError(f"Epilogue: node {index} is the accumulator, as node 0 is")
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
         if isinstance(node, Load):
@@ -347,6 +351,11 @@ class ElementwiseGraph:
         return len(self.nodes) == 1 and not self.stores
 
     @property
+    def is_paired(self) -> bool:
+        """Whether it combines the values of two products."""
+        return Accumulator(second=True) in self.nodes
+
+    @property
     def has_softmax(self) -> bool:
         """Whether it ends with a function of whole rows."""
         return isinstance(self.nodes[-1], Softmax)
@@ -375,8 +384,8 @@ class ElementwiseGraph:
         seen = dict.fromkeys(LoadKind, 0)
         for index, node in enumerate(self.nodes):
             match node:
-                case Accumulator():
-                    names.append("acc")
+                case Accumulator(second=second):
+                    names.append("acc2" if second else "acc")
                 case Load(kind=kind, parts=parts):
                     of = f" of {parts} parts" if parts > 1 else ""
                     names.append(f"{kind.value}{seen[kind]}{of}")

@@ -36,6 +36,10 @@ class ElementwiseBuilder:
         self._nodes.append(node)
         return len(self._nodes) - 1
 
+    def second(self) -> int:
+        """Append the value of the second product of a pair."""
+        return self._append(Accumulator(second=True))
+
     def load(self, kind: LoadKind, dtype: DType = DType.F16, parts: int = 1) -> int:
         """Append an operand."""
         return self._append(Load(kind, dtype, parts))

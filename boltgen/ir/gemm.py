@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
 from boltgen.ir.packed import PackedWeights
+from boltgen.ir.pair import halves, run_of
 
 # CUTLASS 2.x takes extents as int32.
 _MAX_EXTENT = 2**31 - 1
@@ -158,7 +159,7 @@ class Problem(Protocol):
         ...
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product in FP64 of operands of `a_shape` and `b_shape`, of `d_shape`."""
+        """The product in FP64 of A and B in their shapes, of `d_shape`; both products of a pair."""
         ...
 
 
@@ -208,11 +209,14 @@ class Gemm:
     it (`a_batched`, `b_batched`); a batch of 1 shares nothing. Packed `weights` are a matrix of
     bytes, (N, row_bytes), of one column-major B; kernels unpack it where they multiply.
 
+    Where it is `paired`, D is made of two products of one A, which an epilogue combines. B has the
+    2 N columns of both: `run` of the first product's by turns with as many of the second's.
+
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
             dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
             `out_dtype` is neither `in_dtype` nor FP32; `weights` are packed of a batch, of a
-            row-major B, or of another type than FP16.
+            row-major B, of a pair, or of another type than FP16; a batch is paired.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -228,10 +232,13 @@ class Gemm:
     acc_dtype: DType = DType.F32
     out_dtype: DType = DType.F16
     weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
+    paired: bool = field(default=False, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("m", "n", "k", "batch"))
         check_dtypes(self)
+        if self.paired and (self.batch > 1 or self.weights is not None):
+            raise InvalidProblemError("Gemm: paired is one product of weights that are not packed")
         self._check_packed()
         if self.batch > _MOST_BATCH:
             raise InvalidProblemError(
@@ -267,9 +274,24 @@ class Gemm:
         return replace(self, batch=batch, m=self.m // batch, b_batched=False)
 
     @property
+    def columns_of_b(self) -> int:
+        """N, or 2 N of a pair."""
+        return 2 * self.n if self.paired else self.n
+
+    @property
+    def run(self) -> int:
+        """Columns of one product of a pair that lie side by side in B; they divide N."""
+        return run_of(self.n)
+
+    @property
+    def unpaired(self) -> Gemm:
+        """The one product of all columns of B."""
+        return replace(self, n=self.columns_of_b, paired=False) if self.paired else self
+
+    @property
     def short(self) -> str:
-        """`gemm 64x10x128`, `6 x gemm 64x10x128`."""
-        batch = f"{self.batch} x " if self.batch > 1 else ""
+        """`gemm 64x10x128`, `6 x gemm 64x10x128`, `2 x gemm 64x10x128` of a pair."""
+        batch = f"{self.batch} x " if self.batch > 1 else "2 x " if self.paired else ""
         packed = f" of {self.weights.short}" if self.weights else ""
         return f"{batch}gemm {self.m}x{self.n}x{self.k}{packed}"
 
@@ -324,7 +346,8 @@ class Gemm:
         """(K, N), or (N, K) where it is column-major; with the batch in front. Packed: bytes."""
         if self.weights is not None:
             return self.n, self.weights.row_bytes(self.k)
-        matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
+        n = self.columns_of_b
+        matrix = (self.k, n) if self.b_layout is Layout.ROW else (n, self.k)
         return self._batched(matrix, self.b_batched)
 
     @property
@@ -345,17 +368,18 @@ class Gemm:
         """Elements of B per vector access; packed, they are bytes."""
         if self.weights is not None:
             return VECTOR_BYTES
-        return alignment_elements(self.in_dtype, self.n if self.b_layout is Layout.ROW else self.k)
+        contiguous = self.columns_of_b if self.b_layout is Layout.ROW else self.k
+        return alignment_elements(self.in_dtype, contiguous)
 
     @property
     def alignment_d(self) -> int:
         """Elements of D, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.n)
+        return self.run if self.paired else alignment_elements(self.out_dtype, self.n)
 
     @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
-        return 2 * self.batch * self.m * self.n * self.k
+        return 2 * self.batch * self.m * self.columns_of_b * self.k
 
     @property
     def a_bytes(self) -> int:
@@ -369,7 +393,7 @@ class Gemm:
         if self.weights is not None:
             return self.n * self.weights.row_bytes(self.k)
         batch = self.batch if self.b_batched else 1
-        return batch * self.k * self.n * self.in_dtype.size_bytes
+        return batch * self.k * self.columns_of_b * self.in_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -382,7 +406,7 @@ class Gemm:
             "k": k,
             "batch": self.batch,
             "lda": k,
-            "ldb": packed or (n if self.b_layout is Layout.ROW else k),
+            "ldb": packed or (self.columns_of_b if self.b_layout is Layout.ROW else k),
             "ldd": n,
             "batch_stride_a": m * k if is_batch and self.a_batched else 0,
             "batch_stride_b": n * k if is_batch and self.b_batched else 0,
@@ -417,6 +441,7 @@ class Gemm:
         return (channels, filters) if self.b_layout is Layout.ROW else (filters, channels)
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product in FP64; packed weights are given unpacked, (N, K)."""
+        """The product in FP64, or both of a pair; packed weights are given unpacked, (N, K)."""
         stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
-        return np.asarray(np.matmul(a, stored), dtype=np.float64)
+        whole = np.asarray(np.matmul(a, stored), dtype=np.float64)
+        return halves(whole, self.run) if self.paired else whole

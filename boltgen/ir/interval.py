@@ -95,13 +95,16 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
 
 
 def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]) -> list[Array]:
-    """The graph's nodes in FP64; `arrays` are its loads, as `reference.broadcast` shapes them."""
+    """The graph's nodes in FP64; `arrays` are its loads, as `reference.broadcast` shapes them.
+
+    Of a pair `product` is two, one behind the other.
+    """
     nodes: list[Array] = []
     loaded = iter(arrays)
     for node in epilogue.nodes:
         match node:
-            case Accumulator():
-                value = product
+            case Accumulator(second=second):
+                value = product[int(second)] if epilogue.is_paired else product
             case Load(parts=parts):
                 value = next(loaded)
                 value = value if parts == 1 else value.sum(axis=-1)
@@ -130,8 +133,10 @@ def enclose(
     loaded = iter(arrays)
     for node in epilogue.nodes:
         match node:
-            case Accumulator():
+            case Accumulator(second=second):
                 image = accumulated
+                if epilogue.is_paired:
+                    image = Interval(image.low[int(second)], image.high[int(second)])
             case Load(parts=parts):
                 array = next(loaded)
                 image = Interval(array, array)

@@ -30,6 +30,7 @@ __all__ = [
     "Problem",
     "describe",
     "element_b",
+    "is_paired",
     "packed_weights",
     "with_extents",
 ]
@@ -260,6 +261,11 @@ def packed_weights(problem: Problem) -> PackedWeights | None:
     return problem.weights if isinstance(problem, Gemm) else None
 
 
+def is_paired(problem: Problem) -> bool:
+    """Whether D is made of two products of one A."""
+    return isinstance(problem, Gemm) and problem.paired
+
+
 def element_b(problem: Problem) -> ElementType:
     """The type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES
@@ -280,6 +286,7 @@ def describe(problem: Problem) -> str:
     kind: Any = problem
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
     quiet |= {"weights"} if packed_weights(problem) is None else set()
+    quiet |= set() if is_paired(problem) else {"paired"}
     shown = ", ".join(
         f"{field.name}={show(getattr(problem, field.name))}"
         for field in fields(kind)

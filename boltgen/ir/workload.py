@@ -17,7 +17,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
-from boltgen.ir.problem import Gemm, Problem, describe, with_extents
+from boltgen.ir.problem import Gemm, Problem, describe, is_paired, with_extents
 from boltgen.ir.results import store_shape
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
@@ -29,7 +29,8 @@ class Layer:
     """A problem, what is done to its A before, and to its product after.
 
     Raises:
-        InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks.
+        InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks; or
+            it combines two products of a problem that is none of a pair, or the other way round.
     """
 
     problem: Problem
@@ -40,6 +41,12 @@ class Layer:
         if self.epilogue.has_softmax:
             raise InvalidProblemError(
                 f"Layer: a softmax is the next layer's prologue, not an epilogue: {self.describe()}"
+            )
+
+        if self.prologue.is_paired or self.epilogue.is_paired != is_paired(self.problem):
+            raise InvalidProblemError(
+                "Layer: a second accumulator is of an epilogue of a pair of products, and each "
+                f"pair has one: {self.describe()}"
             )
 
     @property
@@ -177,8 +184,14 @@ class Workload:
 
     @property
     def plain(self) -> Workload:
-        """The products alone, each stored as it is."""
-        return Workload(layers=tuple(Layer(problem=layer.problem) for layer in self.layers))
+        """The products alone, each stored as it is, a pair as one product."""
+        problems = (layer.problem for layer in self.layers)
+        return Workload(
+            layers=tuple(
+                Layer(problem=each.unpaired if isinstance(each, Gemm) else each)
+                for each in problems
+            )
+        )
 
     @property
     def short(self) -> str:

@@ -80,8 +80,8 @@ def epilogue_nodes(
     for node in epilogue.nodes:
         made = Node(turn=math.nan)
         match node:
-            case Accumulator():
-                made.op = _ACCUMULATOR
+            case Accumulator(second=second):
+                made.op, made.x = _ACCUMULATOR, int(second)
             case Load(kind=kind, dtype=dtype):
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
                 made.dtype = dtype_number(dtype)

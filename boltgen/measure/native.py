@@ -53,11 +53,11 @@ class SoftmaxRounding(ctypes.Structure):
 
 
 class GemmExtents(ctypes.Structure):
-    """`profiler_gemm`."""
+    """`profiler_gemm`; `run` is 0 unless it is a pair."""
 
     _fields_ = tuple(
         (name, ctypes.c_int32)
-        for name in ("batch", "m", "n", "k", "b_is_column", "a_batched", "b_batched")
+        for name in ("batch", "m", "n", "k", "b_is_column", "a_batched", "b_batched", "run")
     )
 
 

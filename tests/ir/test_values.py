@@ -88,7 +88,12 @@ def test_a_field_of_an_unknown_kind_has_no_key():
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=3, s=3), "3x3 filter .* does not fit"),
         (lambda: Conv2d(n=1, h=2, w=2, c=1, k=1, r=1, s=1, stride=(0, 1)), "at least 1"),
         (lambda: ElementwiseGraph((Scalar(1.0),)), "node 0 must be the accumulator"),
-        (lambda: ElementwiseGraph((Accumulator(), Accumulator())), "second accumulator"),
+        (lambda: ElementwiseGraph((Accumulator(), Accumulator())), "node 1 is the accumulator"),
+        (lambda: ElementwiseGraph((Accumulator(second=True),)), "node 0 must be the accumulator"),
+        (
+            lambda: ElementwiseGraph((Accumulator(), *[Accumulator(second=True)] * 2)),
+            "two second accumulators",
+        ),
         (
             lambda: ElementwiseGraph((Accumulator(), Unary(UnaryOp.RELU, 1))),
             "reads .*, not earlier",

@@ -20,6 +20,7 @@ from boltgen.measure.operands import BudgetError, Operands
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES, in_bf16
 from tests.chain_cases import all_chain_cases
+from tests.gated import gated
 
 SMALL = Workload.of(Gemm(m=5, n=7, k=9), EPILOGUES["residual_before"])
 
@@ -90,6 +91,25 @@ def test_packed_weights_are_filled_alike_and_judged_by_the_oracle(profiler, devi
         assert not operands.judge().wrong
         operands.poison()
         assert operands.judge().wrong == 3 * 24
+    finally:
+        operands.close()
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_a_pair_has_the_ends_that_the_oracle_says(profiler, device, layout):
+    problem = Gemm(m=5, n=6, k=40, b_layout=layout, paired=True)
+    workload = Workload.of(problem, gated(UnaryOp.SILU, biases=DType.F16))
+    operands = make_operands(profiler, workload=workload, most_sets=1)
+    try:
+        ((one,), (held,)) = operands.sets, operands.sets[0].layers
+        a = device.download(one.a, problem.a_shape, np.float16)
+        b = device.download(held.b, problem.b_shape, np.float16)
+        biases = tuple(device.download(each.pointer, (6,), np.float16) for each in held.operands)
+        expected = enclose(workload, a, [LayerInputs(b, biases)])
+        # The device's exponential may round to the number beside.
+        beside = {"rtol": DType.F16.ulp, "atol": DType.F16.smallest_subnormal}
+        for end, wanted in zip(operands.ends[0], (expected.low, expected.high), strict=True):
+            np.testing.assert_allclose(device.download(end, (5, 6), np.float32), wanted, **beside)
     finally:
         operands.close()
 

@@ -9,7 +9,7 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.legality import INT32_MAX
-from boltgen.families.cutlass2.results import parts_rejection
+from boltgen.families.cutlass2.results import others_rejection
 from boltgen.families.cutlass2.traits import operand_rejection, packed_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
@@ -48,7 +48,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             return f"layer {index}: it sums in float32, not {layer.problem.acc_dtype.value}"
         if layer.epilogue.stores:
             return f"layer {index}: it stores {layer.epilogue.describe()}"
-        if (reason := parts_rejection(layer.epilogue)) is not None:
+        if (reason := others_rejection(layer.epilogue)) is not None:
             return f"layer {index}: {reason}"
     return None
 

@@ -48,7 +48,8 @@ def boundaries(workload: Workload, config: Cutlass2Config, arch: Arch) -> tuple[
     def with_columns(sized: Problem, columns: int) -> Problem:
         return sized.resized(sized.a_shape[-1], -(-columns // unit) * unit)
 
-    large = (tile.m + tile.m // 2, tile.n * config.swizzle, _depth(problem, config))
+    columns = tile.n * config.swizzle // (2 if epilogue.is_paired else 1)
+    large = (tile.m + tile.m // 2, columns, _depth(problem, config))
     small = (0, 0, 0 if config.split_k == 1 else large[2])
     found = []
     for rows, columns, depth in (large, small):

@@ -56,7 +56,7 @@ _MIN_STEPS_PER_SLICE = 4
 
 def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...]:
     """All legal configurations worth considering, in a fixed order."""
-    gemm = problem.gemm
+    gemm = problem.gemm.unpaired
     kernels = kernel_configs(kernel_traits(problem), arch)
     return tuple(
         config
@@ -164,7 +164,7 @@ def _fits(tile: int, extent: int) -> bool:
 
 def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
     """`kernel` with the swizzles and slices of K that make sense for the extents."""
-    gemm = problem.gemm
+    gemm = problem.gemm.unpaired
     rows = math.ceil(gemm.m / kernel.threadblock.m)
     columns = math.ceil(gemm.n / kernel.threadblock.n)
     slices = [1]

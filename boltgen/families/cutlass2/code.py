@@ -32,13 +32,14 @@ MAINLOOP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmView:
-    """One matrix-product kernel."""
+    """One matrix-product kernel; `graph` is what its epilogue makes of the sums."""
 
     TEMPLATE: ClassVar[str] = "gemm.cu.j2"
 
     symbol: str
     workspace_symbol: str
     epilogue: EpilogueCode
+    graph: str
     element_in: str
     element_accumulator: str
     element_d: str
@@ -83,6 +84,8 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
     further: tuple[str, ...] = ()
     if epilogue.further:
         further = (f"boltgen/{'reductions' if epilogue.reductions else 'results'}.h",)
+    elif epilogue.is_paired:
+        further = ("boltgen/pair.h",)
     match spec.traits.conv_iterator:
         case None:
             return _ACTIVATIONS_HEADER, _GEMM_HEADER, *further
@@ -131,8 +134,9 @@ def problem_text(traits: Cutlass2Traits) -> str:
             "accumulated in {1}".format(*types)
         )
     b = "column" if traits.b_layout is Layout.COLUMN else "row"
+    columns = f"2 N), {traits.alignment_d} of each by turns," if traits.epilogue.is_paired else "N)"
     return (
-        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, N) {types[0]} {b}-major, "
+        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, {columns} {types[0]} {b}-major, "
         f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
     )
 
@@ -157,7 +161,8 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Con
         "arch_tag": cpp_names.arch_tag(spec.arch),
     }
     if traits.conv_iterator is None:
-        return GemmView(layout_b=cpp_names.LAYOUT[traits.b_layout], **shared)
+        graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"
+        return GemmView(graph=graph, layout_b=cpp_names.LAYOUT[traits.b_layout], **shared)
     return Conv2dView(
         iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],
         mainloop=MAINLOOP[traits.conv_iterator],

@@ -54,6 +54,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if (reason := operand_rejection(problem)) is not None:
         return reason
     epilogue = workload.single.epilogue
+    if epilogue.is_paired and epilogue.stores:
+        return f"a pair of products stores D alone, not {epilogue.describe()}"
     for store in epilogue.reductions:
         if store.columns and problem.gemm.n % store.columns:
             return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
@@ -317,29 +319,33 @@ def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterato
     tile, warp = config.threadblock, config.warp
     # Warps that hold other columns of the same rows, or other parts of their K.
     sharing = (tile.n // warp.n) * (tile.k // warp.k)
-    if not _rows_are_shared(tile.n, sharing, traits.alignment_d, traits.out_dtype):
+    # A vector has a run of each product of a pair, and none without the other.
+    vector, least = traits.alignment_d, 1
+    if traits.is_paired:
+        vector = least = 2 * traits.alignment_d
+    if not _rows_are_shared(tile.n, sharing, vector, least, traits.out_dtype):
         yield Violation(
             name="epilogue_thread_map",
             message=f"{sharing} warps along N and K do not share rows of {tile.n} "
-            f"{traits.out_dtype.value} in vectors of {traits.alignment_d}",
+            f"{traits.out_dtype.value} in vectors of {vector}",
             reason="each stores whole vectors of whole rows, eight rows at a time; "
             "cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement",
         )
 
 
 @lru_cache(maxsize=4096)
-def _rows_are_shared(columns: int, sharing: int, alignment: int, out_dtype: DType) -> bool:
-    """Whether the output's thread map stores every element.
+def _rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dtype: DType) -> bool:
+    """Whether the output's thread map stores every element, in vectors of `least` or more.
 
     The rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map for a
     power of two, else any narrower span or vector that divides the row.
     """
     own = out_dtype.size_bytes * 8
     if columns & (columns - 1) == 0:
-        return _spans_tile_rows(columns, sharing, alignment, own)
+        return _spans_tile_rows(columns, sharing, vector, own)
     return any(
-        _spans_tile_rows(columns, sharing, alignment >> narrower, own << wider)
-        for narrower in range(alignment.bit_length())
+        _spans_tile_rows(columns, sharing, vector >> narrower, own << wider)
+        for narrower in range((vector // least).bit_length())
         for wider in range(8)
     )
 
@@ -360,7 +366,7 @@ def _spans_tile_rows(columns: int, sharing: int, vector: int, bits: int) -> bool
 
 def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:
     """The rules that concern the extents of one problem, and what its launch is given."""
-    gemm = problem.gemm
+    gemm = problem.gemm.unpaired
     tile = config.threadblock
     if config.swizzle not in (1, 2, 4, 8):
         yield Violation(
@@ -431,7 +437,7 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
         reason += "cutlass/conv/device/implicit_gemm_convolution.h, can_implement"
     else:
         # Offsets are 64 bits wide, but a tile's first row and column are 32-bit sums.
-        gemm = problem.gemm
+        gemm = problem.gemm.unpaired
         sizes = {"M": gemm.m + 256, "N": gemm.n + 256, "K": gemm.k + 64}
         reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"
     for name, size in sizes.items():

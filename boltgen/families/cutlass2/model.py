@@ -269,9 +269,10 @@ def epilogue_clocks(
     resident: int,
 ) -> float:
     """Clocks of the epilogues of `resident` threadblocks on an SM."""
-    elements = resident * config.threadblock.m * config.threadblock.n
+    sums = resident * config.threadblock.m * config.threadblock.n
     # Through shared memory once each way, then to L2 in vectors of the output's alignment.
-    staged = 2 * elements * problem.acc_dtype.size_bytes / SHARED_BYTES_PER_CLOCK
+    staged = 2 * sums * problem.acc_dtype.size_bytes / SHARED_BYTES_PER_CLOCK
+    elements = sums // 2 if epilogue.is_paired else sums
     vector = problem.alignment_d * problem.out_dtype.size_bytes
     out_bytes = elements * output_bytes_per_element(problem, epilogue)
     return (

@@ -61,7 +61,7 @@ def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
     """
     if config.split_k == 1:
         return 0
-    gemm = problem.gemm
+    gemm = problem.gemm.unpaired
     tile = config.threadblock
     tiles = math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
     semaphores = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES

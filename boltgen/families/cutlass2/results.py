@@ -42,11 +42,13 @@ def one_result_rejection(graph: ElementwiseGraph) -> str | None:
     """Why no kernel of several layers computes the elementwise graph of one; None where they do."""
     if graph.stores:
         return f"{len(graph.stores)} stores of a layer: kernels of several layers write D alone"
-    return parts_rejection(graph)
+    return others_rejection(graph)
 
 
-def parts_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why a kernel that knows no columns in parts does not compute an elementwise graph."""
+def others_rejection(graph: ElementwiseGraph) -> str | None:
+    """Why a kernel of another family does not compute an elementwise graph: what it has not."""
+    if graph.is_paired:
+        return f"two accumulators: kernels of cutlass2 alone combine them: {graph.describe()}"
     if graph.has_parts:
         return (
             f"a column in parts: kernels of cutlass2 alone read and write them: {graph.describe()}"

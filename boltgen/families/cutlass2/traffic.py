@@ -26,8 +26,8 @@ _F32_BYTES = DType.F32.size_bytes
 class Tiling(NamedTuple):
     """How threadblock tiles cover a problem: `blocks` of them, at most `steps` of K deep each.
 
-    `rows` by `columns` tiles cover the (M, N) output of one of `batch` products. All threadblocks
-    together do `all_steps`.
+    `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products, or of both
+    of a pair. All threadblocks together do `all_steps`.
     """
 
     gemm: Gemm
@@ -59,7 +59,7 @@ class Traffic(NamedTuple):
 
 def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
     """The threadblocks of a launch."""
-    gemm, batch = problem.gemm, problem.batch
+    gemm, batch = problem.gemm.unpaired, problem.batch
     tile = config.threadblock
     rows, columns = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
     steps = _steps_of_k(problem, gemm, tile.k)
@@ -136,9 +136,9 @@ def traffic(
     tile = config.threadblock
     # Tiles are whole in shared memory; nothing beyond the edges moves through L2.
     staged = 2 * tile.m * tile.n * problem.acc_dtype.size_bytes
-    outputs = tiles.batch * tiles.gemm.m * tiles.gemm.n
-    out_bytes = outputs * output_bytes_per_element(problem, epilogue)
-    partial_bytes = 2 * (config.split_k - 1) * outputs * _F32_BYTES
+    rows = tiles.batch * tiles.gemm.m
+    out_bytes = rows * problem.gemm.n * output_bytes_per_element(problem, epilogue)
+    partial_bytes = 2 * (config.split_k - 1) * rows * tiles.gemm.n * _F32_BYTES
     return Traffic(
         flops=problem.flops,
         shared_bytes=tiles.all_steps * shared_bytes_per_step(config) + tiles.blocks * staged,

@@ -12,7 +12,7 @@ from enum import Enum
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Conv2d, Problem, packed_weights
+from boltgen.ir.problem import Conv2d, Problem, is_paired, packed_weights
 
 
 class ConvIterator(Enum):
@@ -39,6 +39,7 @@ class KernelTraits:
     alignment_a: int
     alignment_b: int
     alignment_d: int
+    is_paired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class Cutlass2Traits:
             alignment_a=self.alignment_a,
             alignment_b=self.alignment_b,
             alignment_d=self.alignment_d,
+            is_paired=self.epilogue.is_paired,
         )
 
 
@@ -112,6 +114,7 @@ def kernel_traits(problem: Problem) -> KernelTraits:
         alignment_a=problem.alignment_a,
         alignment_b=problem.alignment_b,
         alignment_d=problem.alignment_d,
+        is_paired=is_paired(problem),
     )
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.results import graph_rejection, parts_rejection
+from boltgen.families.cutlass2.results import graph_rejection, others_rejection
 from boltgen.families.cutlass2.traits import operand_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.family import Footprint
@@ -84,7 +84,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     return (
         type_rejection(problem)
         or graph_rejection(layer.epilogue)
-        or parts_rejection(layer.epilogue)
+        or others_rejection(layer.epilogue)
         or _epilogue_rejection(layer.epilogue)
         or _alignment_rejection(problem, layer.epilogue)
     )

@@ -8,7 +8,7 @@ from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
 from boltgen.families.b2b.legality import capacity_violations
 from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
-from boltgen.families.cutlass2.results import parts_rejection
+from boltgen.families.cutlass2.results import others_rejection
 from boltgen.families.family import Footprint
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.traits import norm_of, vector_of
@@ -46,7 +46,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         further = len(layer.further)
     except InvalidProblemError as error:
         return str(error)
-    if (reason := parts_rejection(layer.prologue) or parts_rejection(layer.epilogue)) is not None:
+    if (reason := others_rejection(layer.prologue) or others_rejection(layer.epilogue)) is not None:
         return reason
     if layer.prologue.reductions:
         return f"its prologue stores full tensors, not {layer.prologue.describe()}"

@@ -8,29 +8,38 @@ fusing never makes a cycle. Of all such regions the walk takes the largest: `gro
 A value that others read too ends such a region. `extensions` go on past it, where a kernel may
 write it besides its result.
 
-One table, `_RULES`, says which operators there are; no pattern enumerates their combinations.
+One table, `epilogue_rules.RULES`, says which operators there are; no pattern enumerates their
+combinations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import CONSTANT, Expr, Graph
 from boltgen.frontend.passes.activations import recognise
 from boltgen.frontend.passes.anchor import ANCHORS, Anchor
-from boltgen.frontend.passes.normed import NORMED, Writing, normed_of, parts_of, roles_of
+from boltgen.frontend.passes.epilogue_rules import (
+    ELEMENTWISE,
+    RULES,
+    VIEW,
+    Call,
+    NotFusibleError,
+)
+from boltgen.frontend.passes.halves import HALF
+from boltgen.frontend.passes.normed import parts_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.functions import UnaryOp
 from boltgen.ir.region import Shared
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
 _MAX_MEMBERS = 64
+_READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,114 +70,6 @@ class Tail:
         return (self.output, *self.further)
 
 
-class _NotFusibleError(Exception):
-    """An operator, or one of its operands, has no place in an epilogue."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What a rule sees: the builder, the operator, its operands' epilogue nodes and constants."""
-
-    builder: ElementwiseBuilder
-    expr: Expr
-    args: tuple[int, ...]
-    scalars: tuple[float | None, ...]
-
-    def number(self, name: str) -> float:
-        """An attribute that is a number."""
-        value = self.expr.attrs[name]
-        assert isinstance(value, (int, float))
-        return float(value)
-
-
-_Rule = Callable[[_Call], int]
-
-
-def _unary(op: UnaryOp) -> _Rule:
-    return lambda call: call.builder.unary(op, call.args[0], *map(call.number, op.parameters))
-
-
-def _binary(op: BinaryOp) -> _Rule:
-    return lambda call: call.builder.binary(op, call.args[0], call.args[1])
-
-
-def _astype(call: _Call) -> int:
-    target, source = call.expr.dtype, call.expr.attrs["from_dtype"]
-    if target == DType.F32.value:
-        return call.args[0]  # arithmetic is in FP32 as it is
-    if target not in {dtype.value for dtype in DType}:
-        raise _NotFusibleError(f"a cast to {target}")
-    return call.args[0] if target == source else call.builder.cast(call.args[0], DType(target))
-
-
-def _square(call: _Call) -> int:
-    return call.builder.binary(BinaryOp.MULTIPLY, call.args[0], call.args[0])
-
-
-def _power(call: _Call) -> int:
-    x, exponent = call.args[0], call.scalars[1]
-    if exponent == 2.0:
-        return _square(call)
-    if exponent == 3.0:
-        return call.builder.binary(BinaryOp.MULTIPLY, _square(call), x)
-    if exponent == 0.5:
-        return call.builder.unary(UnaryOp.SQRT, x)
-    raise _NotFusibleError(f"a power with the exponent {exponent}")
-
-
-def _softplus(call: _Call) -> int:
-    if call.number("beta") != 1.0:
-        raise _NotFusibleError(f"a softplus with beta={call.number('beta')}")
-    return call.builder.unary(UnaryOp.SOFTPLUS, call.args[0])
-
-
-def _prelu(call: _Call) -> int:
-    x, slope = call.args
-    rank = len(call.expr.static_shape)
-    if call.scalars[1] is not None:
-        return call.builder.unary(UnaryOp.LEAKY_RELU, x, call.scalars[1])
-    if call.number("axis") not in {-1, rank - 1}:
-        raise _NotFusibleError("a PReLU whose slopes are not along the last axis")
-    b = call.builder
-    negative = b.binary(BinaryOp.MINIMUM, x, b.scalar(0.0))
-    return b.binary(
-        BinaryOp.ADD, b.unary(UnaryOp.RELU, x), b.binary(BinaryOp.MULTIPLY, slope, negative)
-    )
-
-
-def _normed(call: _Call) -> int:
-    b = call.builder
-    write = Writing(scalar=b.scalar, unary=b.unary, binary=b.binary)
-    return normed_of(call.expr, dict(zip(roles_of(call.expr), call.args, strict=True)), write)
-
-
-def _same_rows(call: _Call) -> int:
-    return call.args[0]  # checked in `_Emission`: the last extent stays
-
-
-_VIEW = "reshape"
-_READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
-
-_RULES: dict[str, _Rule] = {
-    "add": _binary(BinaryOp.ADD),
-    "subtract": _binary(BinaryOp.SUBTRACT),
-    "multiply": _binary(BinaryOp.MULTIPLY),
-    "divide": _binary(BinaryOp.DIVIDE),
-    "maximum": _binary(BinaryOp.MAXIMUM),
-    "minimum": _binary(BinaryOp.MINIMUM),
-    "power": _power,
-    "square": _square,
-    **{op.function.operator: _unary(op) for op in UnaryOp if op.function.operator is not None},
-    "nn.prelu": _prelu,
-    "nn.softplus": _softplus,
-    "astype": _astype,
-    NORMED: _normed,
-    _VIEW: _same_rows,
-}
-
-ELEMENTWISE = frozenset(_RULES)
-
-
 @dataclass(slots=True)
 class _Emission:
     """An epilogue under construction, and where each value of the graph is in it.
@@ -197,7 +98,7 @@ class _Emission:
         pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
         args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-        self.nodes[index] = _RULES[expr.op](_Call(self.builder, expr, args, scalars))
+        self.nodes[index] = RULES[expr.op](Call(self.builder, expr, args, scalars))
 
     def reads_tensor(self, index: int) -> bool:
         """Whether the operator at `index` reads a full tensor, or one whose shape is not known."""
@@ -212,14 +113,16 @@ class _Emission:
         )
 
     def _check_shapes(self, expr: Expr, inside: Sequence[int]) -> None:
+        if expr.op == HALF:
+            return
         for arg in inside:
             before = self.graph[arg].static_shape
-            if expr.op == _VIEW:
+            if expr.op == VIEW:
                 kept = 2 if self.anchor.problem.batch > 1 else 1
                 if before[-kept:] != expr.static_shape[-kept:]:
-                    raise _NotFusibleError("a reshape that splits rows")
+                    raise NotFusibleError("a reshape that splits rows")
             elif before != expr.static_shape:
-                raise _NotFusibleError("its result is broadcast")
+                raise NotFusibleError("its result is broadcast")
 
     def _operand(self, arg: int, consumer: Expr, parts: int = 1) -> int:
         if arg in self.nodes:
@@ -228,11 +131,11 @@ class _Emission:
         if operand.scalar is not None:
             return self.builder.scalar(operand.scalar)
         if operand.dtype not in {dtype.value for dtype in DType}:
-            raise _NotFusibleError(f"an operand of dtype {operand.dtype}")
+            raise NotFusibleError(f"an operand of dtype {operand.dtype}")
         shape = operand.static_shape if parts == 1 else (*operand.static_shape[:-1], 1)
         found = self._span(shape, consumer.static_shape)
         if found is None:
-            raise _NotFusibleError("an operand whose broadcast no kernel loads")
+            raise NotFusibleError("an operand whose broadcast no kernel loads")
         key = (arg, *found)
         if key not in self.loads:
             self.loads[key] = self.builder.load(found[0], DType(operand.dtype), parts)
@@ -298,7 +201,7 @@ def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: 
             continue
         try:
             emission.emit(index)
-        except _NotFusibleError:
+        except NotFusibleError:
             continue
         found.append(index)
         pending.update(_readers(graph, index))
@@ -318,7 +221,7 @@ def _readers(graph: Graph, index: int) -> tuple[int, ...]:
 def _ends_well(graph: Graph, output: int) -> bool:
     """Whether a region may end here: not on a view, nor on a cast that only makes it write more."""
     expr = graph[output]
-    if expr.op == _VIEW:
+    if expr.op == VIEW:
         return False
     if expr.op != "astype" or expr.dtype != DType.F32.value or output in graph.escaping:
         return True
@@ -371,13 +274,13 @@ def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
     while pending and len(tail.members) + len(found) < _MAX_MEMBERS:
         index = min(pending)
         pending.remove(index)
-        if index in claimed or graph[index].op not in ELEMENTWISE - {_VIEW}:
+        if index in claimed or graph[index].op not in ELEMENTWISE - {VIEW}:
             continue
         if not graph[index].is_static or emission.reads_tensor(index):
             continue
         try:
             emission.emit(index)
-        except _NotFusibleError:
+        except NotFusibleError:
             continue
         found.append(index)
         pending.update(graph.consumers[index])
@@ -391,7 +294,7 @@ def _is_written_anyway(graph: Graph, output: int) -> bool:
     return output in graph.escaping or any(
         graph[reader].op in ANCHORS
         or _follows_another(graph, reader, output)
-        or (graph[reader].op == _VIEW and _is_written_anyway(graph, reader))
+        or (graph[reader].op == VIEW and _is_written_anyway(graph, reader))
         for reader in graph.consumers[output]
     )
 
@@ -456,7 +359,7 @@ def _tail(
         for member in ordered[1:]:
             emission.emit(member)
         epilogue, operands = emission.finish(output, further)
-    except (_NotFusibleError, InvalidProblemError):
+    except (NotFusibleError, InvalidProblemError):
         return None
     return Tail(
         members=ordered, output=output, epilogue=epilogue, operands=operands, further=further

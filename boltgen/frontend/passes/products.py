@@ -127,8 +127,10 @@ class Product:
         return tuple(member for member in self.moved if member != self.output)
 
     def problem(self, graph: Graph) -> Problem:
-        """What it computes, in the dtype of its result."""
+        """What it computes, in the dtype of its result: a pair where its tail has two halves."""
         problem: Any = self.anchor.problem
+        if self.tail.epilogue.is_paired:
+            problem = replace(problem, n=problem.n // 2, paired=True)
         dtype = self.stored or DType(graph[self.tail.output].dtype)
         out: Problem = replace(problem, out_dtype=dtype)
         return out

@@ -42,7 +42,7 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
     for product in find_products(graph, summed):
         if _can_be_joined(graph, product):
             layout = product.problem(graph).gemm.b_layout
-            key = _value(graph, product.anchor.a), layout, _dtypes(graph, product)
+            key = same_value(graph, product.anchor.a), layout, _dtypes(graph, product)
             groups.setdefault(key, []).append(product)
     chosen: dict[int, list[Product]] = {}
     notes = []
@@ -53,12 +53,12 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
     return JoinedSiblings(_written(graph, chosen) if chosen else graph, tuple(notes))
 
 
-def _value(graph: Graph, index: int) -> Hashable:
+def same_value(graph: Graph, index: int) -> Hashable:
     """The same for the same values: PyTorch reshapes and casts a tensor for each layer."""
     expr = graph[index]
     if expr.op not in {"reshape", "astype"}:
         return index
-    return expr.op, expr.shape, expr.dtype, _value(graph, expr.args[0])
+    return expr.op, expr.shape, expr.dtype, same_value(graph, expr.args[0])
 
 
 def _can_be_joined(graph: Graph, product: Product) -> bool:
@@ -69,7 +69,7 @@ def _can_be_joined(graph: Graph, product: Product) -> bool:
     known = [product.anchor.b, *(operand.expr for operand in tail.operands)]
     if any(graph[each].op != CONSTANT or graph[each].array is None for each in known):
         return False
-    if packed_weights(problem) is not None or _array(graph, product.anchor.b).ndim != 2:
+    if packed_weights(problem) is not None or known_array(graph, product.anchor.b).ndim != 2:
         return False
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
@@ -140,7 +140,7 @@ def _join(
     """Write one product, and name the columns of each result."""
     first = products[0].anchor
     is_column = first.problem.gemm.b_layout is Layout.COLUMN
-    weights = [_array(graph, product.anchor.b) for product in products]
+    weights = [known_array(graph, product.anchor.b) for product in products]
     weight = builder.constant(np.concatenate(weights, axis=0 if is_column else 1))
     if is_column:
         weight = builder.permute_dims(weight, (1, 0))
@@ -149,7 +149,7 @@ def _join(
     columns = [product.anchor.problem.gemm.n for product in products]
     if any(product.tail.operands for product in products):
         biases = [
-            _array(graph, product.tail.operands[0].expr).reshape(-1)
+            known_array(graph, product.tail.operands[0].expr).reshape(-1)
             if product.tail.operands
             else np.zeros(count)
             for product, count in zip(products, columns, strict=True)
@@ -170,7 +170,8 @@ def _join(
         )
 
 
-def _array(graph: Graph, index: int) -> Array:
+def known_array(graph: Graph, index: int) -> Array:
+    """The elements of a constant."""
     array = graph[index].array
     assert array is not None  # or it would not have been joined
     return array

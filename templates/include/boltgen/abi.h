@@ -55,7 +55,8 @@ typedef struct boltgen_operand {
  *
  * A: (m, k) row-major, rows lda apart. B: (k, n) with ldb between rows where it is row-major and
  * between columns where it is column-major. D: (m, n) row-major, rows ldd apart. Strides are in
- * elements; a batch stride of 0 shares the operand between the products.
+ * elements; a batch stride of 0 shares the operand between the products. A kernel that combines a
+ * pair of products takes the 2 n columns of both as B; see boltgen/pair.h.
  */
 typedef struct boltgen_gemm_args {
   int32_t m;

@@ -17,6 +17,12 @@
 
 namespace boltgen {
 
+/// Of how many products an epilogue makes D, each with as many columns of B as D has.
+template <typename Graph>
+struct Products {
+  static constexpr int kCount = 1;
+};
+
 /// What the epilogue needs at run time. The name and the members that CUTLASS's kernels use are
 /// those of its output operators.
 template <typename Graph_, typename ElementOutput_, typename ElementAccumulator_>
@@ -28,8 +34,8 @@ class GraphOutputOp {
   using ElementCompute = float;
 
   struct Params {
-    /// At least one, so that the array is never empty.
-    boltgen_operand operands[Graph::Operands::kCount + (Graph::Operands::kCount == 0)];
+    /// Those of the graph, then D, which the epilogue of a pair of products writes itself.
+    boltgen_operand operands[Graph::Operands::kCount + 1];
     /// FP32 partial sums of serial split-K, one tile for each of the threadblocks of a slice.
     float* partials;
     /// Whether the grid's z dimension counts products of a batch.
@@ -176,12 +182,48 @@ struct EpilogueTypes {
       typename Staging::Padding>;
 };
 
-/// The epilogue. `Graph` is the generated functor: `Graph::Operands` and
-/// `float operator()(float accumulator, float operand...)`.
-template <typename Mma, typename ElementOutput_, int kAlignment, typename Graph>
-class GraphEpilogue : public EpilogueTypes<Mma, ElementOutput_, kAlignment>::Base {
+/// What a thread makes of its sums, and how it gets to D. `Graph` is the generated functor:
+/// `Graph::Operands` and `float operator()(float accumulator, float operand...)`.
+template <typename Graph, typename OutputTileIterator>
+class TileResult {
  public:
-  using Types = EpilogueTypes<Mma, ElementOutput_, kAlignment>;
+  CUTLASS_DEVICE
+  TileResult(boltgen_operand const* operands, int batch, OutputTileIterator const& d)
+      : operands_(operands, batch, d) {}
+
+  /// Called once in every iteration, before `store`.
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) { operands_.load(d); }
+
+  template <typename Sums>
+  CUTLASS_DEVICE void store(OutputTileIterator& d, Sums const& sums) const {
+    using Fragment = typename OutputTileIterator::Fragment;
+    using ElementOutput = typename OutputTileIterator::Element;
+    Graph const graph;
+    Sums results;
+    CUTLASS_PRAGMA_UNROLL
+    for (int v = 0; v < Tile::kVectors; ++v) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int e = 0; e < Tile::kElements; ++e) {
+        int const i = v * Tile::kElements + e;
+        results[i] = operands_.apply(graph, sums[i], v, e);
+      }
+    }
+    d.store(cutlass::NumericArrayConverter<ElementOutput, float, Fragment::kElements>()(results));
+  }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+
+  OperandLoaders<typename Graph::Operands, OutputTileIterator> operands_;
+};
+
+/// The epilogue. `kAlignment` is that of D, `Graph` what `TileResult` takes.
+template <typename Mma, typename ElementOutput_, int kAlignment, typename Graph>
+class GraphEpilogue
+    : public EpilogueTypes<Mma, ElementOutput_, kAlignment * Products<Graph>::kCount>::Base {
+ public:
+  using Types = EpilogueTypes<Mma, ElementOutput_, kAlignment * Products<Graph>::kCount>;
   using Base = typename Types::Base;
   using Shape = typename Mma::Shape;
   using ElementOutput = ElementOutput_;
@@ -204,15 +246,14 @@ class GraphEpilogue : public EpilogueTypes<Mma, ElementOutput_, kAlignment>::Bas
   CUTLASS_DEVICE
   void operator()(OutputOp const& output_op, OutputTileIterator d,
                   AccumulatorTile const& accumulators, OutputTileIterator const&) {
-    OperandLoaders<typename Graph::Operands, OutputTileIterator> operands(
-        output_op.params().operands, output_op.batch(), d);
+    TileResult<Graph, OutputTileIterator> result(output_op.params().operands, output_op.batch(), d);
     float* const partials = output_op.params().partials + partials_offset(d);
 
     // Unrolling a long graph multiplies its instructions; the loop then costs less than they do.
 #pragma unroll(Graph::kIsLong ? 1 : OutputTileIterator::kIterations)
     for (int iteration = 0; iteration < OutputTileIterator::kIterations; ++iteration) {
       if (output_op.is_last_slice()) {
-        operands.load(d);  // before the barriers, which hide part of the latency
+        result.load(d);  // before the barriers, which hide part of the latency
       }
       Sums sums = stage(accumulators, iteration);
       float* const partials_here = partials + iteration * kPartialsPerIteration;
@@ -220,7 +261,7 @@ class GraphEpilogue : public EpilogueTypes<Mma, ElementOutput_, kAlignment>::Bas
         add_partials(sums, partials_here);
       }
       if (output_op.is_last_slice()) {
-        d.store(apply(operands, sums));
+        result.store(d, sums);
       } else {
         store_partials(sums, partials_here);
       }
@@ -334,25 +375,12 @@ class GraphEpilogue : public EpilogueTypes<Mma, ElementOutput_, kAlignment>::Bas
     this->warp_tile_iterator_.store(fragment);
   }
 
-  template <typename Operands>
-  CUTLASS_DEVICE static Fragment apply(Operands const& operands, Sums const& sums) {
-    Graph const graph;
-    cutlass::Array<float, Fragment::kElements> results;
-    CUTLASS_PRAGMA_UNROLL
-    for (int v = 0; v < Tile::kVectors; ++v) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < Tile::kElements; ++e) {
-        int const i = v * Tile::kElements + e;
-        results[i] = operands.apply(graph, sums[i], v, e);
-      }
-    }
-    return cutlass::NumericArrayConverter<ElementOutput, float, Fragment::kElements>()(results);
-  }
-
   static_assert(SharedLoadIterator::Fragment::kElements == Fragment::kElements,
                 "shared memory and the output are read in the same vectors");
   static_assert(Tile::kVectors * Tile::kElements == Fragment::kElements,
                 "vectors and elements of a fragment");
+  static_assert(Products<Graph>::kCount == 1 || Types::kRows.vector == 2 * kAlignment,
+                "a vector has a run of each product");
 
   SharedLoadIterator shared_load_iterator_;
   int thread_idx_;

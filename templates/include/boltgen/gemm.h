@@ -12,7 +12,7 @@ template <typename Kernel>
 typename Kernel::Params gemm_params(boltgen_gemm_args const& args) {
   using Shape = typename Kernel::Shape;
   typename Kernel::Params params{};
-  params.problem_size = {args.m, args.n, args.k};
+  params.problem_size = {args.m, args.n * Kernel::kProducts, args.k};
   params.batched = args.batch > 1;
   // A slice is whole tiles of K. Fewer slices than asked for may be enough then.
   int const k_tiles = (args.k + Shape::kK - 1) / Shape::kK;
@@ -34,6 +34,7 @@ typename Kernel::Params gemm_params(boltgen_gemm_args const& args) {
   for (int i = 0; i < Kernel::Operands::kCount; ++i) {
     params.output_op.operands[i] = args.operands[i];
   }
+  params.output_op.operands[Kernel::Operands::kCount] = {args.d, args.ldd, args.batch_stride_d};
   params.output_op.batched = params.batched;
   return params;
 }
@@ -46,10 +47,12 @@ SplitWorkspace gemm_workspace(typename Kernel::Params const& params) {
                         Kernel::Epilogue::kPartialsPerTile);
 }
 
-template <typename Kernel>
+/// The arguments of a kernel that makes D of so many products.
+template <typename Kernel, int kProducts = 1>
 void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   constexpr bool kRowMajorB =
       std::is_same<typename Kernel::LayoutB, cutlass::layout::RowMajor>::value;
+  int64_t const columns_of_b = int64_t(args.n) * kProducts;
   check.at_least("m", args.m, 1);
   check.at_least("n", args.n, 1);
   check.at_least("k", args.k, 1);
@@ -60,13 +63,14 @@ void check_gemm(ArgumentCheck& check, boltgen_gemm_args const& args) {
   check.at_most("split_k", args.split_k, args.batch > 1 ? 1 : 65535);
   check_order(check, args.swizzle, args.raster);
   check.at_least("lda", args.lda, args.k);
-  check.at_least("ldb", args.ldb, kRowMajorB ? args.n : args.k);
+  check.at_most("columns of B", columns_of_b, INT32_MAX);
+  check.at_least("ldb", args.ldb, kRowMajorB ? columns_of_b : args.k);
   check.at_least("ldd", args.ldd, args.n);
   check.multiple("k (rows of A)", args.k, Kernel::kAlignmentA);
   check.multiple("lda", args.lda, Kernel::kAlignmentA);
   check.multiple("batch_stride_a", args.batch_stride_a, Kernel::kAlignmentA);
-  check.multiple(kRowMajorB ? "n (rows of B)" : "k (columns of B)", kRowMajorB ? args.n : args.k,
-                 Kernel::kAlignmentB);
+  check.multiple(kRowMajorB ? "n (rows of B)" : "k (columns of B)",
+                 kRowMajorB ? columns_of_b : args.k, Kernel::kAlignmentB);
   check.multiple("ldb", args.ldb, Kernel::kAlignmentB);
   check.multiple("batch_stride_b", args.batch_stride_b, Kernel::kAlignmentB);
   check.multiple("n (rows of D)", args.n, Kernel::kAlignmentD);
@@ -89,7 +93,7 @@ template <typename Kernel>
 int run_gemm(void (*kernel)(typename Kernel::Params), boltgen_gemm_args const* args,
              boltgen_status* status) {
   ArgumentCheck check(status);
-  check_gemm<Kernel>(check, *args);
+  check_gemm<Kernel, Kernel::kProducts>(check, *args);
   if (check.failed()) {
     return check.code();
   }

@@ -14,7 +14,8 @@
 
 namespace boltgen {
 
-/// A GEMM with `Graph` as its epilogue; alignments are in elements.
+/// A GEMM with `Graph` as its epilogue; alignments are in elements. `problem_size` has the columns
+/// of B, and so has the iterator of D's tile, which knows where sums lie; see boltgen/pair.h.
 ///
 /// The grid's z dimension counts the products of a batch, or else the slices of K, which add up
 /// their partial sums one after the other (serial split-K).
@@ -35,6 +36,7 @@ struct Gemm {
   static constexpr int kAlignmentA = Mma::IteratorA::AccessType::kElements;
   static constexpr int kAlignmentB = Mma::IteratorB::AccessType::kElements;
   static constexpr int kAlignmentD = kAlignmentD_;
+  static constexpr int kProducts = Products<Graph>::kCount;
   static constexpr int kThreadCount = 32 * Mma::WarpCount::kCount;
 
   struct Params {

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from boltgen.frontend.graph import Array
-from boltgen.frontend.passes.epilogue_walk import ELEMENTWISE
+from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.passes.normalise.reach import (
     BEYOND,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.epilogue_walk import ELEMENTWISE
+from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 
 _CIRCULAR = frozenset({"sin", "cos", "tan"})
 # Through what an angle is made of others without losing what it is.
