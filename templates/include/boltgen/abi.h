@@ -85,7 +85,7 @@ typedef struct boltgen_gemm_args {
  * A: (m, k) row-major, rows lda apart and sorted by group. B: `groups` matrices of (k, n),
  * batch_stride_b apart, as in a GEMM. ends: (groups,), packed, of the kernel's integer type: the
  * row behind each group's last one. Rows behind the last end have a product of 0. D: (m, n)
- * row-major, rows ldd apart; full-tensor operands span it. Such a kernel has no workspace.
+ * row-major, rows ldd apart; full-tensor operands span it. It needs no workspace.
  */
 typedef struct boltgen_grouped_gemm_args {
   int32_t m;
@@ -101,9 +101,11 @@ typedef struct boltgen_grouped_gemm_args {
   int64_t ldd;
   int64_t batch_stride_b;
   boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
-  int32_t swizzle; /* tiles that are visited together across the raster: 1, 2, 4 or 8 */
+  int32_t swizzle;
   int32_t raster;
-  void* stream; /* a cudaStream_t */
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
 } boltgen_grouped_gemm_args;
 
 /* D = epilogue(conv2d(A, B)), a cross-correlation with one group.
