@@ -41,7 +41,7 @@ class Experts(torch.nn.Module):
         rows = x[order // CHOSEN]
         gate = torch._grouped_mm(rows, self.gate, offs=ends)
         hidden = torch.nn.functional.silu(gate) * torch._grouped_mm(rows, self.up, offs=ends)
-        made = torch._grouped_mm(hidden, self.down, offs=ends)[order.argsort()]
+        made = torch.nn.functional.grouped_mm(hidden, self.down, offs=ends)[order.argsort()]
         shared = made.reshape(-1, CHOSEN, WIDTH) * weights.unsqueeze(-1).to(x.dtype)
         return shared.sum(1).float()
 

@@ -71,8 +71,17 @@ CONV = Trial(
     ),
     config=config(),
 )
+
+
+def gated_and_plain():
+    builder = ElementwiseBuilder()
+    builder.store(builder.binary(BinaryOp.MULTIPLY, 0, builder.load(LoadKind.TENSOR)))
+    builder.store(0, dtype=DType.F32)
+    return builder.build()
+
+
 GROUPED = Trial(
-    workload=Workload.of(GroupedGemm(groups=8, m=512, n=256, k=1024), bias_and_residual()),
+    workload=Workload.of(GroupedGemm(groups=8, m=512, n=256, k=1024), gated_and_plain()),
     config=GroupedConfig(gemm=config(swizzle=2)),
 )
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
