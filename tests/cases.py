@@ -16,6 +16,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import ConvIterator
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.move import MoveConfig
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import kernel_spec
@@ -27,7 +28,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.move import Move
 from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
@@ -628,6 +629,14 @@ def golden_specs() -> dict[str, KernelSpec]:
         "skinny_sm80": kernel_spec(
             Workload.of(replace(gemm, m=12), EPILOGUES["bias_gelu_erf"]),
             SkinnyConfig(rows=16, columns=32, warps=8, steps=2),
+            "sm_80",
+        ),
+        "grouped_gemm_sm80": kernel_spec(
+            Workload.of(
+                GroupedGemm(groups=8, m=150, n=136, k=104, b_layout=Layout.COLUMN),
+                EPILOGUES["bias_silu"],
+            ),
+            GroupedConfig(gemm=CONFIGS["sm80_square"][1]),
             "sm_80",
         ),
         "norm_sm80": kernel_spec(

@@ -21,7 +21,7 @@ from boltgen.families.source import workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Problem, in_groups
 from boltgen.ir.reference import compare
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
@@ -208,6 +208,10 @@ class _Tensors:
             where = launch.of_layer(index)
             if inputs.b.size:
                 self._pass("b", self._place(f"B of layer {index}", inputs.b), where)
+            if inputs.ends.size:
+                self.values[f"{where}ends"] = self._place(
+                    "the groups' ends", inputs.ends, 0
+                ).address
             pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
@@ -314,14 +318,18 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
         LoadKind.COLUMN: (*ahead, prod(span[:-1])),
     }
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
+    grouped = in_groups(problem)
+    if grouped is not None:
+        own.append((grouped.groups,))
     wanted = (*own, *((*shapes[load.kind], *load.parts_shape) for load in loads))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
         for tensor, shape in zip(input_tensors(layer), wanted, strict=True)
     )
     b = drawn.pop(0) if problem.is_product else np.zeros(0)
+    ends = drawn.pop(0) if grouped is not None else np.zeros(0)
     before = len(layer.prologue.loads)
-    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]))
+    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends)
 
 
 def _spread(array: Array, gap: int) -> Array:

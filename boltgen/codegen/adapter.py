@@ -17,7 +17,7 @@ from boltgen.codegen.adapter_tensors import (
     result_fields,
     result_name,
 )
-from boltgen.codegen.adapter_views import b_call, b_rows, tensor_shape, viewed_sizes
+from boltgen.codegen.adapter_views import b_call, b_rows, ends_call, tensor_shape, viewed_sizes
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
@@ -96,6 +96,9 @@ class RegionLaunch:
             b = b_call(roles, f"{who}B", layer.problem)
             if b is not None:
                 yield f"{where}b", b
+            ends = ends_call(roles, f"{who}ends", layer.problem)
+            if ends is not None:
+                yield f"{where}ends", ends
             for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):

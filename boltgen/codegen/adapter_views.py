@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Problem, element_b, packed_weights
+from boltgen.ir.problem import Problem, element_b, in_groups, packed_weights
 from boltgen.ir.region import HeadView, LayerRoles, Region
 
 
@@ -75,6 +75,16 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
     if roles.b_group > 1:
         shape = (sequences(problem.batch, roles.b_group), *shape[1:])
     return data_call(roles.b, role, dtype, (shape, rank))
+
+
+def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
+    """The C++ call that checks the ends of groups and returns their pointer; None where there are
+    none.
+    """
+    grouped = in_groups(problem)
+    if grouped is None or roles.ends is None:
+        return None
+    return data_call(roles.ends, role, grouped.ends_dtype, ((grouped.groups,), "kVector"))
 
 
 def b_rows(problem: Problem) -> int:

@@ -29,6 +29,9 @@ OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's 
 PART = "part"  # the element `index` of a tuple
 # FP16 weights (N, K) of a packed constant: `weights` is their form, `k` K. No IR has it.
 UNPACK = "boltgen.unpack"
+# Rows in groups times the matrices of these: (a, b, ends) as of `ir.grouped`; b is (groups, K, N).
+# No IR has it.
+GROUPED = "grouped_matmul"
 # The attribute of a product that stays with TVM for a reason that a pass has found.
 REASON = "reason"
 # A call of one of boltgen's kernels, whose `Region` has the name `symbol`. It is a tuple where it

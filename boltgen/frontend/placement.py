@@ -8,6 +8,7 @@ from math import prod
 
 from boltgen.frontend.graph import (
     CONSTANT,
+    GROUPED,
     INPUT,
     OPAQUE,
     PART,
@@ -92,7 +93,7 @@ def _flops(graph: Graph, expr: Expr) -> int:
     a, b = graph[expr.args[0]].shape, graph[expr.args[1]].shape
     if a is None or b is None or not a or not b:
         return 0
-    if expr.op == MATMUL:
+    if expr.op in {MATMUL, GROUPED}:
         return 2 * _elements(expr.shape) * _extent(a[-1])
     layout = str(expr.attrs.get("kernel_layout", "OIHW"))
     if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):

@@ -180,8 +180,37 @@ class Bytes:
 
 
 BYTES = Bytes()
+
+
+class IndexType(Enum):
+    """The element type of tensors that count rows."""
+
+    INT32 = "int32"
+    INT64 = "int64"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of an element."""
+        return self.numpy.itemsize
+
+    @property
+    def adapter(self) -> str:
+        """What region_call.h calls it."""
+        return {"int32": "boltgen::kInt32", "int64": "boltgen::kInt64"}[self.value]
+
+    @property
+    def cpp(self) -> str:
+        """The type in C++."""
+        return f"{self.value}_t"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The element type of arrays."""
+        return np.dtype(self.value)
+
+
 # What the elements of a tensor in memory are.
-ElementType: TypeAlias = DType | Bytes
+ElementType: TypeAlias = DType | Bytes | IndexType
 
 
 class Precision(Enum):

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.errors import InputError
+from boltgen.errors import InputError, InvalidProblemError
 from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, evaluate, round_unbounded, rounded_at_any_scale
 from boltgen.ir.interval import enclose as enclose_nodes
 from boltgen.ir.norm_bounds import norm_ends
+from boltgen.ir.problem import GroupedGemm, in_groups
 from boltgen.ir.reference import (
     AnyArray,
     Enclosure,
@@ -35,6 +37,8 @@ from boltgen.ir.workload import Layer, Workload
 class LayerInputs:
     """A layer's B, empty where it has none, and the operands of its graphs.
 
+    `ends` are those of a product of rows in groups; of others they are empty.
+
     Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
     in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
     """
@@ -42,6 +46,7 @@ class LayerInputs:
     b: AnyArray = field(default_factory=lambda: np.zeros(0))
     operands: tuple[AnyArray, ...] = ()
     prologue: tuple[AnyArray, ...] = ()
+    ends: AnyArray = field(default_factory=lambda: np.zeros(0))
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
@@ -76,6 +81,8 @@ def enclose_results(
     with np.errstate(all="ignore"):
         if not workload.first.problem.is_product:
             return _of_rows(workload.single, a, layers[0])
+        if (problem := in_groups(workload.first.problem)) is not None:
+            return _of_groups(problem, workload.single, a, layers[0])
         for layer, inputs in zip(workload.layers, layers, strict=True):
             if not layer.prologue.is_identity:
                 a, error = _prepared(layer, a, inputs.prologue, error)
@@ -150,6 +157,53 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
         ),
         *(enclosed_store(problem, each, prepared[each.x], images[each.x]) for each in further),
     )
+
+
+def _of_groups(
+    problem: GroupedGemm, layer: Layer, a: AnyArray, inputs: LayerInputs
+) -> tuple[Enclosure, ...]:
+    """The results of a product of rows in groups: those of each group's product, in rows.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: a result is no full tensor, or the layer has a prologue.
+    """
+    epilogue = layer.epilogue
+    if epilogue.reductions or not layer.prologue.is_identity:
+        raise InvalidProblemError(f"no oracle for rows in groups: {layer.describe()}")
+    shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=True)
+    shaped("b", inputs.b, (problem.b_shape,), problem.in_dtype, is_matrix=False)
+    shaped("ends", inputs.ends, ((problem.groups,),), problem.ends_dtype, is_matrix=False)
+    broadcast(epilogue, problem.d_shape, False, inputs.operands)
+    rows, none = a.reshape(problem.a_shape), np.zeros_like(inputs.b[0])
+    found = []
+    for group, (begin, end) in enumerate(problem.spans(inputs.ends)):
+        if begin == end:
+            continue
+        is_none = group == problem.groups
+        own = rows[begin:end]
+        operands = [
+            array if load.kind is LoadKind.ROW else _rows(array, problem.m)[begin:end]
+            for load, array in zip(epilogue.loads, inputs.operands, strict=True)
+        ]
+        product = problem.of_rows(end - begin)
+        if is_none:
+            found.append(enclosures(product, epilogue, np.zeros_like(own), none, operands))
+        else:
+            found.append(enclosures(product, epilogue, own, inputs.b[group], operands))
+    return tuple(
+        Enclosure(
+            exact=np.concatenate([each.exact for each in parts]),
+            low=np.concatenate([each.low for each in parts]),
+            high=np.concatenate([each.high for each in parts]),
+        )
+        for parts in zip(*found, strict=True)
+    )
+
+
+def _rows(array: AnyArray, count: int) -> AnyArray:
+    """A column, or the rows of a full tensor, which may be counted in several dimensions."""
+    return array if array.ndim == 1 else array.reshape(count, -1)
 
 
 def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:

@@ -18,6 +18,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
+from boltgen.ir.grouped import GroupedGemm
 from boltgen.ir.norm import Norm
 from boltgen.ir.packed import PackedWeights
 
@@ -26,10 +27,12 @@ __all__ = [
     "Array",
     "Conv2d",
     "Gemm",
+    "GroupedGemm",
     "Norm",
     "Problem",
     "describe",
     "element_b",
+    "in_groups",
     "is_paired",
     "packed_weights",
     "with_extents",
@@ -266,13 +269,18 @@ def is_paired(problem: Problem) -> bool:
     return isinstance(problem, Gemm) and problem.paired
 
 
+def in_groups(problem: Problem) -> GroupedGemm | None:
+    """A product of rows in groups, which takes `ends` besides A and B; None of any other."""
+    return problem if isinstance(problem, GroupedGemm) else None
+
+
 def element_b(problem: Problem) -> ElementType:
     """The type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES
 
 
 # The kinds of problems that there are, as records and metadata name them.
-PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm)
+PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm, GroupedGemm)
 
 
 def describe(problem: Problem) -> str:

@@ -9,6 +9,7 @@ from math import prod
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.move import Form, ImageLayout
+from boltgen.ir.problem import in_groups
 from boltgen.ir.workload import Workload
 
 
@@ -104,10 +105,12 @@ class LayerRoles:
 
     `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
 
-    `b` is None of a problem without B. `operands` are those of the prologue, then of the epilogue.
+    `b` is None of a problem without B, `ends` of one whose rows are in no groups. `operands` are
+    those of the prologue, then of the epilogue.
     """
 
     b: int | None
+    ends: int | None = None
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
     b_group: int = 1
@@ -115,7 +118,7 @@ class LayerRoles:
     @property
     def parameters(self) -> tuple[int, ...]:
         """Their indices."""
-        own = () if self.b is None else (self.b,)
+        own = (each for each in (self.b, self.ends) if each is not None)
         return (*own, *(operand.parameter for operand in self.operands))
 
 
@@ -180,6 +183,11 @@ class Region:
                 raise InvalidProblemError(
                     f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
                     f"{len(layer.loads)} loads of {layer.describe()}"
+                )
+            if (roles.ends is None) != (in_groups(layer.problem) is None):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has ends={roles.ends}; its problem is "
+                    f"{layer.problem.short}"
                 )
             if (roles.b is None) == layer.problem.is_product:
                 raise InvalidProblemError(

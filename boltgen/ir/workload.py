@@ -17,7 +17,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
-from boltgen.ir.problem import Gemm, Problem, describe, is_paired, with_extents
+from boltgen.ir.problem import Gemm, Problem, describe, in_groups, is_paired, with_extents
 from boltgen.ir.results import store_shape
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
@@ -241,6 +241,11 @@ def _check_joint(before: Problem, layer: Layer, index: int) -> None:
         raise InvalidProblemError(
             f"Workload: layer {index} is {describe(then)}; from the second layer on, a layer is a "
             "matrix product or a 1x1 convolution of stride 1 without padding"
+        )
+    if in_groups(before) is not None:
+        raise InvalidProblemError(
+            f"Workload: layer {index - 1} is {describe(before)}; its rows are in groups, and no "
+            "layer follows it"
         )
     given = {then.in_dtype} if layer.prologue.is_identity else {then.in_dtype, DType.F32}
     if before.out_dtype not in given:

@@ -17,7 +17,7 @@ from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, is_paired, packed_weights
+from boltgen.ir.problem import Problem, in_groups, is_paired, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
@@ -47,9 +47,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B, 0 where it has none, and of its graphs' operands."""
+    """Addresses of a layer's B and of its groups' ends, 0 where it has none, and of its graphs'
+    operands.
+    """
 
     b: int
+    ends: int
     operands: tuple[Operand, ...]
 
 
@@ -134,6 +137,8 @@ class Operands:
             where = launch.of_layer(index)
             if layer.b:
                 values[f"{where}b"] = layer.b
+            if layer.ends:
+                values[f"{where}ends"] = layer.ends
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -160,6 +165,7 @@ class Operands:
             layers=tuple(
                 LayerSet(
                     b=next(addresses) if layer.problem.is_product else 0,
+                    ends=next(addresses) if in_groups(layer.problem) is not None else 0,
                     operands=tuple(
                         _operand(layer.problem, load, next(addresses)) for load in layer.loads
                     ),
@@ -174,6 +180,8 @@ class Operands:
         for layer in one.layers:
             if layer.b:
                 yield layer.b
+            if layer.ends:
+                yield layer.ends
             yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
@@ -197,8 +205,8 @@ class Operands:
     def _enclose(self) -> None:
         """Fill the envelope: of a chain by way of what lies between its layers."""
         problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
-        is_packed = packed_weights(problem) is not None
-        if not problem.is_product or is_packed or epilogue.has_parts:
+        is_other = packed_weights(problem) is not None or in_groups(problem) is not None
+        if not problem.is_product or is_other or epilogue.has_parts:
             self._enclose_on_host()
             return
         first, between = self.sets[0], list[int]()
@@ -231,12 +239,14 @@ class Operands:
         problem = layer.problem
         shape, own = problem.d_shape, 1 + int(problem.is_product)
         b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
+        groups = arrays[own:][: in_groups(problem) is not None]
+        own += len(groups)
         loaded = tuple(
             array.reshape(_shape_of_load(load, shape))
             for load, array in zip(layer.loads, arrays[own:], strict=True)
         )
         before = len(layer.prologue.loads)
-        inputs = LayerInputs(b, operands=loaded[before:], prologue=loaded[:before])
+        inputs = LayerInputs(b, loaded[before:], loaded[:before], *groups)
         found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, ends in zip(found, self.ends, strict=True):
             self._write_ends(enclosure.low, enclosure.high, ends)

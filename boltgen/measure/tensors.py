@@ -10,7 +10,7 @@ import numpy as np
 from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Problem, element_b, packed_weights
+from boltgen.ir.problem import Problem, element_b, in_groups, packed_weights
 from boltgen.ir.reference import AnyArray
 from boltgen.ir.workload import Layer
 
@@ -24,6 +24,7 @@ class Tensor:
     """One tensor: its elements, and the range of its random values.
 
     `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
+    `rows` are those of groups whose ends these are.
     """
 
     dtype: ElementType
@@ -31,6 +32,7 @@ class Tensor:
     low: float = -_MOST
     high: float = _MOST
     packed: tuple[PackedWeights, int, int] | None = None
+    rows: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -39,7 +41,8 @@ class Tensor:
 
 
 def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
-    """A, B where there is one, and the graphs' operands, in the order of `layer.loads`.
+    """A, B where there is one, the ends of groups where rows are in some, and the graphs' operands,
+    in the order of `layer.loads`.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
@@ -50,6 +53,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     return (
         Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
         *_tensors_of_b(problem),
+        *_tensors_of_ends(problem),
         *(
             Tensor(
                 dtype=node.dtype,
@@ -74,12 +78,32 @@ def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
     return (Tensor(dtype=element_b(problem), count=count, low=-most, high=most, packed=form),)
 
 
+def _tensors_of_ends(problem: Problem) -> tuple[Tensor, ...]:
+    grouped = in_groups(problem)
+    if grouped is None:
+        return ()
+    return (Tensor(dtype=grouped.ends_dtype, count=grouped.groups, rows=grouped.m),)
+
+
 def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
     """A tensor of this shape with random elements in its range."""
+    if tensor.rows is not None:
+        return _ends(tensor.count, tensor.rows, rng).astype(tensor.dtype.numpy)
     if tensor.packed is None:
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
     packed, n, k = tensor.packed
     return packed.drawn(rng, n, k, tensor.high).reshape(shape)
+
+
+def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:
+    """The ends of groups of uneven numbers of rows; of several groups one is empty, and the last
+    row is of none.
+    """
+    shares = rng.exponential(size=groups)
+    if groups > 1:
+        shares[rng.integers(groups)] = 0.0
+    ends: AnyArray = np.floor(np.cumsum(shares) / shares.sum() * (rows - 1) + 0.5)
+    return ends
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:

@@ -11,13 +11,14 @@ from boltgen.check.client import run_launches
 from boltgen.check.plan import jobs_of_trials
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.select import Task, select
@@ -69,6 +70,19 @@ CONV = Trial(
         bias_and_residual(),
     ),
     config=config(),
+)
+
+
+def gated_and_plain():
+    builder = ElementwiseBuilder()
+    builder.store(builder.binary(BinaryOp.MULTIPLY, 0, builder.load(LoadKind.TENSOR)))
+    builder.store(0, dtype=DType.F32)
+    return builder.build()
+
+
+GROUPED = Trial(
+    workload=Workload.of(GroupedGemm(groups=8, m=512, n=256, k=1024), gated_and_plain()),
+    config=GroupedConfig(gemm=config(swizzle=2)),
 )
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 
@@ -125,13 +139,13 @@ def jobs_of(trials: list[Trial]) -> dict[str, tuple[Job, ...]]:
 
 
 def test_right_kernels_pass(link: Link) -> None:
-    """A product with slices of K, a batch, a convolution, a chain and layout transforms."""
-    trials = [GEMM, BATCHED, CONV, chain(), *moves()]
+    """Slices of K, a batch, a convolution, rows in groups, a chain and layout transforms."""
+    trials = [GEMM, BATCHED, CONV, GROUPED, chain(), *moves()]
     sources = {source.symbol: source for source in map(source_of, trials)}
     kernels = jobs_of(trials)
     verdicts = judge(link([*sources.values()]), kernels)
     assert verdicts.keys() == kernels.keys()
-    assert len(kernels) == 6
+    assert len(kernels) == 7
     for symbol, judged in verdicts.items():
         assert len(judged) == len(kernels[symbol]) >= 2
         assert all(verdict.passed for verdict in judged), [str(verdict) for verdict in judged]

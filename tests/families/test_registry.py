@@ -25,13 +25,13 @@ from boltgen.families.registry import (
     violations,
 )
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments, structs
 from tests.attention_cases import attention, scaled
@@ -84,6 +84,13 @@ WORKLOADS = {
         Workload.of(Gemm(m=4, n=136, k=264), EPILOGUES["residual_before"]),
         Workload.of(Gemm(batch=4, m=16, n=137, k=264), EPILOGUES["columns"]),
         PACKED,
+    ),
+    "grouped": (
+        Workload.of(GroupedGemm(groups=5, m=200, n=136, k=264), EPILOGUES["residual_before"]),
+        Workload.of(
+            GroupedGemm(groups=1, m=200, n=73, k=33, ends_dtype=IndexType.INT64),
+            EPILOGUES["columns"],
+        ),
     ),
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),

@@ -68,7 +68,8 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         b, before = np.zeros(0), len(layer.prologue.loads)
         if roles.b is not None:
             b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape, roles.b_group)
-        layers.append(LayerInputs(b, operands[before:], operands[:before]))
+        ends = np.zeros(0) if roles.ends is None else arrays[roles.ends]
+        layers.append(LayerInputs(b, operands[before:], operands[:before], ends))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
     dtypes = (last.out_dtype, *(dtype for _, dtype in region.workload.last.further))

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
 from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Gemm, GroupedGemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.operands import BudgetError, Operands
 from tests.attention_cases import attention, scaled
@@ -110,6 +110,36 @@ def test_a_pair_has_the_ends_that_the_oracle_says(profiler, device, layout):
         beside = {"rtol": DType.F16.ulp, "atol": DType.F16.smallest_subnormal}
         for end, wanted in zip(operands.ends[0], (expected.low, expected.high), strict=True):
             np.testing.assert_allclose(device.download(end, (5, 6), np.float32), wanted, **beside)
+    finally:
+        operands.close()
+
+
+def test_ends_of_groups_are_uneven_and_rows_judged_by_their_groups(profiler, device):
+    problem = GroupedGemm(groups=4, m=29, n=24, k=40, ends_dtype=IndexType.INT64)
+    workload = Workload.of(problem, EPILOGUES["bias_relu"])
+    operands = make_operands(profiler, workload=workload)
+    try:
+        assert len({one.layers[0].ends for one in operands.sets}) == len(operands.sets) == 3
+        one = operands.sets[2]  # whose contents were copied
+        (held,) = one.layers
+        ends = device.download(held.ends, (4,), np.int64)
+        counts = np.diff(ends, prepend=0)
+        assert ends[-1] == 28
+        assert counts.min() == 0
+        assert len(set(counts)) > 2
+        arguments = operands.arguments(
+            one, Launch(struct="boltgen_grouped_gemm_args", sizes={}), stream=0
+        )
+        assert arguments.ends == held.ends
+        a = device.download(one.a, problem.a_shape, np.float16)
+        b = device.download(held.b, problem.b_shape, np.float16)
+        bias = device.download(held.operands[0].pointer, (24,), np.float16)
+        expected = enclose(workload, a, [LayerInputs(b, (bias,), ends=ends)])
+        low, high = (device.download(each, (29, 24), np.float32) for each in operands.ends[0])
+        assert np.all((low <= expected.low) & (expected.high <= high))
+        right = expected.exact.astype(np.float16)
+        profiler.copy(operands.sets[0].results[0], right.ctypes.data, right.nbytes)
+        assert not operands.judge().wrong
     finally:
         operands.close()
 

@@ -10,31 +10,32 @@ from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.graph import UNPACK, Graph
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.frontend.graph import GROUPED, UNPACK, Graph
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
 from boltgen.ir.region import Rejected
 from boltgen.ir.workload import Workload
 
 MATMUL = "matmul"
 CONV2D = "nn.conv2d"
-ANCHORS = frozenset({MATMUL, CONV2D})
+ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """A problem, where its operands are, and the operators before it that its kernel replaces.
 
-    `operand_b` is None of a problem without B. `inner` are operators before the one at `index` that
-    are a part of it, and that nothing else reads. `applied` is what the operator itself does to the
-    problem's result, with rows.
+    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups. `inner`
+    are operators before the one at `index` that are a part of it, and that nothing else reads.
+    `applied` is what the operator itself does to the problem's result, with rows.
     """
 
     index: int
     problem: Problem
     a: int
     operand_b: int | None
+    ends: int | None = None
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
@@ -63,8 +64,7 @@ def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anc
     try:
         _check_static(graph, index)
         _check_dtypes(graph, index)
-        is_image = graph[index].op == CONV2D
-        found = (_match_conv2d if is_image else _match_matmul)(graph, index, accumulate)
+        found = _MATCHED[graph[index].op](graph, index, accumulate)
         # Raises where a symbolic extent does not decide which workload it is.
         Workload.of(found.problem)
     except (_NotOffloadableError, InvalidProblemError) as error:
@@ -88,7 +88,7 @@ def _check_static(graph: Graph, index: int) -> None:
 
 
 def _check_dtypes(graph: Graph, index: int) -> None:
-    operands = {graph[arg].dtype for arg in graph[index].args}
+    operands = {graph[arg].dtype for arg in graph[index].args[:2]}
     known = [dtype.value for dtype in DType if dtype.accumulators()]
     for dtype in sorted(operands):
         if dtype not in known:
@@ -153,15 +153,19 @@ def _swaps_last_two(axes: object, rank: int) -> bool:
     return axes == swapped or (axes is None and rank == 2)
 
 
+def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
+    """The tensor that B is in memory, the operators that make B of it, and its layout."""
+    rank = len(graph[b].static_shape)
+    if graph[b].op == "permute_dims" and rank >= 2:
+        (inner,) = graph[b].args
+        if _swaps_last_two(graph[b].attrs["axes"], rank):
+            return inner, (b,), Layout.COLUMN
+    return b, (), Layout.ROW
+
+
 def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
     a, b = graph[index].args
-    absorbed: tuple[int, ...] = ()
-    layout = Layout.ROW
-    rank_b = len(graph[b].static_shape)
-    if graph[b].op == "permute_dims" and rank_b >= 2:
-        (inner,) = graph[b].args
-        if _swaps_last_two(graph[b].attrs["axes"], rank_b):
-            absorbed, b, layout = (b,), inner, Layout.COLUMN
+    b, absorbed, layout = _stored_b(graph, b)
     a_shape, b_shape = graph[a].static_shape, graph[b].static_shape
     weights = None
     if graph[b].op == UNPACK and layout is Layout.COLUMN:
@@ -202,3 +206,25 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
             **types,
         )
     return Anchor(index=index, problem=problem, a=a, operand_b=b, absorbed=absorbed)
+
+
+def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    a, b, ends = graph[index].args
+    m, k = graph[a].static_shape
+    groups, _, n = graph[b].static_shape
+    b, absorbed, layout = _stored_b(graph, b)
+    problem = GroupedGemm(
+        groups=groups,
+        m=m,
+        n=n,
+        k=k,
+        b_layout=layout,
+        ends_dtype=IndexType(graph[ends].dtype),
+        in_dtype=DType(graph[a].dtype),
+        acc_dtype=accumulate,
+        out_dtype=DType(graph[index].dtype),
+    )
+    return Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+
+
+_MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}

@@ -38,7 +38,11 @@ def find_attentions(
     graph: Graph, products: Sequence[Product], rejects: Callable[[Workload], str | None]
 ) -> Attentions:
     """Find the pairs of `products` that are attention; `rejects` has a reason against some."""
-    matrices = [product for product in products if product.anchor.problem.is_matrix]
+    matrices = [
+        product
+        for product in products
+        if product.anchor.problem.is_matrix and product.anchor.ends is None
+    ]
     by_output = {product.tail.output: product for product in matrices}
     pairs: list[tuple[Product, Product]] = []
     taken: set[int] = set()

@@ -327,6 +327,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     b = product.anchor.operand_b
     return LayerRoles(
         b=None if b is None else places[b],
+        ends=None if product.anchor.ends is None else places[product.anchor.ends],
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(

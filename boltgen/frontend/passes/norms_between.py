@@ -77,6 +77,8 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
 def _has_whole_rows(graph: Graph, product: Product) -> bool:
     """Whether a row of the product is one of x, as long as x has it, and needs no padding."""
     problem, x = product.anchor.problem, graph[product.tail.output]
+    if product.anchor.ends is not None:
+        return False
     if not problem.canonical.is_matrix or problem.canonical.batch > 1 or not x.is_static:
         return False
     return x.static_shape[-1] == problem.gemm.n and problem.gemm.n % 8 == 0

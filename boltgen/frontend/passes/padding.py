@@ -104,7 +104,7 @@ def plan_padding(
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
     """Whether all but A is known when the model is built."""
     problem = product.anchor.problem
-    if problem.batch > 1 or packed_weights(problem) is not None:
+    if problem.batch > 1 or packed_weights(problem) is not None or product.anchor.ends is not None:
         return False
     weight = graph[product.anchor.b]
     if weight.op == "permute_dims" and weight.args:

@@ -200,6 +200,8 @@ def _batched(product: Product, batch: int, m: int) -> Product:
     problem, tail = product.anchor.problem, product.tail
     if not problem.is_matrix or problem.batch > 1 or problem.gemm.m != batch * m:
         return product
+    if product.anchor.ends is not None:
+        return product
     loads = zip(tail.epilogue.loads, tail.operands, strict=True)
     return replace(
         product,

@@ -16,6 +16,7 @@ from boltgen.frontend.emission import Writer, joined, shared_writers
 from boltgen.frontend.graph import (
     CONSTANT,
     FURTHER,
+    GROUPED,
     INPUT,
     PART,
     REASON,
@@ -25,6 +26,7 @@ from boltgen.frontend.graph import (
     Graph,
 )
 from boltgen.frontend.relax.branches import Substitution
+from boltgen.frontend.relax.grouped import by_groups
 from boltgen.frontend.relax.symbols import Symbols
 from boltgen.frontend.relax.translate import free_variables
 
@@ -170,6 +172,7 @@ _WRITERS: Mapping[str, Writer] = {
     "nn.conv2d": _conv2d,
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
     "image_mean": _image_mean,
+    GROUPED: by_groups,
     "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
     "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
     "nn.pad": _padded,

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from boltgen.errors import ModelImportError
+from boltgen.frontend.relax.grouped import call_of_torch
+
 _Converter = Callable[[Any, Any], Any]
 
 
@@ -88,12 +91,45 @@ def _exponential(node: Any, importer: Any) -> relax.Expr:
     return emit(made if len(given) < 2 else relax.op.multiply(made, scale))
 
 
+def _divided(node: Any, importer: Any) -> relax.Expr:
+    """`div.Tensor_mode` of a tensor by one, or by a number, which TVM's own makes an int32."""
+    x, divisor = importer.retrieve_args(node)
+    dtype, emit = str(x.ty.dtype), importer.block_builder.emit
+    if not isinstance(divisor, relax.Expr):
+        divisor = relax.const(divisor, dtype)
+    mode = node.kwargs.get("rounding_mode")
+    if mode == "floor":
+        return emit(relax.op.floor_divide(x, divisor))
+    quotient = emit(relax.op.divide(x, divisor))
+    return quotient if mode is None else emit(relax.op.trunc(quotient))
+
+
+def _in_groups(node: Any, importer: Any) -> relax.Expr:
+    """`_grouped_mm`: (a, b, offs, bias), of which the rows of a are in groups that end at offs.
+
+    Raises:
+        ModelImportError: another dimension is in groups, or none is.
+    """
+    a, b, ends, bias = (*importer.retrieve_args(node), None, None)[:4]
+    shapes = len(a.ty.shape.values), len(b.ty.shape.values)
+    if shapes != (2, 3) or ends is None or bias is not None or node.kwargs.get("bias") is not None:
+        raise ModelImportError(
+            f"{node.name!r} of the torch.export program multiplies tensors of {shapes[0]} and "
+            f"{shapes[1]} dimensions in groups: boltgen multiplies rows, (M, K), that are in "
+            "groups, with a matrix for each group, (groups, K, N), and adds no bias there; write a "
+            "batched product with torch.bmm, and add a bias behind it"
+        )
+    return importer.block_builder.emit(call_of_torch(a, b, ends, str(a.ty.dtype)))
+
+
 CONVERTERS: Mapping[str, _Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
     "prod.dim_int": _reduced(relax.op.prod),
+    "div.Tensor_mode": _divided,
     "elu.default": _exponential,
     "native_group_norm.default": _grouped,
+    "_grouped_mm.default": _in_groups,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,
     **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
 }

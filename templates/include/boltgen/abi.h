@@ -81,6 +81,34 @@ typedef struct boltgen_gemm_args {
   void* stream; /* a cudaStream_t */
 } boltgen_gemm_args;
 
+/* D = epilogue(A x B[group]) of each row, whose group `ends` tells on the device.
+ *
+ * A: (m, k) row-major, rows lda apart and sorted by group. B: `groups` matrices of (k, n),
+ * batch_stride_b apart, as in a GEMM. ends: (groups,), packed, of the kernel's integer type: the
+ * row behind each group's last one. Rows behind the last end have a product of 0. D: (m, n)
+ * row-major, rows ldd apart; full-tensor operands span it. It needs no workspace.
+ */
+typedef struct boltgen_grouped_gemm_args {
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  int32_t groups;
+  void const* a;
+  void const* b;
+  void const* ends;
+  void* d;
+  int64_t lda;
+  int64_t ldb;
+  int64_t ldd;
+  int64_t batch_stride_b;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  int32_t swizzle;
+  int32_t raster;
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_grouped_gemm_args;
+
 /* D = epilogue(conv2d(A, B)), a cross-correlation with one group.
  *
  * A: (n, h, w, c). B: (k, r, s, c). D: (n, p, q, k). All packed. Padding at the bottom and right is

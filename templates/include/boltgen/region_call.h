@@ -29,6 +29,7 @@ struct TvmTensor {
 
 /// DLPack's numbers. Source: dlpack.h, DLDeviceType and DLDataTypeCode.
 constexpr int32_t kCudaDevice = 2;
+constexpr uint8_t kIntCode = 0;
 constexpr uint8_t kUintCode = 1;
 constexpr uint8_t kFloatCode = 2;
 constexpr uint8_t kBfloatCode = 4;
@@ -39,6 +40,8 @@ struct ElementType {
   uint8_t code;
   int bits;
 };
+constexpr ElementType kInt32{"int32", kIntCode, 32};
+constexpr ElementType kInt64{"int64", kIntCode, 64};
 constexpr ElementType kUint8{"uint8", kUintCode, 8};
 constexpr ElementType kFloat16{"float16", kFloatCode, 16};
 constexpr ElementType kBfloat16{"bfloat16", kBfloatCode, 16};

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import REASON, Array
+from boltgen.frontend.graph import GROUPED, REASON, Array
 from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.movement import viewed
@@ -65,7 +65,7 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
     FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, where it was seen
     to leave FP16's range, and where it is a sum of squares.
     """
-    if call.is_kept_wide or is_same(*call.tensors):
+    if call.is_kept_wide or is_same(*call.tensors[:2]):
         return "float32", BEYOND
     if call.context.is_mixed and call.dtype == "float32":
         return "float32", WITHIN
@@ -275,6 +275,22 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     return _pending(call, linear, identity(len(call.shape)), out_dtype, reach)
 
 
+def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
+    a, b, ends = call.tensors
+    if call.dtype not in FLOATS or not (a.is_float and b.is_float):
+        return None
+    if (reason := _kept_wide(call, a, b)) is not None:
+        return Declined(reason)
+    store = call.store
+    store.settle(a)
+    store.settle(b)
+    if b.constant is not None and not fits(b.constant, store.precision):
+        return Declined(_too_large(store.precision, b.constant))
+    out_dtype, reach = _result_dtype(call)
+    args = (store.get(a, None, call.narrow), _right_operand(call, b), store.get(ends))
+    return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)
+
+
 def _right_operand(call: OperatorCall, b: Value) -> int:
     """B as rows, or, where its K lies contiguous, as columns that are transposed."""
     rank = len(b.shape)
@@ -316,5 +332,6 @@ RULES: dict[str, Rule] = {
     "nn.conv1d": _conv1d,
     "nn.conv2d": _conv2d,
     "matmul": _matmul,
+    GROUPED: _grouped_matmul,
     "nn.batch_norm": _batch_norm,
 }

@@ -1,0 +1,153 @@
+"""`grouped`: products of rows in groups, each with its group's matrix, as of mixtures of experts.
+
+The tiles, and the rules for them, are those of `cutlass2`, whose mainloop and epilogue its kernels
+have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from boltgen.arch import Arch
+from boltgen.families.constants import ModelConstants
+from boltgen.families.cutlass2.boundary import first_beyond
+from boltgen.families.cutlass2.candidates import enumerate_configs, knobs_for, space_of
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.model import Prediction, predict
+from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.grouped import code
+from boltgen.families.grouped.config import (
+    GroupedConfig,
+    GroupedTraits,
+    even,
+    grouped_of,
+    traits_of,
+)
+from boltgen.families.grouped.legality import rejection, violations
+from boltgen.families.space import Space, Violation
+from boltgen.ir.kernel import Launch
+from boltgen.ir.problem import GroupedGemm
+from boltgen.ir.workload import Layer, Workload
+
+# Of the groups that a kernel is checked on: more than a warp finds at once.
+_GROUPS = 34
+
+
+class Grouped(WithoutLibrary[GroupedConfig]):
+    """See `families.family.KernelFamily`."""
+
+    name = GroupedConfig.family
+    config_type = GroupedConfig
+
+    stem = staticmethod(code.stem)
+    describe = staticmethod(code.describe)
+    includes = staticmethod(code.includes)
+    view = staticmethod(code.view)
+
+    def rejects(self, workload: Workload, arch: Arch) -> str | None:
+        """What is not one product of rows in groups, stored as full tensors."""
+        return rejection(workload, arch)
+
+    def space(self, workload: Workload, arch: Arch) -> Space[GroupedConfig]:
+        """Tiles, warps, stages and swizzle of the batch that it is with groups of as many rows."""
+        layer = workload.single
+        batch = Layer(problem=even(grouped_of(layer)), epilogue=layer.epilogue)
+        tiles = space_of(batch, arch)
+
+        def config_at(point: Mapping[str, int]) -> GroupedConfig | None:
+            return _config(tiles.config_at({**point, "split_k": 1}))
+
+        return Space(
+            family=self.name,
+            knobs=tuple(each for each in knobs_for(batch.problem, arch) if each.name != "split_k"),
+            config_at=config_at,
+            point_of=lambda config: tiles.point_of(config.gemm),
+            listed=lambda: (
+                GroupedConfig(gemm=each)
+                for each in enumerate_configs(batch.problem, arch)
+                if not violations(layer, GroupedConfig(gemm=each), arch)
+            ),
+            tried=lambda: (GroupedConfig(gemm=each) for each in tiles.tried()),
+            broken=lambda config: violations(layer, config, arch),
+        )
+
+    def violations(
+        self, workload: Workload, config: GroupedConfig, arch: Arch
+    ) -> tuple[Violation, ...]:
+        """The rules of `legality`."""
+        return violations(workload.single, config, arch)
+
+    def footprint(self, workload: Workload, config: GroupedConfig) -> Footprint:
+        """That of a group's product."""
+        acc_dtype = workload.single.problem.acc_dtype
+        return Footprint(
+            registers=registers_per_thread(config.gemm, acc_dtype),
+            shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype),
+            warps=config.gemm.warps,
+        )
+
+    def predict(
+        self,
+        workload: Workload,
+        config: GroupedConfig,
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> Prediction:
+        """The time of the batch that it is with groups of as many rows."""
+        layer = workload.single
+        return predict(even(grouped_of(layer)), layer.epilogue, config.gemm, arch, constants)
+
+    def compiled(self, config: GroupedConfig) -> GroupedConfig:
+        """All but the swizzle."""
+        return GroupedConfig(gemm=config.gemm.kernel)
+
+    def traits(self, workload: Workload) -> GroupedTraits:
+        """Types, layouts, alignments and the epilogue."""
+        return traits_of(workload.single)
+
+    def launch(self, workload: Workload, config: GroupedConfig) -> Launch:
+        """The problem's sizes and the swizzle."""
+        sizes = grouped_of(workload.single).sizes | {"swizzle": config.gemm.swizzle}
+        return Launch(struct="boltgen_grouped_gemm_args", sizes=sizes)
+
+    def boundaries(
+        self, workload: Workload, config: GroupedConfig, arch: Arch
+    ) -> tuple[Workload, ...]:
+        """Groups of several ragged tiles and of none, and more groups than rows, of less than a
+        tile of everything.
+        """
+        layer = workload.single
+        problem, tile = grouped_of(layer), config.gemm.threadblock
+        traits = traits_of(layer)
+
+        def fits(sized: GroupedGemm) -> bool:
+            return traits_of(replace(layer, problem=sized)) == traits
+
+        deep = (config.gemm.stages + 1) * tile.k
+        large = replace(problem, groups=3, m=4 * tile.m + 5)
+        large = first_beyond(large, deep, _with_depth, fits)
+        large = first_beyond(large, tile.n * config.gemm.swizzle, _with_columns, fits)
+        small = replace(problem, groups=_GROUPS, m=_GROUPS - 5)
+        small = first_beyond(small, 0, _with_depth, fits)
+        small = first_beyond(small, 0, _with_columns, fits)
+        sized = (replace(layer, problem=each) for each in (large, small))
+        legal = (each for each in sized if not violations(each, config, arch))
+        found = tuple(Workload(layers=(each,)) for each in legal)
+        return tuple(dict.fromkeys(found)) or (workload,)
+
+
+def _config(tiles: Cutlass2Config | None) -> GroupedConfig | None:
+    return None if tiles is None else GroupedConfig(gemm=tiles)
+
+
+def _with_depth(problem: GroupedGemm, depth: int) -> GroupedGemm:
+    return problem.resized(depth, problem.n)
+
+
+def _with_columns(problem: GroupedGemm, columns: int) -> GroupedGemm:
+    return problem.resized(problem.k, columns)
+
+
+FAMILY = Grouped()

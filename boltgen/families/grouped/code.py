@@ -1,0 +1,102 @@
+"""Kernels for rows in groups as text: the view of their template, and what people are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.cutlass2 import code as cutlass2_code
+from boltgen.families.cutlass2.code import gemm_shape
+from boltgen.families.grouped.config import GroupedConfig, GroupedTraits
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.kernel import KernelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedGemmView:
+    """One kernel for rows in groups."""
+
+    TEMPLATE: ClassVar[str] = "grouped_gemm.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_accumulator: str
+    element_d: str
+    layout_b: str
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    threadblock: str
+    warp: str
+    instruction: str
+    stages: int
+    arch_tag: str
+    index: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """What a kernel's text includes."""
+    _, traits = _parts(spec)
+    further = ("boltgen/results.h",) if traits.gemm.epilogue.further else ()
+    return ("boltgen/activations.h", "boltgen/grouped_gemm.h", *further)
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`."""
+    return f"grouped_{cutlass2_code.stem(_of_group(spec))}"
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    _, traits = _parts(spec)
+    types = (traits.gemm.in_dtype.value, traits.gemm.acc_dtype.value, traits.gemm.out_dtype.value)
+    b = "column" if traits.gemm.b_layout is Layout.COLUMN else "row"
+    return {
+        **cutlass2_code.describe(_of_group(spec)),
+        "Problem": (
+            f"Grouped gemm, A: (M, K) {types[0]} row-major in rows of groups that end at "
+            f"{traits.ends_dtype.value}, B: (groups, K, N) {types[0]} {b}-major, "
+            f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
+        ),
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GroupedGemmView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    tiles, gemm = config.gemm, traits.gemm
+    return GroupedGemmView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(gemm.epilogue),
+        element_in=gemm.in_dtype.cutlass,
+        element_accumulator=gemm.acc_dtype.cutlass,
+        element_d=gemm.out_dtype.cutlass,
+        layout_b=cpp_names.LAYOUT[gemm.b_layout],
+        alignment_a=gemm.alignment_a,
+        alignment_b=gemm.alignment_b,
+        alignment_d=gemm.alignment_d,
+        threadblock=gemm_shape(tiles.threadblock),
+        warp=gemm_shape(tiles.warp),
+        instruction=gemm_shape(tiles.instruction),
+        stages=tiles.stages,
+        arch_tag=cpp_names.arch_tag(spec.arch),
+        index=traits.ends_dtype.cpp,
+    )
+
+
+def _of_group(spec: KernelSpec) -> KernelSpec:
+    """The kernel of one group's product."""
+    config, traits = _parts(spec)
+    return replace(spec, config=config.gemm, traits=traits.gemm)
+
+
+def _parts(spec: KernelSpec) -> tuple[GroupedConfig, GroupedTraits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, GroupedConfig)
+    assert isinstance(traits, GroupedTraits)
+    return config, traits

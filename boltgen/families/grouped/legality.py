@@ -1,0 +1,54 @@
+"""Which configurations are legal for rows in groups: by the rules of `cutlass2`, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.legality import extent_violations, kernel_violations
+from boltgen.families.cutlass2.results import graph_rejection, others_rejection
+from boltgen.families.cutlass2.traits import kernel_traits, type_rejection
+from boltgen.families.grouped.config import GroupedConfig, grouped_of
+from boltgen.families.space import Violation
+from boltgen.ir.problem import GroupedGemm
+from boltgen.ir.workload import Layer, Workload
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no kernel of this family computes a workload; None where one can."""
+    if workload.is_fused:
+        return f"it computes one product, not {len(workload.layers)} layers back to back"
+    layer = workload.single
+    problem = layer.problem
+    if not isinstance(problem, GroupedGemm):
+        return f"it computes products of rows in groups, not a {type(problem).__name__}"
+    if not layer.prologue.is_identity:
+        return f"it multiplies A as it is, not {layer.prologue.describe()}"
+    if layer.epilogue.reductions:
+        return f"it stores full tensors: {layer.epilogue.describe()}"
+    return (
+        type_rejection(problem)
+        or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
+        or graph_rejection(layer.epilogue)
+        or others_rejection(layer.epilogue)
+    )
+
+
+def violations(layer: Layer, config: GroupedConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
+    problem = grouped_of(layer)
+    return (
+        *kernel_violations(kernel_traits(problem.gemm), config.gemm, arch),
+        *extent_violations(problem.gemm, config.gemm),
+        *_own_violations(problem, config),
+    )
+
+
+def _own_violations(problem: GroupedGemm, config: GroupedConfig) -> Iterator[Violation]:
+    if config.gemm.split_k != 1:
+        yield Violation(
+            name="split_k_grouped",
+            message=f"{config.gemm.split_k} slices of K of {problem.short}",
+            reason="how many tiles a group has is not known when slices are counted; "
+            "templates/include/boltgen/grouped_gemm.h",
+        )

@@ -1,0 +1,198 @@
+"""Products of rows in groups, each group's with a matrix of its own: mixtures of experts.
+
+Arrow: like `problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, IndexType, Layout, alignment_elements
+from boltgen.ir.gemm import Array, Gemm, check_dtypes, check_positive
+
+# Groups are a grid's tiles along M at least, and a batch where a model is asked for their time.
+_MOST_GROUPS = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedGemm:
+    """The product of each row of A with the matrix of its group.
+
+    A: (M, K) row-major, its rows sorted by group. B: (groups, K, N), or (groups, N, K) where it is
+    column-major. D: (M, N) row-major. A further tensor, `ends`, (groups,) of `ends_dtype`, says at
+    run time where the rows of each group end: it has the sums of their numbers so far. A group may
+    be empty. Rows behind the last end are of no group, and their product is 0. An end below the one
+    before it counts as that one, and an end beyond M as M.
+
+    Raises:
+        InvalidProblemError: an extent is out of range, there are more than 65535 groups, or the
+            types are none that a `Gemm` takes.
+    """
+
+    kind: ClassVar[str] = "grouped gemm"
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    b_layout: Layout = Layout.ROW
+    ends_dtype: IndexType = IndexType.INT32
+    in_dtype: DType = DType.F16
+    acc_dtype: DType = DType.F32
+    out_dtype: DType = DType.F16
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("groups", "m", "n", "k"))
+        check_dtypes(self)
+        if self.groups > _MOST_GROUPS:
+            raise InvalidProblemError(
+                f"GroupedGemm: groups={self.groups}; kernels take {_MOST_GROUPS} at most"
+            )
+
+    @property
+    def gemm(self) -> Gemm:
+        """The product of all rows with the matrix of one group."""
+        return self.of_rows(self.m)
+
+    def of_rows(self, rows: int) -> Gemm:
+        """The product of so many rows of one group."""
+        return Gemm(
+            m=rows,
+            n=self.n,
+            k=self.k,
+            b_layout=self.b_layout,
+            in_dtype=self.in_dtype,
+            acc_dtype=self.acc_dtype,
+            out_dtype=self.out_dtype,
+        )
+
+    def spans(self, ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """The first row of each group and the one behind its last; in the end those of none."""
+        begin = 0
+        for each in (*ends.tolist(), self.m):
+            end = min(max(begin, each), self.m)
+            yield begin, end
+            begin = end
+
+    @property
+    def short(self) -> str:
+        """`grouped gemm 64x10x128 of 8 groups`."""
+        return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> GroupedGemm:
+        """Itself."""
+        return self
+
+    @property
+    def is_product(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """No: sums are rounded."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """The type of its operands, and FP32."""
+        return frozenset({self.in_dtype, DType.F32})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(M, N)."""
+        return self.m, self.n
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is: A and D are."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(M, K)."""
+        return self.m, self.k
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """(groups, K, N), or (groups, N, K) where it is column-major."""
+        matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
+        return (self.groups, *matrix)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(M, N)."""
+        return self.m, self.n
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.k)
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access."""
+        return alignment_elements(self.in_dtype, self.b_shape[-1])
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return alignment_elements(self.out_dtype, self.n)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations where every row is of a group."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A."""
+        return self.m * self.k * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B, of all groups."""
+        return self.groups * self.k * self.n * self.in_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_grouped_gemm_args`."""
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "groups": self.groups,
+            "lda": self.k,
+            "ldb": self.b_shape[-1],
+            "ldd": self.n,
+            "batch_stride_b": self.k * self.n,
+        }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Groups and extents; the profiler has no struct for them."""
+        return {"groups": self.groups, "m": self.m, "n": self.n, "k": self.k}
+
+    def resized(self, channels: int, filters: int) -> GroupedGemm:
+        """The product of so many columns of A and of D."""
+        return replace(self, k=channels, n=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What B's dimensions gain: its groups nothing."""
+        by_rows = self.b_layout is Layout.ROW
+        return (0, channels, filters) if by_rows else (0, filters, channels)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """It has none without `ends`: `ir.oracle` takes the products of groups one by one."""
+        raise InvalidProblemError(f"{self.short}: its product is not known without its ends")

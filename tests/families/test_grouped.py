@@ -1,0 +1,76 @@
+"""The family of rows in groups: what it computes, and what it says of times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from boltgen.arch import arch_named
+from boltgen.families.grouped import FAMILY
+from boltgen.families.grouped.config import GroupedConfig, even
+from boltgen.families.registry import predict
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import (
+    SOFTMAX,
+    Accumulator,
+    ElementwiseGraph,
+    LoadKind,
+    Reduction,
+    Store,
+)
+from boltgen.ir.problem import Gemm, GroupedGemm
+from boltgen.ir.workload import Layer, Workload
+from tests.cases import CONFIGS
+
+SM80 = arch_named("sm_80")
+PROBLEM = GroupedGemm(groups=8, m=2048, n=1024, k=512, b_layout=Layout.COLUMN)
+SUMS = ElementwiseGraph(
+    (Accumulator(),),
+    (Store(0), Store(0, LoadKind.COLUMN, DType.F32, Reduction.SUM)),
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (Layer(problem=Gemm(m=64, n=64, k=64)), "products of rows in groups, not a Gemm"),
+        (Layer(problem=PROBLEM, prologue=SOFTMAX), "it multiplies A as it is, not softmax"),
+        (Layer(problem=PROBLEM, epilogue=SUMS), "it stores full tensors"),
+    ],
+    ids=["gemm", "prologue", "sums"],
+)
+def test_what_it_does_not_compute_is_rejected_with_the_reason(layer: Layer, said: str) -> None:
+    reason = FAMILY.rejects(Workload(layers=(layer,)), SM80)
+    assert reason is not None
+    assert said in reason
+
+
+def test_k_is_not_divided() -> None:
+    workload, tiles = Workload.of(PROBLEM), CONFIGS["sm80_square"][1]
+    assert not FAMILY.violations(workload, GroupedConfig(gemm=tiles), SM80)
+    divided = GroupedConfig(gemm=replace(tiles, split_k=2))
+    assert [each.name for each in FAMILY.violations(workload, divided, SM80)] == ["split_k_grouped"]
+    of_one = Workload.of(replace(PROBLEM, groups=1))
+    configs = FAMILY.space(of_one, SM80).candidates
+    assert configs
+    assert all(config.gemm.split_k == 1 for config in configs)
+
+
+def test_it_is_predicted_as_groups_of_as_many_rows() -> None:
+    assert even(replace(PROBLEM, m=2047)) == Gemm(
+        batch=8, m=256, n=1024, k=512, b_layout=Layout.COLUMN
+    )
+    config = GroupedConfig(gemm=CONFIGS["sm80_square"][1])
+    # The same rows with more weights take longer.
+    times = [
+        predict(Workload.of(replace(PROBLEM, groups=groups)), config, SM80).time_us
+        for groups in (8, 32, 128)
+    ]
+    assert times == sorted(set(times))
+
+
+def test_few_rows_of_each_group_have_small_tiles() -> None:
+    """Of 64 tokens of 64 experts most have one: tiles are of the fewest rows that there are."""
+    configs = FAMILY.space(Workload.of(replace(PROBLEM, groups=64, m=64)), SM80).candidates
+    assert {config.gemm.threadblock.m for config in configs} == {16, 32}

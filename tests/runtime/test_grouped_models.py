@@ -1,0 +1,27 @@
+"""Mixtures of experts, compiled and run on the virtual GPU, their number of tokens open."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import boltgen
+from tests.moe import drawn_tokens, expected, exported
+
+
+def test_experts_compute_all_tokens_in_one_launch_for_each_product() -> None:
+    """All that is grouped is a kernel's, and the gate's kernel multiplies with what is up."""
+    artifact = boltgen.compile(exported(), arch="sm_80")
+    grouped = [each for each in artifact.metadata.regions if each.family == "grouped"]
+    assert [each.label for each in grouped] == [
+        "grouped_matmul",
+        "grouped_matmul + sigmoid + multiply + multiply",
+        "grouped_matmul",
+    ]
+    check = artifact.metadata.check
+    assert check is not None
+    assert check.passed
+    for tokens in (2, 7, 31):
+        x = drawn_tokens(tokens)
+        (actual,) = artifact.run({"given": x.numpy()}).values()
+        exact, bound = expected(x)
+        assert (np.abs(actual - exact) <= bound).all()
