@@ -196,7 +196,7 @@ class IndexType(Enum):
     @property
     def adapter(self) -> str:
         """What region_call.h calls it."""
-        return {"int32": "boltgen::kInt32", "int64": "boltgen::kInt64"}[self.value]
+        return f"boltgen::k{self.value.capitalize()}"
 
     @property
     def cpp(self) -> str:

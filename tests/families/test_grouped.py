@@ -61,6 +61,8 @@ def test_it_is_predicted_as_groups_of_as_many_rows() -> None:
     assert even(replace(PROBLEM, m=2047)) == Gemm(
         batch=8, m=256, n=1024, k=512, b_layout=Layout.COLUMN
     )
+    few = even(replace(PROBLEM, m=5))
+    assert (few.batch, few.m) == (5, 1)
     config = GroupedConfig(gemm=CONFIGS["sm80_square"][1])
     # The same rows with more weights take longer.
     times = [

@@ -25,6 +25,7 @@ NAMES = {
     "boltgen_status",
     "boltgen_operand",
     "boltgen_gemm_args",
+    "boltgen_grouped_gemm_args",
     "boltgen_conv2d_args",
     "boltgen_move_args",
     "boltgen_chain_layer",

@@ -52,10 +52,14 @@ def traits_of(layer: Layer) -> GroupedTraits:
 
 
 def even(problem: GroupedGemm) -> Gemm:
-    """The batch of products that it is where all groups have as many rows, rounded up."""
-    one = problem.of_rows(-(-problem.m // problem.groups))
+    """The batch of products that it is where all groups have as many rows, rounded up.
+
+    Of more groups than rows it is those that may have one.
+    """
+    groups = min(problem.groups, problem.m)
+    one = problem.of_rows(-(-problem.m // groups))
     return Gemm(
-        batch=problem.groups,
+        batch=groups,
         m=one.m,
         n=one.n,
         k=one.k,

@@ -1,8 +1,8 @@
 """Calls of functions that multiply rows in groups: as one operator of the graph, and as TVM's own.
 
 Two functions are known: the one that `torch_operators` calls for PyTorch's, and TVM's own runtime
-function of CUTLASS, which its wheels do not have. Source: src/runtime/contrib/cutlass/
-group_gemm_runner.cuh; x is (M, K), its weight (groups, N, K), and indptr has the ends.
+function of CUTLASS, which its wheels do not have. Source: mlc_llm/op/cutlass.py, group_gemm; x is
+(M, K), its weight (groups, N, K), and indptr has the ends.
 """
 
 from __future__ import annotations

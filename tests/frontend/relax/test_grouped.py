@@ -9,6 +9,7 @@ import pytest
 import torch
 import tvm
 from tvm import relax
+from tvm.relax.frontend import nn
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
@@ -77,6 +78,28 @@ def test_tvms_function_is_one_region_with_its_activation() -> None:
     exact, _ = _expected(*given[:3])
     # The double computes exactly, and rounds to FP16 once.
     np.testing.assert_allclose(actual, exact, rtol=2**-11, atol=2**-25)
+
+
+class _OfMlc(nn.Module):
+    """The call as MLC LLM's models make it, of an open number of rows."""
+
+    def __init__(self) -> None:
+        self.weight = nn.Parameter((GROUPS, N, K), "float16")
+
+    def forward(self, x: nn.Tensor, indptr: nn.Tensor) -> nn.Tensor:
+        room = nn.op.empty((4096,), dtype="uint8", name="workspace")
+        result = nn.Tensor.placeholder((x.shape[0], N), "float16")
+        return nn.op.extern("cutlass.group_gemm", [x, self.weight, indptr, room], result)
+
+
+def test_a_kernel_takes_no_workspace_of_the_call() -> None:
+    shapes = {"x": nn.spec.Tensor(["n", K], "float16")}
+    shapes |= {"indptr": nn.spec.Tensor([GROUPS], "int64")}
+    partitioned = annotate(_OfMlc().export_tvm({"forward": shapes})[0])
+    (region,) = partitioned.regions
+    (symbol,) = region.workload.symbols
+    assert region.workload.at({symbol: 7}).single.problem.matrix == (7, N)
+    assert "alloc_tensor" not in str(partitioned.module())
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
