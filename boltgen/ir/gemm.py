@@ -415,8 +415,9 @@ class Gemm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Those of `profiler_gemm`."""
-        return {
+        """Those of `profiler_gemm`, whose run is 0 of what is no pair."""
+        runs = {"run": self.run} if self.paired else {}
+        return runs | {
             "batch": self.batch,
             "m": self.m,
             "n": self.n,

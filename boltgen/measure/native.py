@@ -53,7 +53,7 @@ class SoftmaxRounding(ctypes.Structure):
 
 
 class GemmExtents(ctypes.Structure):
-    """`profiler_gemm`; `run` is 0 unless it is a pair."""
+    """`profiler_gemm`."""
 
     _fields_ = tuple(
         (name, ctypes.c_int32)

@@ -17,7 +17,7 @@ from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, in_groups, is_paired, packed_weights
+from boltgen.ir.problem import Problem, in_groups, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
@@ -423,5 +423,4 @@ def extents_of(problem: Problem) -> Extents:
             f"there is no reference on devices for {problem.short}; there is one for "
             f"{' and '.join(EXTENTS)}"
         )
-    runs = {"run": problem.gemm.run} if is_paired(problem) else {}
-    return EXTENTS[problem.kind](**problem.extents, **runs)
+    return EXTENTS[problem.kind](**problem.extents)
