@@ -31,7 +31,7 @@ def relaxations(arch: str, workload: Workload) -> list[tuple[Relaxation, object,
     found = []
     for space in field.spaces:
         relaxation = Relaxation(space, space.candidates, random.Random(0))
-        relaxation.fit(lambda configs: np.array(field.predicted_us(workload, configs)))
+        relaxation.fit(np.array(field.predicted_us(workload, relaxation.legal)))
         found.append((relaxation, space, field))
     return found
 
@@ -87,7 +87,7 @@ def test_knobs_of_one_value_are_left_alone() -> None:
     field = Field(PLAIN, arch_named("sm_75"), Level.FULL, ANALYTICAL)
     (space,) = field.spaces
     relaxation = Relaxation(space, space.candidates, random.Random(0))
-    relaxation.fit(lambda c: np.full(len(c), 2.0))
+    relaxation.fit(np.full(len(relaxation.legal), 2.0))
     points = np.array([space.encode(each) for each in space.candidates[:4]])
     assert relaxation.log_us(points) == pytest.approx(np.log(2.0))
     assert all(each in space for each in relaxation.rounded(points, set(), most=8))
