@@ -69,8 +69,8 @@ class Evolutionary:
 
     def _children(self) -> Iterator[Config]:
         """Legal configurations not seen yet, each a parent's or of two."""
-        fastest = sorted(self._times_us, key=lambda each: (self._times_us[each], order(each)))
-        parents = fastest[:_PARENTS]
+        by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
+        parents = [each for _, _, each in by_time[:_PARENTS]]
         for _ in range(_CHILDREN if parents else 0):
             child = self._child(parents)
             if child is not None and child not in self._seen:

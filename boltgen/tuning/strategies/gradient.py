@@ -71,17 +71,22 @@ class GradientDescent:
 
     def _descended(self) -> Iterator[Config]:
         """Legal configurations not seen yet, near the paths of descents."""
-        fastest = sorted(self._times_us, key=lambda each: (self._times_us[each], order(each)))
+        by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
+        fastest = [each for _, _, each in by_time]
         for family, space in self._spaces.items():
-            own = [each for each in (*fastest, *self._left) if each.family == family]
-            if not own:
-                continue
+            own: Iterator[Config] = (
+                each for each in (*fastest, *self._left) if each.family == family
+            )
             if family not in self._relaxations:
-                made = Relaxation(space, own, self._rng)
+                likeliest = list(own)
+                if not likeliest:
+                    continue
+                made = Relaxation(space, likeliest, self._rng)
                 self._relaxations[family] = made, self._residual.points(made.legal)
+                own = iter(likeliest)
             relaxation, anchors = self._relaxations[family]
             relaxation.fit(self._residual.expected(anchors)[0])
-            starts = [space.encode(config) for config in own[: _STARTS // 2]]
+            starts = [space.encode(config) for config in islice(own, _STARTS // 2)]
             starts += [tuple(self._rng.random() for _ in space.knobs) for _ in range(_STARTS // 2)]
             yield from relaxation.rounded(
                 _path(relaxation, np.array(starts)), self._seen, most=_ROUNDED

@@ -24,9 +24,9 @@ _WIDTH = 0.25
 # Keeps the system of equations solvable; what the smooth function is off by at its anchors.
 _JITTER = 1e-6
 # Anchors: the likeliest, others evenly through the rest, and random settings, most of them illegal.
-_LIKELIEST, _OTHERS, _ANY = 48, 48, 48
+_LIKELIEST, _OTHERS, _ANY = 32, 32, 32
 # Settings near descents that legality is newly asked about each time. A choice.
-_ASKED = 32
+_ASKED = 16
 
 Array = NDArray[np.float64]
 

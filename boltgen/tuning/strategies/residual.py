@@ -43,7 +43,7 @@ class Residual:
         for (config, outcome), us in zip(results, predicted_us, strict=True):
             family, place = self._place(config)
             error = math.log(outcome.median_us / us) if isinstance(outcome, Timing) else None
-            facts[config] = Fact(family=family, place=place, error=error)
+            facts[config] = Fact(predicted_us=us, family=family, place=place, error=error)
         self._problem.experience.learn(self._problem.workload, facts)
 
     def points(self, configs: Sequence[Config]) -> Points:
