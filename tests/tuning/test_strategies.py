@@ -20,7 +20,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Level
 from boltgen.families.trial import Trial
 from boltgen.ir.key import digest
-from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
+from boltgen.ir.outcome import BLAMELESS, Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
@@ -232,6 +232,16 @@ def test_what_was_measured_corrects_the_model_nearby() -> None:
     assert statistics.median(rest) < 1.5
     nothing_known = Residual(problem())
     assert (spread < nothing_known.expected(nothing_known.points(others))[1]).all()
+
+
+def test_faults_of_the_device_say_nothing_of_a_configuration() -> None:
+    first, second = PROBLEM.candidates[:2]
+    for fault in Fault:
+        residual = Residual(problem())
+        residual.observe([(first, Failure(fault=fault, reason="it has none"))])
+        expected_us, _ = residual.expected(residual.points([first, second]))
+        is_slower = bool((expected_us > np.array(PROBLEM.predicted_us([first, second]))).all())
+        assert is_slower == (fault not in BLAMELESS)
 
 
 class Walk:

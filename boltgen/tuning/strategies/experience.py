@@ -106,6 +106,8 @@ class Experience:
 
     def learn(self, workload: Workload, facts: Mapping[Config, Fact]) -> None:
         """Take outcomes in; a newer one takes an older one's place."""
+        if not facts:
+            return
         self._sizes.setdefault(workload, _sizes(workload))
         self._known.setdefault(workload, {}).update(facts)
         self.version += 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.families.family import Config
-from boltgen.ir.outcome import Timing
+from boltgen.ir.outcome import BLAMELESS, Timing
 from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
@@ -37,10 +37,11 @@ class Residual:
         self._version = -1
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Take outcomes in."""
-        predicted_us = self._problem.predicted_us([config for config, _ in results])
+        """Take outcomes in, but for faults that say nothing of the configuration."""
+        told = [(c, o) for c, o in results if isinstance(o, Timing) or o.fault not in BLAMELESS]
+        predicted_us = self._problem.predicted_us([config for config, _ in told])
         facts = {}
-        for (config, outcome), us in zip(results, predicted_us, strict=True):
+        for (config, outcome), us in zip(told, predicted_us, strict=True):
             family, place = self._place(config)
             error = math.log(outcome.median_us / us) if isinstance(outcome, Timing) else None
             facts[config] = Fact(predicted_us=us, family=family, place=place, error=error)
