@@ -206,7 +206,8 @@ def learned(table: Times) -> dict[str, Any]:
     """The pick's time over the fastest's, of models that have not seen the problem.
 
     Slices of K compete here. `corrected` is what `boltgen db train` makes, `times_alone` trees
-    that learn times and not the analytical model's error.
+    that learn times and not the analytical model's error, and `ranked` trees that learn which of
+    two configurations is faster.
     """
     examples = learned_examples(table)
     measured_logs = np.log([each.time_us for each in examples])
@@ -217,6 +218,7 @@ def learned(table: Times) -> dict[str, Any]:
         "analytical": analytical,
         "corrected": cross_validated_trees(examples),
         "times_alone": cross_validated_trees(examples, corrects=False),
+        "ranked": cross_validated_trees(examples, ranks=True),
     }
     return {
         "times": len(examples),

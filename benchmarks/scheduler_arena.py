@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.arena_tables import Table, real_tables
 from benchmarks.model_against_data import RTX_2080_TI
 from benchmarks.record import write
-from benchmarks.search_arena import Table, real_tables
 from boltgen.cost.model import ANALYTICAL
 from boltgen.tuning.gradient import Gradient
 from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState

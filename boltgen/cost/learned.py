@@ -1,8 +1,11 @@
 """Learned: the analytical model, corrected by boosted trees that records have trained.
 
-    time = analytical * exp(trees(features))
+    time = analytical * exp(w * trees(features)),   w = exp(-d^2 / 2)
 
-The trees learn log(measured / predicted). Trees that learn times alone pick no better than the
+The trees learn log(measured / predicted). They do not extrapolate: d is by how many doublings of
+FLOPs a workload is larger than all that they were trained on, else 0, so that the analytical model
+remains at the far end; and it alone speaks of families and kinds of problems that they have not
+seen. Trees that learn times alone pick no better than the
 analytical model does on problems that they have not seen (`benchmarks.model_against_data`).
 Features are what every family gives: sizes, knobs, the footprint, the figures of the prediction.
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,21 +38,31 @@ from boltgen.ir.workload import Workload
 
 SUFFIX = ".ubj"
 # Of the features: models of another one are refused.
-VERSION = 1
+VERSION = 2
 FOLDS = 5
 # Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
 # Choices: small trees, many of them; one thread and one seed, so that equal records make equal
 # models.
-_ROUNDS = 200
+_ROUNDS, _ETA = 200, 0.1
+# A third of the size, to be shipped: what it costs is in `benchmarks.model_against_data`.
+_SMALL_ROUNDS, _SMALL_ETA = 60, 0.2
 _TREES = {
     "max_depth": 6,
-    "eta": 0.1,
     "subsample": 0.8,
     "colsample_bytree": 0.8,
     "min_child_weight": 4,
     "nthread": 1,
     "seed": 0,
+}
+# Of a ranking loss: how much slower, in logarithms, makes a configuration likely to be so, and how
+# many of each problem's first are compared with others. Choices.
+_RANKED_APART, _RANKED_FIRST = 0.1, 8
+_RANKING = {
+    "objective": "rank:pairwise",
+    "lambdarank_pair_method": "topk",
+    "lambdarank_num_pair_per_sample": _RANKED_FIRST,
+    "base_score": 0.0,
 }
 _ATTRIBUTE = "boltgen"
 # The feature that is the logarithm of the analytical time.
@@ -74,7 +87,8 @@ class Training:
 
     `regret` is the mean time of the first pick over the fastest of its problem, and `log_error` the
     root mean square of log(predicted / measured); those named `analytical` are of the model that
-    it corrects, on the same examples. `version` is that of the features.
+    it corrects, on the same examples. `version` is that of the features, `most_flops` the largest
+    problem's, and `source` says for people where the times are from.
     """
 
     arch: str
@@ -85,6 +99,8 @@ class Training:
     log_error: float
     analytical_log_error: float
     version: int = 0
+    most_flops: float = 0.0
+    source: str = ""
 
 
 class Learned:
@@ -129,7 +145,18 @@ class Learned:
             _table(rows, self._trees.feature_names), feature_names=self._trees.feature_names
         )
         analytical = np.array([row[_ANALYTICAL] for row in rows])
-        return [float(time_us) for time_us in np.exp(analytical + self._trees.predict(matrix))]
+        corrected = analytical + self._weights(workload, rows) * self._trees.predict(matrix)
+        return [float(time_us) for time_us in np.exp(corrected)]
+
+    def _weights(self, workload: Workload, rows: Sequence[Mapping[str, float]]) -> Array:
+        """How much the trees count for each configuration; see the module."""
+        known = frozenset(self._trees.feature_names)
+        is_known = [
+            all(name in known for name in row if name.startswith(("family.", "size.")))
+            for row in rows
+        ]
+        larger = max(1.0, workload.flops / max(1.0, self.training.most_flops))
+        return math.exp(-(math.log2(larger) ** 2) / 2) * np.array(is_known, dtype=np.float64)
 
     def save(self, path: Path) -> None:
         """Write it as XGBoost's own UBJSON, with what it was trained on."""
@@ -154,8 +181,10 @@ def load(path: Path) -> Learned:
     return Learned(trees, training)
 
 
-def train(examples: Sequence[Example]) -> Learned:
+def train(examples: Sequence[Example], *, source: str = "", small: bool = False) -> Learned:
     """A model of all examples, with the figures of a cross-validation that left problems out.
+
+    A `small` one has fewer trees, to be shipped.
 
     Raises:
         RecordError: there are several architectures, or too few problems or times.
@@ -172,7 +201,7 @@ def train(examples: Sequence[Example]) -> Learned:
         )
     learning = _learning(examples)
     analytical, measured = learning.analytical, learning.measured
-    unseen = _held_out(learning, analytical)
+    unseen = _held_out(learning, analytical, small=small)
     training = Training(
         arch=archs[0],
         problems=problems,
@@ -182,18 +211,25 @@ def train(examples: Sequence[Example]) -> Learned:
         log_error=_root_mean_square(unseen - measured),
         analytical_log_error=_root_mean_square(analytical - measured),
         version=VERSION,
+        most_flops=max(example.workload.flops for example in examples),
+        source=source,
     )
-    trees = _grown(learning.names, learning.table, measured - analytical)
+    trees = _grown(learning.names, learning.table, measured - analytical, small=small)
     return Learned(trees, training)
 
 
-def cross_validated(examples: Sequence[Example], *, corrects: bool = True) -> Array:
+def cross_validated(
+    examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False
+) -> Array:
     """The logarithms of predicted times, each by a model that has not seen the example's problem.
 
-    With `corrects` the trees correct the analytical model; without, they learn times alone.
+    With `corrects` the trees correct the analytical model; without, they learn times alone. With
+    `ranks` they learn which of two configurations is faster, instead of log(measured / predicted).
     """
     learning = _learning(examples)
     analytical = learning.analytical
+    if ranks:
+        return _ranked(learning)
     return _held_out(learning, analytical if corrects else np.zeros_like(analytical))
 
 
@@ -250,10 +286,11 @@ def _numbers(prediction: Any) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Learning:
-    """Examples as numbers: a row of features for each, its fold, and logarithms of its time."""
+    """Examples as numbers: features of each, its problem, its fold, the logarithm of its time."""
 
     names: list[str]
     table: Array
+    problems: NDArray[np.int64]
     folds: NDArray[np.int64]
     measured: Array
 
@@ -266,24 +303,57 @@ class _Learning:
 def _learning(examples: Sequence[Example]) -> _Learning:
     rows = [_features(each.workload, each.config, each.arch) for each in examples]
     names = sorted({name for row in rows for name in row})
+    numbers = {workload: at for at, workload in enumerate({e.workload: 0 for e in examples})}
     return _Learning(
         names=names,
         table=_table(rows, names),
+        problems=np.array([numbers[each.workload] for each in examples]),
         folds=np.array([fold_of(each.workload) for each in examples]),
         measured=np.log([each.time_us for each in examples]),
     )
 
 
-def _held_out(learning: _Learning, base: Array) -> Array:
+def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array:
     """`base` corrected, each fold by trees of the others."""
     predicted = np.empty_like(base)
     for index in range(FOLDS):
         held = learning.folds == index
         if held.any():
             others = learning.table[~held], (learning.measured - base)[~held]
-            trees = _grown(learning.names, *others)
+            trees = _grown(learning.names, *others, small=small)
             matrix = _xgboost().DMatrix(learning.table[held], feature_names=learning.names)
             predicted[held] = base[held] + trees.predict(matrix)
+    return predicted
+
+
+def _ranked(learning: _Learning) -> Array:
+    """The analytical model corrected, each fold by trees that rank the others.
+
+    The odds that one configuration is faster than another of its problem are exp(difference of
+    logarithms / `_RANKED_APART`). Source: Burges, From RankNet to LambdaRank to LambdaMART, 2010.
+    """
+    base = learning.analytical
+    predicted = np.empty_like(base)
+    for index in range(FOLDS):
+        held = learning.folds == index
+        if held.any():
+            rest = np.flatnonzero(~held)
+            rest = rest[np.argsort(learning.problems[rest], kind="stable")]
+            faster = [
+                learning.measured[learning.problems == problem].max()
+                for problem in learning.problems[rest]
+            ] - learning.measured[rest]
+            margin = -base / _RANKED_APART
+            matrix = _xgboost().DMatrix(
+                learning.table[rest],
+                faster,
+                qid=learning.problems[rest],
+                base_margin=margin[rest],
+            )
+            settings = {**_TREES, "eta": _ETA, **_RANKING}
+            trees = _xgboost().train(settings, matrix, _ROUNDS)
+            asked = _xgboost().DMatrix(learning.table[held], base_margin=margin[held])
+            predicted[held] = -_RANKED_APART * trees.predict(asked)
     return predicted
 
 
@@ -292,10 +362,11 @@ def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
     return np.array([[row.get(name, math.nan) for name in names] for row in rows])
 
 
-def _grown(names: list[str], table: Array, target: Array) -> Any:
+def _grown(names: list[str], table: Array, target: Array, *, small: bool = False) -> Any:
     xgboost = _xgboost()
     matrix = xgboost.DMatrix(table, target, feature_names=names)
-    return xgboost.train(_TREES, matrix, _ROUNDS)
+    rounds, eta = (_SMALL_ROUNDS, _SMALL_ETA) if small else (_ROUNDS, _ETA)
+    return xgboost.train({**_TREES, "eta": eta}, matrix, rounds)
 
 
 def _root_mean_square(values: Array) -> float:

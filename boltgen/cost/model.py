@@ -52,6 +52,11 @@ class Analytical:
 
 ANALYTICAL = Analytical()
 COST_MODELS: dict[str, CostModel] = {ANALYTICAL.name: ANALYTICAL}
+# Trained models that boltgen is shipped with, by what they were trained on.
+TRAINED: dict[str, Path] = {
+    path.stem: path
+    for path in sorted((Path(__file__).parent / "models").glob(f"*{learned.SUFFIX}"))
+}
 
 
 def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostModel:
@@ -66,14 +71,18 @@ def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostMo
 def cost_model_named(name: str) -> CostModel:
     """The cost model called `name`, or the one in a file of that name that `db train` wrote.
 
+    A trained one is read here.
+
     Raises:
         BoltgenError: no model has the name, and the message lists all names; or the file has none.
     """
     if name.endswith(learned.SUFFIX):
         return learned.load(Path(name))
+    if name in TRAINED:
+        return learned.load(TRAINED[name])
     if name not in COST_MODELS:
         raise BoltgenError(
-            f"unknown cost model {name!r}; there are {', '.join(COST_MODELS)}, and the files "
-            f"FILE{learned.SUFFIX} that `boltgen db train` writes"
+            f"unknown cost model {name!r}; there are {', '.join((*COST_MODELS, *TRAINED))}, and "
+            f"the files FILE{learned.SUFFIX} that `boltgen db train` writes"
         )
     return COST_MODELS[name]

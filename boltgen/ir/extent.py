@@ -208,6 +208,8 @@ def typical(extent: int) -> int:
 
 def divides(width: int, extent: int) -> bool:
     """Whether `width` divides an extent, whatever the values of its symbols."""
+    if not isinstance(extent, Dim) and not isinstance(width, Dim):
+        return width != 0 and extent % width == 0  # most are numbers, and there are many
     if isinstance(extent, Dim) and extent.bounds[0] == extent.bounds[1]:
         return extent.bounds[0] % width == 0
     return _quotient(extent, width) is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from boltgen.build.progress import Reporter, Silent
-from boltgen.cost.model import ANALYTICAL, COST_MODELS, CostModel, cost_model_named
+from boltgen.cost.model import ANALYTICAL, COST_MODELS, TRAINED, CostModel, cost_model_named
 from boltgen.families.family import Level
 from boltgen.intake import given
 from boltgen.intake.given import Check
@@ -369,7 +369,8 @@ class TuneOptions(ModelOptions):
     cost_model: CostModel = field(
         default=ANALYTICAL,
         metadata=_option(
-            f"Says which configurations come first: {' or '.join(COST_MODELS)}, or a trained file.",
+            f"Says which configurations come first: {' or '.join((*COST_MODELS, *TRAINED))}, or a "
+            "trained file.",
             checks.named(cost_model_named),
             str,
             metavar="NAME",

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from boltgen.families.family import Config
 from boltgen.families.registry import order
-from boltgen.ir.outcome import DeviceIdentity, DeviceKind
+from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.tuning.database import Database, Source
 
@@ -47,6 +47,17 @@ class Elsewhere:
             return found
         near = neighbours(workload, self._workloads)
         return fastest((self._times(each, s) for each in near for s in self._sources), candidates)
+
+    def here(self, workload: Workload) -> dict[Workload, dict[Config, Outcome]]:
+        """What this very device and toolchain answered about neighbouring problems.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+        """
+        return {
+            each: self._database.outcomes(each, self._device, self._toolchain)
+            for each in neighbours(workload, self._workloads)
+        }
 
     def _times(self, workload: Workload, source: Source) -> dict[Config, float]:
         known = self._database.times(workload, source.device, source.toolchain)

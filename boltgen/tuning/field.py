@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from boltgen.arch import Arch
 from boltgen.cost.model import CostModel
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import FAMILIES, compiled, order, spaces
 from boltgen.ir.workload import Workload
+from boltgen.tuning.strategies.experience import Experience
+from boltgen.tuning.strategies.strategy import SearchProblem
 
 # Kernels of each task that reach round two, and launches of them that are timed there. Choices:
 # the best fused kernel is rarely beyond the third best plain one, and each is seconds of compiling.
@@ -40,7 +43,7 @@ class Field:
         self._arch = arch
         self._model = model
         self._by_kernel: dict[Config, list[Config]] = {}
-        self._predicted_us: dict[tuple[Workload, Config], float] = {}
+        self._predicted_us: dict[Workload, dict[Config, float]] = defaultdict(dict)
         for space in self.spaces:
             by_kernel: dict[Config, list[Config]] = defaultdict(list)
             for config in space.candidates:
@@ -50,12 +53,23 @@ class Field:
 
     def predicted_us(self, workload: Workload, configs: Sequence[Config]) -> list[float]:
         """The cost model's times of `workload`, the field's or its like with another epilogue."""
-        new = [config for config in configs if (workload, config) not in self._predicted_us]
+        known = self._predicted_us[workload]
+        new = [config for config in configs if config not in known]
         times_us = self._model.predict_us(workload, new, self._arch) if new else ()
-        self._predicted_us.update(
-            ((workload, config), time_us) for config, time_us in zip(new, times_us, strict=True)
+        known.update(zip(new, times_us, strict=True))
+        return [known[config] for config in configs]
+
+    def searched(
+        self, workload: Workload, configs: tuple[Config, ...], experience: Experience
+    ) -> SearchProblem:
+        """What a strategy searches: `configs` for the field's workload, or its like as above."""
+        return SearchProblem(
+            workload=workload,
+            candidates=configs,
+            spaces=self.spaces,
+            predicted_us=partial(self.predicted_us, workload),
+            experience=experience,
         )
-        return [self._predicted_us[workload, config] for config in configs]
 
     @property
     def best_us(self) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,6 +41,7 @@ from boltgen.tuning.device_lock import device_lock
 from boltgen.tuning.elsewhere import Elsewhere
 from boltgen.tuning.field import Field
 from boltgen.tuning.progress import Observer, Quiet
+from boltgen.tuning.recalled import recall
 from boltgen.tuning.records import Record
 from boltgen.tuning.rest import AnyTrial, Rest, RestSearch, RestTrial
 from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState
@@ -48,7 +49,8 @@ from boltgen.tuning.search import Search, times_us
 from boltgen.tuning.select import Task, distinct
 from boltgen.tuning.session_report import SessionReport, TaskResult
 from boltgen.tuning.strategies.exhaustive import exhaustive
-from boltgen.tuning.strategies.strategy import SearchProblem, StrategyFactory
+from boltgen.tuning.strategies.experience import Experience
+from boltgen.tuning.strategies.strategy import StrategyFactory
 
 # The share of the budget that round one may take before round two has begun; what either leaves
 # over goes to the other. A choice.
@@ -118,9 +120,10 @@ class Session:
         self._arch = arch_named(self.device.arch)
         self._fields: dict[Workload, Field] = {}
         self._opened: dict[Workload, Field] = {}
-        model = serving(self._options.cost_model, self._arch, self._observer.warn)
+        self._model = serving(self._options.cost_model, self._arch, self._observer.warn)
+        self._experience = Experience()
         for task in self.tasks:
-            field = Field(task.workload, self._arch, self._options.level, model)
+            field = Field(task.workload, self._arch, self._options.level, self._model)
             self._fields[task.workload] = field
             if field.ranking is not None:
                 # The first of several with one ranking has the field of all.
@@ -261,17 +264,14 @@ class Session:
         """A search for a task, whose kernels `served` are run with."""
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
-        searched = SearchProblem(
-            workload=task.workload,
-            candidates=configs,
-            spaces=field.spaces,
-            predicted_us=partial(field.predicted_us, task.workload),
-        )
+        known = self._outcomes(task.workload)
+        searched = field.searched(task.workload, configs, self._experience)
+        recall(searched, known, self._elsewhere, self._arch, self._model)
         return Search(
             task,
             self._options.strategy(searched, rng),
             self._arch,
-            self._outcomes(task.workload),
+            known,
             expected_us=expected_us,
             uses=self._uses(task, expected_us, served),
             candidates=configs,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.model_against_data import RTX_2080_TI, times
 from boltgen import cli
 from boltgen.arch import arch_named
 from boltgen.cost.learned import (
@@ -21,10 +23,11 @@ from boltgen.cost.learned import (
     regrets,
     train,
 )
-from boltgen.cost.model import ANALYTICAL, cost_model_named, serving
+from boltgen.cost.model import ANALYTICAL, TRAINED, cost_model_named, serving
 from boltgen.errors import BoltgenError, RecordError
+from boltgen.families.cutlass2.legality import violations
 from boltgen.families.registry import predict, spaces
-from boltgen.ir.problem import Gemm
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.options import TuneOptions, chosen
 from boltgen.tuning.database import Database
@@ -57,8 +60,13 @@ def slowed(workload: Workload, *, by: float = 2.0) -> list[Example]:
 EXAMPLES = [example for workload in PROBLEMS for example in slowed(workload)]
 
 
+@cache
+def trained_on_all() -> Learned:
+    return train(EXAMPLES)
+
+
 def test_it_learns_what_the_analytical_model_does_not_know() -> None:
-    model = train(EXAMPLES)
+    model = trained_on_all()
     training = model.training
     assert (training.arch, training.problems, training.times) == ("sm_80", 12, len(EXAMPLES))
     # On problems that it has not seen: the device's rule is one of stages, which all share.
@@ -95,7 +103,7 @@ def test_regret_is_of_the_first_pick_of_each_problem() -> None:
 
 
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
-    model = train(EXAMPLES)
+    model = trained_on_all()
     path = tmp_path / "a100.ubj"
     model.save(path)
     again = cost_model_named(str(path))
@@ -108,9 +116,82 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     assert chosen(TuneOptions, None, {"cost_model": str(path)}).cost_model.name == model.name
 
 
+def test_at_the_far_end_the_analytical_model_remains() -> None:
+    """The correction fades by exp(-d^2 / 2), d doublings beyond the largest problem seen."""
+    model = trained_on_all()
+    assert model.training.most_flops == max(workload.flops for workload in PROBLEMS)
+    workload = PROBLEMS[-2]
+    configs = [each.config for each in slowed(workload)]
+    analytical = np.log(ANALYTICAL.predict_us(workload, configs, SM_80))
+
+    def correction(doublings: float) -> np.ndarray:
+        seen = replace(model.training, most_flops=workload.flops / 2**doublings)
+        other = Learned(model._trees, seen)
+        return np.log(other.predict_us(workload, configs, SM_80)) - analytical
+
+    whole = correction(0.0)
+    assert np.abs(whole).max() > 0.1
+    assert correction(-3.0) == pytest.approx(whole)
+    for doublings in (1.0, 2.0, 3.0):
+        faded = whole * np.exp(-(doublings**2) / 2)
+        assert correction(doublings) == pytest.approx(faded, abs=1e-6)
+
+
+def test_of_kinds_that_it_has_not_seen_it_says_what_the_analytical_model_does() -> None:
+    image = Conv2d(n=8, h=28, w=28, c=128, k=128, r=3, s=3, padding=(1, 1, 1, 1))
+    workload = Workload.of(image)
+    configs = [each for space in spaces(workload, SM_80) for each in space.candidates][:20]
+    assert trained_on_all().predict_us(workload, configs, SM_80) == pytest.approx(
+        ANALYTICAL.predict_us(workload, configs, SM_80)
+    )
+
+
+def test_trees_may_learn_which_is_faster() -> None:
+    ranked = regrets(EXAMPLES, cross_validated(EXAMPLES, ranks=True))
+    analytical = regrets(
+        EXAMPLES,
+        np.log([predict(each.workload, each.config, SM_80).time_us for each in EXAMPLES]),
+    )
+    assert np.mean(ranked) < np.mean(analytical)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_shipped_model_says_what_it_knows_and_serves_nothing_else(name: str) -> None:
+    model = cost_model_named(name)
+    training = model.training
+    assert TRAINED[name].stat().st_size < 300_000
+    assert training.regret < training.analytical_regret
+    assert training.log_error < training.analytical_log_error
+    assert "BSD-3-Clause" in training.source
+    beside = TRAINED[name].with_name("README.md").read_text()
+    shown = f"`{name}.ubj` | {training.arch}: {training.times:,} times of {training.problems}"
+    assert shown in beside
+    assert f"{training.regret:.3f}" in beside
+    told: list[str] = []
+    assert serving(model, arch_named(training.arch), told.append) is model
+    assert not told
+    assert serving(model, SM_80, told.append) is ANALYTICAL
+    assert "sm_80" in told[0]
+    with pytest.raises(BoltgenError, match=rf"there are analytical, .*{name}"):
+        cost_model_named("another")
+
+
+def test_the_shipped_model_is_nearer_to_what_it_was_trained_on() -> None:
+    table = times()
+    (problem, _), measured = max(table.items(), key=lambda each: each[0][0].flops)
+    workload = Workload.of(problem)
+    legal = [each for each in measured if not violations(problem, each, RTX_2080_TI)]
+    logs = np.log([measured[each] for each in legal])
+    errors = [
+        np.sqrt(np.mean((np.log(model.predict_us(workload, legal, RTX_2080_TI)) - logs) ** 2))
+        for model in (cost_model_named("rtx-2080-ti"), ANALYTICAL)
+    ]
+    assert errors[0] < errors[1] / 2
+
+
 def test_it_knows_one_architecture() -> None:
     with pytest.raises(BoltgenError, match=r"knows sm_80, not sm_75.*--arch sm_75"):
-        train(EXAMPLES).predict_us(PROBLEMS[0], [EXAMPLES[0].config], arch_named("sm_75"))
+        trained_on_all().predict_us(PROBLEMS[0], [EXAMPLES[0].config], arch_named("sm_75"))
     other = replace(EXAMPLES[0], arch=arch_named("sm_86"))
     with pytest.raises(RecordError, match=r"sm_80, sm_86"):
         train([*EXAMPLES, other])
@@ -119,7 +200,7 @@ def test_it_knows_one_architecture() -> None:
 def test_a_model_of_another_version_or_arch_is_refused_and_the_analytical_one_serves(
     tmp_path: Path,
 ) -> None:
-    model = train(EXAMPLES)
+    model = trained_on_all()
     path = tmp_path / "old.ubj"
     Learned(model._trees, replace(model.training, version=VERSION - 1)).save(path)
     with pytest.raises(BoltgenError, match=rf"{model.name}.*{VERSION - 1}.*{VERSION}"):

@@ -31,7 +31,7 @@ def relaxations(arch: str, workload: Workload) -> list[tuple[Relaxation, object,
     found = []
     for space in field.spaces:
         relaxation = Relaxation(space, space.candidates, random.Random(0))
-        relaxation.fit(lambda configs: np.array(field.predicted_us(workload, configs)))
+        relaxation.fit(np.array(field.predicted_us(workload, relaxation.legal)))
         found.append((relaxation, space, field))
     return found
 
@@ -39,7 +39,7 @@ def relaxations(arch: str, workload: Workload) -> list[tuple[Relaxation, object,
 @pytest.mark.parametrize(("arch", "workload"), CASES)
 def test_the_smooth_time_is_the_exact_one_at_the_anchors(arch: str, workload: Workload) -> None:
     for relaxation, space, field in relaxations(arch, workload):
-        anchors = space.candidates[:40]
+        anchors = space.candidates[:32]
         smooth = relaxation.log_us(np.array([space.encode(each) for each in anchors]))
         exact = np.log(field.predicted_us(workload, anchors))
         assert smooth == pytest.approx(exact, abs=0.01), space.family
@@ -68,14 +68,15 @@ def test_slopes_are_those_of_the_objective(arch: str, workload: Workload) -> Non
 def test_illegal_settings_are_penalised_and_never_rounded_to() -> None:
     ((relaxation, space, _),) = relaxations("sm_80", PLAIN)
     rng = random.Random(0)
-    drawn = [each for each in (space.random(rng) for _ in range(48)) if each is not None]
+    drawn = [each for each in (space.random(rng) for _ in range(32)) if each is not None]
     illegal = [each for each in drawn if space.broken(each)]
     assert illegal
     penalties = relaxation.penalty(np.array([space.encode(each) for each in illegal]))
     assert penalties == pytest.approx([space.penalty(each) for each in illegal], abs=0.01)
     points = np.array([space.encode(each) for each in space.candidates[:3]])
-    found = relaxation.rounded(points, {space.candidates[0]}, most=1000)
-    assert set(space.candidates[1:3]) <= set(found)
+    # Legality is asked about a few settings each time.
+    found = [relaxation.rounded(points, {space.candidates[0]}, most=1000) for _ in range(3)]
+    assert set(space.candidates[1:3]) <= set(found[-1])
     points = np.array([space.encode(each) for each in (*illegal, *space.candidates[:3])])
     found = relaxation.rounded(points, {space.candidates[0]}, most=1000)
     assert space.candidates[0] not in found
@@ -87,7 +88,7 @@ def test_knobs_of_one_value_are_left_alone() -> None:
     field = Field(PLAIN, arch_named("sm_75"), Level.FULL, ANALYTICAL)
     (space,) = field.spaces
     relaxation = Relaxation(space, space.candidates, random.Random(0))
-    relaxation.fit(lambda c: np.full(len(c), 2.0))
+    relaxation.fit(np.full(len(relaxation.legal), 2.0))
     points = np.array([space.encode(each) for each in space.candidates[:4]])
     assert relaxation.log_us(points) == pytest.approx(np.log(2.0))
     assert all(each in space for each in relaxation.rounded(points, set(), most=8))

@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Level
 from boltgen.families.trial import Trial
 from boltgen.ir.key import digest
-from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
+from boltgen.ir.outcome import BLAMELESS, Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.budget import Budget
@@ -30,6 +31,7 @@ from boltgen.tuning.select import Task
 from boltgen.tuning.session import Session, SessionOptions
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.random_search import random_search
 from boltgen.tuning.strategies.residual import Residual
@@ -39,6 +41,7 @@ from tests.tuning.resnet50_layers import biased
 
 SM80 = arch_named("sm_80")
 GEMM = Workload.of(Gemm(m=1024, n=1024, k=1024))
+LARGER = Workload.of(Gemm(m=2048, n=1024, k=2048))
 FIELD = Field(GEMM, SM80, Level.FULL, ANALYTICAL)
 (SPACE,) = FIELD.spaces
 PROBLEM = SearchProblem(
@@ -48,6 +51,11 @@ PROBLEM = SearchProblem(
     predicted_us=partial(FIELD.predicted_us, GEMM),
 )
 FUSED = Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)
+
+
+def problem() -> SearchProblem:
+    """The problem, of which nothing is known."""
+    return replace(PROBLEM, experience=Experience())
 
 
 def test_exhaustive_search_tries_the_likeliest_first() -> None:
@@ -90,10 +98,10 @@ def formula(config: Cutlass2Config) -> Outcome:
 
 
 def searched(
-    name: str, device: Device, trials: int, seed: int = 0
+    name: str, device: Device, trials: int, seed: int = 0, on: SearchProblem | None = None
 ) -> list[tuple[Cutlass2Config, Outcome]]:
     """What a strategy tries, eight at a time, and hears."""
-    strategy = STRATEGIES[name](PROBLEM, random.Random(seed))
+    strategy = STRATEGIES[name](on or problem(), random.Random(seed))
     heard: list[tuple[Cutlass2Config, Outcome]] = []
     while len(heard) < trials:
         results = [(config, device(config)) for config in strategy.propose(8)]
@@ -144,13 +152,23 @@ def test_strategies_find_more_than_chance(name: str) -> None:
 
 
 def test_model_first_stops_where_the_model_is_sure() -> None:
-    """All times half as long again as predicted: eight trials say so, and none is left to win."""
+    """All times half as long again as predicted: few trials say so, and fewer of the next problem
+    that is tuned on the same device.
+    """
+    first = problem()
+    field = Field(LARGER, SM80, Level.FULL, ANALYTICAL)
+    spent = []
+    for each in (first, field.searched(LARGER, field.opening(), first.experience)):
 
-    def scaled(config: Cutlass2Config) -> Outcome:
-        return Timing.exact(1.5 * PROBLEM.predicted_us([config])[0])
+        def scaled(config: Cutlass2Config, on: SearchProblem = each) -> Outcome:
+            return Timing.exact(1.5 * on.predicted_us([config])[0])
 
-    heard = searched("model-first", scaled, 100_000)
-    assert [config for config, _ in heard] == list(PROBLEM.candidates[:8])
+        heard = searched("model-first", scaled, 100_000, on=each)
+        assert heard[0][0] == each.candidates[0]
+        spent.append(len(heard))
+    assert spent[1] <= spent[0] < len(first.candidates) / 3
+    alone = searched("model-first", scaled, 100_000, on=replace(each, experience=Experience()))
+    assert spent[1] < len(alone)
 
 
 def test_model_first_goes_on_where_the_model_was_wrong() -> None:
@@ -167,7 +185,7 @@ def test_model_first_goes_on_where_the_model_was_wrong() -> None:
 
 
 def test_model_first_waits_for_outcomes() -> None:
-    strategy = model_first(PROBLEM, random.Random(0))
+    strategy = model_first(problem(), random.Random(0))
     first = strategy.propose(100)
     assert first == list(PROBLEM.candidates[:8])
     assert strategy.propose(100) == []
@@ -195,7 +213,7 @@ def test_a_session_asks_again_when_what_a_strategy_waits_for_is_known(tmp_path: 
 
 def test_what_was_measured_corrects_the_model_nearby() -> None:
     """Deep pipelines take three times what the model says; nothing else is off."""
-    residual = Residual(PROBLEM)
+    residual = Residual(problem())
     half = PROBLEM.candidates[::2]
 
     def factor(config: Cutlass2Config) -> float:
@@ -206,14 +224,24 @@ def test_what_was_measured_corrects_the_model_nearby() -> None:
         [(c, Timing.exact(us * factor(c))) for c, us in zip(half, predicted, strict=True)]
     )
     others = [config for config in PROBLEM.candidates if config not in half]
-    ratios = residual.expected_us(others) / np.array(PROBLEM.predicted_us(others))
+    expected_us, spread = residual.expected(residual.points(others))
+    ratios = expected_us / np.array(PROBLEM.predicted_us(others))
     deep = [ratio for config, ratio in zip(others, ratios, strict=True) if config.stages > 3]
     rest = [ratio for config, ratio in zip(others, ratios, strict=True) if config.stages <= 3]
     assert statistics.median(deep) > 2.0
     assert statistics.median(rest) < 1.5
-    assert residual.spread("cutlass2") == pytest.approx(
-        float(np.std(np.log([factor(c) for c in half]), ddof=1))
-    )
+    nothing_known = Residual(problem())
+    assert (spread < nothing_known.expected(nothing_known.points(others))[1]).all()
+
+
+def test_faults_of_the_device_say_nothing_of_a_configuration() -> None:
+    first, second = PROBLEM.candidates[:2]
+    for fault in Fault:
+        residual = Residual(problem())
+        residual.observe([(first, Failure(fault=fault, reason="it has none"))])
+        expected_us, _ = residual.expected(residual.points([first, second]))
+        is_slower = bool((expected_us > np.array(PROBLEM.predicted_us([first, second]))).all())
+        assert is_slower == (fault not in BLAMELESS)
 
 
 class Walk:

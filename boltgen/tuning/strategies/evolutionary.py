@@ -14,6 +14,7 @@ import numpy as np
 
 from boltgen.families.family import Config
 from boltgen.families.registry import order
+from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Timing
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
@@ -33,27 +34,30 @@ class Evolutionary:
         self._rng = rng
         self._residual = Residual(problem)
         self._spaces = {space.family: space for space in problem.spaces}
-        self._candidates = list(problem.candidates)
+        # Those that were not proposed, in their order.
+        self._fresh = dict.fromkeys(problem.candidates)
         self._seen: set[Config] = set()
         self._times_us: dict[Config, float] = {}
+        self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
         """Children of the fastest, candidates of the model, and a few at random."""
-        fresh = [config for config in self._candidates if config not in self._seen]
+        fresh = list(self._fresh)
         sampled = self._rng.sample(fresh, min(_PARENTS, len(fresh))) if self._times_us else []
         pool = list(dict.fromkeys((*self._children(), *fresh[:_PARENTS], *sampled)))
         if not pool:
             return []
-        ranked = [pool[i] for i in np.argsort(self._residual.expected_us(pool), kind="stable")]
+        expected_us, _ = self._residual.expected(self._residual.points(pool))
+        ranked = [pool[i] for i in np.argsort(-expected_us, kind="stable")]
+        drawn = self._rng.sample(fresh, min(count, len(fresh)))
         chosen: list[Config] = []
-        while len(chosen) < count and (ranked or fresh):
+        while len(chosen) < count and (ranked or drawn):
             at_random = self._rng.random() < _EPSILON or not ranked
-            config = self._rng.choice(fresh) if at_random and fresh else ranked.pop(0)
+            config = (drawn if at_random and drawn else ranked).pop()
             if config not in self._seen:
                 self._seen.add(config)
+                self._fresh.pop(config, None)
                 chosen.append(config)
-            fresh = [each for each in fresh if each not in self._seen]
-            ranked = [each for each in ranked if each not in self._seen]
         return chosen
 
     def observe(self, results: Sequence[Observation]) -> None:
@@ -65,14 +69,12 @@ class Evolutionary:
 
     def _children(self) -> Iterator[Config]:
         """Legal configurations not seen yet, each a parent's or of two."""
-        fastest = sorted(self._times_us, key=lambda each: (self._times_us[each], order(each)))
-        parents = fastest[:_PARENTS]
+        by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
+        parents = [each for _, _, each in by_time[:_PARENTS]]
         for _ in range(_CHILDREN if parents else 0):
             child = self._child(parents)
             if child is not None and child not in self._seen:
-                space = self._spaces[child.family]
-                if not space.broken(child):
-                    yield child
+                yield child
 
     def _child(self, parents: Sequence[Config]) -> Config | None:
         # The fastest is the likeliest parent: the least of two ranks.
@@ -83,9 +85,17 @@ class Evolutionary:
             knob = self._rng.choice(space.knobs)
             values = knob.neighbours(point[knob.name])
             changed = {knob.name: self._rng.choice(values)} if values else {}
-            return space.config_at({**point, **changed})
+            return self._legal_at(space, {**point, **changed})
         other = self._rng.choice([each for each in parents if each.family == parent.family])
         others = space.point_of(other)
-        return space.config_at(
-            {name: self._rng.choice((value, others[name])) for name, value in point.items()}
-        )
+        crossed = {name: self._rng.choice((value, others[name])) for name, value in point.items()}
+        return self._legal_at(space, crossed)
+
+    def _legal_at(self, space: AnySpace, point: dict[str, int]) -> Config | None:
+        """The configuration of a point; None where it is not legal. Many are come to again."""
+        key = (space.family, *point.values())
+        if key not in self._known:
+            config = space.config_at(point)
+            is_legal = config is not None and not space.broken(config)
+            self._known[key] = config if is_legal else None
+        return self._known[key]

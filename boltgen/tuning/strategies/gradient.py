@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import order
 from boltgen.ir.outcome import Timing
 from boltgen.tuning.strategies.relaxation import Relaxation
-from boltgen.tuning.strategies.residual import Residual
+from boltgen.tuning.strategies.residual import Points, Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
 # Equation 4's lambda, which the paper leaves open, and Adam's decays as its authors give them.
@@ -41,21 +42,24 @@ class GradientDescent:
         self._rng = rng
         self._residual = Residual(problem)
         self._spaces = {space.family: space for space in problem.spaces}
-        self._relaxations: dict[str, Relaxation] = {}
-        self._candidates = list(problem.candidates)
+        self._relaxations: dict[str, tuple[Relaxation, Points]] = {}
+        # Candidates that were not proposed, in their order.
+        self._left = dict.fromkeys(problem.candidates)
         self._seen: set[Config] = set()
         self._times_us: dict[Config, float] = {}
 
     def propose(self, count: int) -> list[Config]:
         """What descents come near to and candidates of the model, the expected fastest first."""
-        self._candidates = [each for each in self._candidates if each not in self._seen]
         found = self._descended() if self._times_us else ()
-        pool = list(dict.fromkeys((*found, *self._candidates[:_ROUNDED])))
+        pool = list(dict.fromkeys((*found, *islice(self._left, _ROUNDED))))
         if not pool:
             return []
-        fastest = np.argsort(self._residual.expected_us(pool), kind="stable")
+        expected_us, _ = self._residual.expected(self._residual.points(pool))
+        fastest = np.argsort(expected_us, kind="stable")
         chosen = [pool[i] for i in fastest[:count]]
         self._seen.update(chosen)
+        for config in chosen:
+            self._left.pop(config, None)
         return chosen
 
     def observe(self, results: Sequence[Observation]) -> None:
@@ -67,16 +71,22 @@ class GradientDescent:
 
     def _descended(self) -> Iterator[Config]:
         """Legal configurations not seen yet, near the paths of descents."""
-        fastest = sorted(self._times_us, key=lambda each: (self._times_us[each], order(each)))
+        by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
+        fastest = [each for _, _, each in by_time]
         for family, space in self._spaces.items():
-            own = [each for each in (*fastest, *self._candidates) if each.family == family]
-            if not own:
-                continue
+            own: Iterator[Config] = (
+                each for each in (*fastest, *self._left) if each.family == family
+            )
             if family not in self._relaxations:
-                self._relaxations[family] = Relaxation(space, own, self._rng)
-            relaxation = self._relaxations[family]
-            relaxation.fit(self._residual.expected_us)
-            starts = [space.encode(config) for config in own[: _STARTS // 2]]
+                likeliest = list(own)
+                if not likeliest:
+                    continue
+                made = Relaxation(space, likeliest, self._rng)
+                self._relaxations[family] = made, self._residual.points(made.legal)
+                own = iter(likeliest)
+            relaxation, anchors = self._relaxations[family]
+            relaxation.fit(self._residual.expected(anchors)[0])
+            starts = [space.encode(config) for config in islice(own, _STARTS // 2)]
             starts += [tuple(self._rng.random() for _ in space.knobs) for _ in range(_STARTS // 2)]
             yield from relaxation.rounded(
                 _path(relaxation, np.array(starts)), self._seen, most=_ROUNDED

@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from boltgen.families.family import Config
 from boltgen.ir.outcome import Timing
@@ -33,8 +34,11 @@ class ModelFirst:
     """See the module."""
 
     def __init__(self, problem: SearchProblem) -> None:
-        self._left = list(problem.candidates)
+        self._candidates = problem.candidates
         self._residual = Residual(problem)
+        self._points = self._residual.points(problem.candidates)
+        # Numbers of candidates that were not proposed.
+        self._left = np.arange(len(problem.candidates))
         self._waiting = 0
         self._heard = 0
         self._best_us = np.inf
@@ -44,23 +48,20 @@ class ModelFirst:
         if self._heard < _FIRST:
             # Nothing is concluded from a few outcomes, nor from those that are to come.
             ready = max(0, _FIRST - self._heard - self._waiting)
-            chosen = self._left[: min(count, ready)]
+            chosen = self._likeliest()[: min(count, ready)]
         else:
-            chosen = self._likeliest(count)
-        taken = set(chosen)
-        self._left = [config for config in self._left if config not in taken]
+            chosen = self._likeliest()[:count]
+        self._left = np.setdiff1d(self._left, chosen)
         self._waiting += len(chosen)
-        return chosen
+        return [self._candidates[number] for number in chosen]
 
-    def _likeliest(self, count: int) -> list[Config]:
-        if not self._left:
-            return []
-        expected_us = self._residual.expected_us(self._left)
-        families = {each.family for each in self._left}
-        surely = {family: np.exp(-_Z * self._residual.spread(family)) for family in families}
-        bounds_us = expected_us * np.array([surely[each.family] for each in self._left])
+    def _likeliest(self) -> NDArray[np.intp]:
+        """Those that can win, the expected fastest first."""
+        points = self._points[self._left]
+        expected_us, spread = self._residual.expected(points)
+        bounds_us = expected_us * np.exp(-_Z * spread)
         order = np.argsort(expected_us, kind="stable")
-        return [self._left[i] for i in order if bounds_us[i] < self._best_us][:count]
+        return self._left[order[bounds_us[order] < self._best_us]]
 
     def observe(self, results: Sequence[Observation]) -> None:
         """Correct the model, and remember the best."""

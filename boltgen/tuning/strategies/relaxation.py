@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ _WIDTH = 0.25
 # Keeps the system of equations solvable; what the smooth function is off by at its anchors.
 _JITTER = 1e-6
 # Anchors: the likeliest, others evenly through the rest, and random settings, most of them illegal.
-_LIKELIEST, _OTHERS, _ANY = 48, 48, 48
+_LIKELIEST, _OTHERS, _ANY = 32, 32, 32
 # Settings near descents that legality is newly asked about each time. A choice.
-_ASKED = 64
+_ASKED = 16
 
 Array = NDArray[np.float64]
 
@@ -37,25 +37,28 @@ class Relaxation:
     def __init__(self, space: AnySpace, likeliest: Sequence[Config], rng: random.Random) -> None:
         self._space = space
         rest = likeliest[_LIKELIEST:]
-        self._legal = [*likeliest[:_LIKELIEST], *rest[:: max(1, len(rest) // _OTHERS)]]
+        # The anchors that are configurations of the space; the others are not legal.
+        self.legal = [*likeliest[:_LIKELIEST], *rest[:: max(1, len(rest) // _OTHERS)]]
         drawn = dict.fromkeys(space.random(rng) for _ in range(_ANY))
         penalties = {each: space.penalty(each) for each in drawn if each is not None}
         illegal = {each: penalty for each, penalty in penalties.items() if penalty > 0.0}
-        self._anchors = np.array([space.encode(each) for each in (*self._legal, *illegal)])
+        self._anchors = np.array([space.encode(each) for each in (*self.legal, *illegal)])
         kernel = np.exp(-_squares(self._anchors, self._anchors) / (2 * _WIDTH**2))
         self._solved = np.linalg.inv(kernel + _JITTER * np.eye(len(kernel)))
-        self._penalties = self._solved @ np.array([0.0] * len(self._legal) + [*illegal.values()])
+        self._penalties = self._solved @ np.array([0.0] * len(self.legal) + [*illegal.values()])
         self._times = np.zeros(len(self._anchors))
         self._mean = 0.0
         self._places = [np.array([k.encode(v) for v in k.values]) for k in space.knobs]
         # Settings are numbered, their first knob's value by the largest stride.
         sizes = [len(each) for each in self._places]
         self._strides = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
-        self._known: dict[int, Config | None] = {}
+        self._known: set[int] = set()
+        # Those that may still be proposed.
+        self._open: dict[int, Config] = {}
 
-    def fit(self, expected_us: Callable[[Sequence[Config]], Array]) -> None:
-        """Let the smooth time pass through those of the legal anchors."""
-        logs = np.log(expected_us(self._legal))
+    def fit(self, expected_us: Array) -> None:
+        """Let the smooth time pass through these, of the `legal` anchors."""
+        logs = np.log(expected_us)
         self._mean = float(logs.mean())
         values = np.zeros(len(self._anchors))
         values[: len(logs)] = logs - self._mean
@@ -92,8 +95,8 @@ class Relaxation:
             if each.shape[1] > 1:
                 turned = (each[:, 1] - each[:, 0]) * self._strides[knob]
                 roundings.append(roundings[0] + turned)
-        fresh = [each for each in np.unique(np.concatenate(roundings)) if each not in self._known]
-        numbers = np.array([*fresh, *(n for n, c in self._known.items() if c not in seen and c)])
+        unknown = set(np.concatenate(roundings).tolist()) - self._known
+        numbers = np.array([*sorted(unknown), *self._open], dtype=np.int64)
         if not numbers.size:
             return []
         places = np.stack(
@@ -107,14 +110,18 @@ class Relaxation:
         asked = 0
         for at in np.argsort(self.log_us(places) + self.penalty(places), kind="stable"):
             number = int(numbers[at])
-            if number not in self._known:
+            if number in unknown:
                 if asked == _ASKED:
                     continue
                 asked += 1
-                self._known[number] = self._legal_at(number)
-            config = self._known[number]
-            if config is not None and config not in seen:
-                found.append(config)
+                self._known.add(number)
+                if (config := self._legal_at(number)) is None:
+                    continue
+                self._open[number] = config
+            if self._open[number] in seen:
+                del self._open[number]
+            else:
+                found.append(self._open[number])
             if len(found) == most:
                 break
         return found

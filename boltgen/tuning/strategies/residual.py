@@ -1,82 +1,75 @@
-"""What measurements say beyond the cost model: the model's error near what was measured.
-
-A Gaussian kernel over the knobs' encodings: error(c) = sum w_i e_i / (w_0 + sum w_i), with
-w_i = exp(-|c - c_i|^2 / 2 h^2) and e_i = log(measured_i / predicted_i). Far from all that was
-measured it is the mean error of the family. Source: Nadaraya, On estimating regression, 1964.
-"""
+"""What measurements say beyond the cost model, of one workload: see `experience`."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.families.family import Config
-from boltgen.ir.outcome import Timing
+from boltgen.ir.outcome import BLAMELESS, Timing
+from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# Knobs are encoded in 0 to 1: a step of one of them. A choice.
-_WIDTH = 0.2
-# The mean error counts as a measurement at this distance does. A choice.
-_PRIOR_WEIGHT = 0.3
-# A failing configuration is passed over, and its like are less likely. A choice: e times as slow.
-_FAILED = 1.0
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Configurations as numbers: predicted times, and places among their families'."""
+
+    predicted_us: Array
+    places: Places
+
+    def __getitem__(self, chosen: NDArray[np.intp]) -> Points:
+        return Points(self.predicted_us[chosen], self.places[chosen])
 
 
 class Residual:
-    """Predicted times of a problem's configurations, corrected by what was observed."""
+    """Predicted times of a problem's configurations, corrected by what its session observed."""
 
     def __init__(self, problem: SearchProblem) -> None:
         self._problem = problem
         self._spaces = {space.family: space for space in problem.spaces}
-        # Of each configuration that was asked for: its predicted time, and its place.
-        self._facts: dict[Config, tuple[float, tuple[float, ...]]] = {}
-        self._places: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-        self._errors: dict[str, list[float]] = defaultdict(list)
+        self._encoded: dict[Config, tuple[str, tuple[float, ...]]] = {}
+        self._found: Posterior | None = None
+        self._version = -1
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Take outcomes in."""
-        self._look_up([config for config, _ in results])
-        for config, outcome in results:
-            predicted_us, place = self._facts[config]
-            error = _FAILED
-            if isinstance(outcome, Timing):
-                error = math.log(outcome.median_us / predicted_us)
-            self._places[config.family].append(place)
-            self._errors[config.family].append(error)
+        """Take outcomes in, but for faults that say nothing of the configuration."""
+        told = [(c, o) for c, o in results if isinstance(o, Timing) or o.fault not in BLAMELESS]
+        predicted_us = self._problem.predicted_us([config for config, _ in told])
+        facts = {}
+        for (config, outcome), us in zip(told, predicted_us, strict=True):
+            family, place = self._place(config)
+            error = math.log(outcome.median_us / us) if isinstance(outcome, Timing) else None
+            facts[config] = Fact(predicted_us=us, family=family, place=place, error=error)
+        self._problem.experience.learn(self._problem.workload, facts)
 
-    def expected_us(self, configs: Sequence[Config]) -> NDArray[np.float64]:
-        """The corrected time of each configuration."""
-        self._look_up(configs)
-        expected = np.array([self._facts[config][0] for config in configs])
-        families = np.array([config.family for config in configs])
-        for family in set(families):
-            chosen = np.flatnonzero(families == family)
-            places = np.array([self._facts[configs[int(index)]][1] for index in chosen])
-            expected[chosen] *= np.exp(self._error(family, places))
-        return expected
+    def points(self, configs: Sequence[Config]) -> Points:
+        """Configurations as numbers, for whoever asks about them again."""
+        return Points(
+            np.array(self._problem.predicted_us(configs)),
+            Places.of([self._place(config) for config in configs]),
+        )
 
-    def spread(self, family: str) -> float:
-        """The standard deviation of a family's errors, in logarithms; infinite for fewer than 2."""
-        errors = self._errors[family]
-        return float(np.std(errors, ddof=1)) if len(errors) > 1 else math.inf
+    def expected(self, points: Points) -> tuple[Array, Array]:
+        """The corrected time of each configuration in microseconds; and the standard deviation of
+        each one's logarithm.
+        """
+        errors, spread = self._posterior.of(points.places)
+        return points.predicted_us * np.exp(errors), spread
 
-    def _look_up(self, configs: Sequence[Config]) -> None:
-        new = [config for config in configs if config not in self._facts]
-        for config, time_us in zip(new, self._problem.predicted_us(new), strict=True):
-            self._facts[config] = time_us, self._spaces[config.family].encode(config)
+    @property
+    def _posterior(self) -> Posterior:
+        experience = self._problem.experience
+        if self._found is None or self._version != experience.version:
+            self._found = experience.posterior(self._problem.workload)
+            self._version = experience.version
+        return self._found
 
-    def _error(self, family: str, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The model's error at each of a family's places."""
-        errors = np.array(self._errors[family])
-        if not errors.size:
-            every = [error for found in self._errors.values() for error in found]
-            return np.full(len(places), statistics.fmean(every) if every else 0.0)
-        distance = ((places[:, None, :] - np.array(self._places[family])[None]) ** 2).sum(axis=2)
-        weights = np.exp(-distance / (2 * _WIDTH**2))
-        corrected = weights @ errors + _PRIOR_WEIGHT * errors.mean()
-        return np.asarray(corrected / (weights.sum(axis=1) + _PRIOR_WEIGHT))
+    def _place(self, config: Config) -> tuple[str, tuple[float, ...]]:
+        if config not in self._encoded:
+            self._encoded[config] = config.family, self._spaces[config.family].encode(config)
+        return self._encoded[config]

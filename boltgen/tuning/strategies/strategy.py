@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Outcome
 from boltgen.ir.workload import Workload
+from boltgen.tuning.strategies.experience import Experience
 
 Observation: TypeAlias = tuple[Config, Outcome]
 
@@ -41,13 +42,15 @@ class SearchProblem:
 
     `candidates` are legal and worth trying, the likeliest first; `spaces` also hold what lies
     between them, for strategies that move: one for each family that computes the workload.
-    `predicted_us` has the cost model's times, of legal ones.
+    `predicted_us` has the cost model's times, of legal ones; `experience` what was measured so far,
+    of other workloads too.
     """
 
     workload: Workload
     candidates: tuple[Config, ...]
     spaces: tuple[AnySpace, ...]
     predicted_us: Callable[[Sequence[Config]], Sequence[float]]
+    experience: Experience = field(default_factory=Experience)
 
 
 # A strategy of its own for every workload; all randomness comes from the generator passed in.

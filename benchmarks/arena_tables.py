@@ -1,0 +1,305 @@
+"""What the arena searches: real tables of times, and devices that nobody has.
+
+A device of `other_device` is the analytical model with other constants, noise by configuration, and
+one configuration in twenty that fails. That of `alike_device` errs as the RTX 2080 Ti does against
+the model: alike in all problems for a configuration and its like, and once more for those of one
+problem; a tenth of the configurations fails, in every problem the same. Its figures are those that
+were fitted to that GPU's times, see `boltgen.tuning.strategies.experience`; its noise is what
+repeated measurements of them differ by.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.model_against_data import RTX_2080_TI, learned_examples, times
+from boltgen.arch import Arch, arch_named
+from boltgen.cost.learned import FOLDS, fold_of, train
+from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.families.constants import ModelConstants, described, model_constants
+from boltgen.families.cutlass2.legality import violations
+from boltgen.families.family import Config
+from boltgen.families.registry import FAMILIES, order, predict, spaces
+from boltgen.families.space import AnySpace, Violation
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.elementwise import BinaryOp, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.key import digest
+from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.elsewhere import fastest, neighbours
+from boltgen.tuning.strategies.strategy import SearchProblem
+
+# Of the analytical device.
+_NOISE, _FAILING, _OTHER_CONSTANTS = 0.08, 0.05, 0.3
+# Of the same device with another driver.
+_DRIVER = 0.03
+# Of the device whose errors are alike: those of a configuration, in all problems and in one; the
+# width of likeness in knobs; and noise.
+_ALIKE, _ALIKE_IN_ONE, _ALIKE_WIDTH, _ALIKE_NOISE = 0.2, 0.2, 0.37, 0.012
+# A normal value above this is one of a tenth.
+_TENTH = 1.2816
+_WAVES = 512
+
+Answer = Callable[[Config], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A problem, and what a device answers about each of its configurations.
+
+    `first` are measured before a strategy is asked. `noiseless_us` is what the device would take
+    but for noise, None where nobody knows.
+    """
+
+    name: str
+    problem: SearchProblem
+    answer: Answer
+    best_us: float
+    first: tuple[Config, ...] = ()
+    noiseless_us: Callable[[Config], float] | None = None
+
+
+def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
+    """One table for each problem of the RTX 2080 Ti's, with the cost model for it."""
+    found = []
+    for (gemm, slices), measured in times().items():
+        workload = Workload.of(gemm)
+        legal = {c: us for c, us in measured.items() if not violations(gemm, c, RTX_2080_TI)}
+        whole = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
+        space = replace(whole, broken=partial(_unrecorded, legal, whole))
+        model = model_of(workload)
+        problem = _problem(workload, list(legal), (space,), RTX_2080_TI, model)
+        found.append(
+            Table(
+                name=f"{workload.short}, {slices} slices",
+                problem=problem,
+                answer=partial(_recorded, legal),
+                best_us=min(legal.values()),
+            )
+        )
+    return found
+
+
+def learned_models() -> Callable[[Workload], CostModel]:
+    """For each problem of the RTX 2080 Ti's a model that has seen those of other folds only."""
+    known = learned_examples(times())
+    models = [
+        train([each for each in known if fold_of(each.workload) != fold]) for fold in range(FOLDS)
+    ]
+    return lambda workload: models[fold_of(workload)]
+
+
+def _unrecorded(measured: Mapping[Any, float], space: AnySpace, config: Any) -> Any:
+    """The rules that a configuration breaks; one more is to be in the table."""
+    if config in measured:
+        return ()
+    absent = Violation(name="recorded", message="the table has none", reason="nobody measured it")
+    return (*space.broken(config), absent)
+
+
+def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
+    if config in measured:
+        return Timing.exact(measured[config])
+    return Failure(fault=Fault.NOT_RECORDED, reason="the table has no such configuration")
+
+
+def _problem(
+    workload: Workload,
+    configs: Sequence[Config],
+    found: Sequence[Any],
+    arch: Arch,
+    model: CostModel = ANALYTICAL,
+) -> SearchProblem:
+    known: dict[Config, float] = {}  # as a session does
+
+    def predicted_us(chosen: Sequence[Config]) -> list[float]:
+        new = [config for config in dict.fromkeys(chosen) if config not in known]
+        known.update(zip(new, model.predict_us(workload, new, arch), strict=True))
+        return [known[config] for config in chosen]
+
+    timed = sorted(zip(predicted_us(configs), map(order, configs), configs, strict=True))
+    return SearchProblem(
+        workload=workload,
+        candidates=tuple(config for _, _, config in timed),
+        spaces=tuple(found),
+        predicted_us=predicted_us,
+    )
+
+
+def _biased_relu() -> Any:
+    graph = ElementwiseBuilder()
+    graph.unary(UnaryOp.RELU, graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW)))
+    return graph.build()
+
+
+def workloads() -> list[tuple[str, Workload]]:
+    """Products, convolutions and layers back to back, with the architectures they are tried on."""
+    relu = _biased_relu()
+    image = Conv2d(n=32, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))
+    pair = tuple(Layer(problem=Gemm(m=16384, n=64, k=k), epilogue=relu) for k in (256, 64))
+    return [
+        ("sm_80", Workload.of(Gemm(m=3072, n=768, k=3072, b_layout=Layout.COLUMN), relu)),
+        ("sm_80", Workload.of(Gemm(m=128, n=768, k=768), relu)),
+        ("sm_80", Workload.of(image, relu)),
+        ("sm_75", Workload.of(replace(image, h=14, w=14, c=256, k=256), relu)),
+        ("sm_80", Workload(layers=pair)),
+        ("sm_90a", Workload.of(Gemm(m=4096, n=4096, k=4096, b_layout=Layout.COLUMN), relu)),
+    ]
+
+
+def with_neighbours(tables: Sequence[Table]) -> list[Table]:
+    """Tables that begin with what was fastest in those of neighbouring problems."""
+    fast: dict[Workload, dict[Config, float]] = defaultdict(dict)
+    for table in tables:
+        for config in table.problem.candidates:
+            outcome = table.answer(config)
+            if isinstance(outcome, Timing):
+                fast[table.problem.workload][config] = outcome.median_us
+    return [
+        replace(
+            table,
+            first=fastest(
+                [fast[each] for each in neighbours(table.problem.workload, fast)],
+                table.problem.candidates,
+            ),
+        )
+        for table in tables
+    ]
+
+
+def with_earlier(tables: Sequence[Table], earlier: Sequence[Table], seed: int) -> list[Table]:
+    """Tables that begin with what was fastest earlier, when times were 3 % off."""
+    found = []
+    for table, before in zip(tables, earlier, strict=True):
+        times_us = {}
+        for config in table.problem.candidates:
+            outcome = before.answer(config)
+            if isinstance(outcome, Timing):
+                rng = random.Random(digest(config, "earlier", seed))
+                times_us[config] = outcome.median_us * math.exp(rng.gauss(0.0, _DRIVER))
+        found.append(replace(table, first=fastest([times_us], table.problem.candidates)))
+    return found
+
+
+@cache
+def other_device(seed: int) -> tuple[Table, ...]:
+    """The workloads on a device with constants of its own."""
+    constants = _other_constants(seed)
+    found = []
+    for name, workload in workloads():
+        arch = arch_named(name)
+        noiseless_us = partial(_noiseless_us, workload, arch, constants)
+        answer = partial(_computed, noiseless_us, workload, seed)
+        found.append(_invented(name, workload, noiseless_us, answer))
+    return tuple(found)
+
+
+@cache
+def alike_device(seed: int) -> tuple[Table, ...]:
+    """The workloads on a device whose errors are alike in all of them."""
+    constants = _other_constants(seed)
+    found = []
+    for name, workload in workloads():
+        arch = arch_named(name)
+        encodings = {space.family: space.encode for space in spaces(workload, arch)}
+
+        def smooth(
+            config: Config,
+            *of: object,
+            encodings: Mapping[str, Callable[[Config], tuple[float, ...]]] = encodings,
+        ) -> float:
+            """A smooth random function of the knobs; equal arguments have the same one."""
+            place = encodings[config.family](config)
+            return _waves(str(of), seed, config.family, len(place))(place)
+
+        def noiseless_us(
+            config: Config,
+            workload: Workload = workload,
+            arch: Arch = arch,
+            smooth: Callable[..., float] = smooth,
+        ) -> float:
+            error = _ALIKE * smooth(config, "all")
+            error += _ALIKE_IN_ONE * smooth(config, workload.short)
+            return _noiseless_us(workload, arch, constants, config) * math.exp(error)
+
+        def answer(
+            config: Config,
+            workload: Workload = workload,
+            smooth: Callable[..., float] = smooth,
+            noiseless_us: Callable[[Config], float] = noiseless_us,
+        ) -> Outcome:
+            if smooth(config, "fails") > _TENTH:
+                return Failure(fault=Fault.LAUNCH, reason="a tenth fails")
+            noise = random.Random(digest(workload, config, seed)).gauss(0.0, _ALIKE_NOISE)
+            return Timing.exact(noiseless_us(config) * math.exp(noise))
+
+        found.append(_invented(name, workload, noiseless_us, answer))
+    return tuple(found)
+
+
+@cache
+def _waves(name: str, seed: int, family: str, knobs: int) -> Callable[[Sequence[float]], float]:
+    """A random function of unit variance that is smooth over a width of knobs.
+
+    Source: Rahimi and Recht, Random features for large-scale kernel machines, NIPS 2007.
+    """
+    rng = np.random.default_rng(int(digest(name, seed, family), 16) % 2**32)
+    frequencies = rng.normal(size=(knobs, _WAVES)) / _ALIKE_WIDTH
+    phases = rng.uniform(0.0, 2 * math.pi, _WAVES)
+    weights = rng.normal(size=_WAVES) * math.sqrt(2 / _WAVES)
+    return lambda place: float(np.cos(np.array(place) @ frequencies + phases) @ weights)
+
+
+def _other_constants(seed: int) -> ModelConstants:
+    rng = random.Random(seed)
+    known = described()
+    changed = {
+        field.name: known[field.name].value * math.exp(rng.gauss(0.0, _OTHER_CONSTANTS))
+        for field in fields(ModelConstants)
+    }
+    clipped = {name: min(max(v, known[name].low), known[name].high) for name, v in changed.items()}
+    return replace(model_constants(), **clipped)
+
+
+def _invented(
+    name: str, workload: Workload, noiseless_us: Callable[[Config], float], answer: Answer
+) -> Table:
+    """A table of a device that nobody has, which computes each answer once."""
+    arch = arch_named(name)
+    open_spaces = spaces(workload, arch)
+    configs = [config for space in open_spaces for config in space.candidates]
+    remembered = cache(answer)
+    answers = map(remembered, configs)
+    return Table(
+        name=f"{workload.short} on {name}",
+        problem=_problem(workload, configs, open_spaces, arch),
+        answer=remembered,
+        best_us=min(each.median_us for each in answers if isinstance(each, Timing)),
+        noiseless_us=noiseless_us,
+    )
+
+
+def _noiseless_us(
+    workload: Workload, arch: Arch, constants: ModelConstants, config: Config
+) -> float:
+    return predict(workload, config, arch, constants).time_us
+
+
+def _computed(
+    noiseless_us: Callable[[Config], float], workload: Workload, seed: int, config: Config
+) -> Outcome:
+    rng = random.Random(digest(workload, config, seed))
+    if rng.random() < _FAILING:
+        return Failure(fault=Fault.LAUNCH, reason="one in twenty fails")
+    return Timing.exact(noiseless_us(config) * math.exp(rng.gauss(0.0, _NOISE)))

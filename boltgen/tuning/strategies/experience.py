@@ -1,0 +1,202 @@
+"""What one session has measured, of all of its workloads, says about what it has not.
+
+The cost model's errors e = log(measured / predicted) are a Gaussian process over configurations x,
+encoded by their knobs, and workloads w with sizes z in doublings:
+
+    k = s^2 (A^2 + C^2 [w = w'] + near(x, x') (B^2 + D^2 like(z, z')))   with
+    near = exp(-|x - x'|^2 / 2 H^2) within a family, like = exp(-|z - z'|^2 / 2 L^2) within a kind
+
+    error(x, w) = k G^-1 e,   spread^2 = k(x, x) - k G^-1 k',   G = k + s^2 N^2 on what was measured
+    s^2 = (F + e G^-1 e at s = 1) / (F + n)
+
+What a configuration did is so told to its like in other problems, most of all in those of like
+sizes. For problems far from all that were measured `like` is 0: what was learned of sizes is
+forgotten, what of configurations alone remains, and the spread grows to that of an unknown problem.
+
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26;
+the scale s is the mean of an inverse gamma's, as in their section 9.9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.families.family import Config
+from boltgen.ir.workload import Workload
+
+Array = NDArray[np.float64]
+
+# Choices, of what serves best on the RTX 2080 Ti's recorded times and in the arena. Of B, C, D, H
+# and L, marginal likelihood fits 0.22, 0.09, 0.21, 0.37 and 1.4 to 12 problems of those times.
+_COMMON, _OF_CONFIG, _OF_WORKLOAD, _OF_BOTH = 0.3, 0.1, 0.1, 0.2
+_WIDTH, _DOUBLINGS = 0.25, 1.4
+_NOISE = 0.08
+# F: as many outcomes this prior of the scale counts for. A choice.
+_FIRM = 8
+# Outcomes that are looked at, a workload's own and those of its like before others: it bounds the
+# time that this takes. Of another workload those count that were predicted to be fastest: how far
+# the model is off where it is slow depends on the problem, and what turned out to be fast was also
+# lucky. Choices.
+_MOST, _FROM_OTHERS = 128, 16
+# A failing configuration is passed over, and its like are less likely, whatever they compute: e
+# times as slow where none has run. What is not known counts as that share of one that ran. Choices.
+_FAILED, _UNKNOWN = 1.0, 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """An outcome: its configuration's place among its family's, and the cost model's error.
+
+    `error` is log(measured / predicted), None for what failed.
+    """
+
+    predicted_us: float
+    family: str
+    place: tuple[float, ...]
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Points in spaces of several kinds: the number of each one's kind, and its coordinates.
+
+    `rows` have zeros beyond a kind's own coordinates.
+    """
+
+    kinds: tuple[str, ...]
+    numbers: NDArray[np.intp]
+    rows: Array
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[str, Sequence[float]]]) -> Places:
+        """Of kinds and coordinates."""
+        rows = np.zeros((len(points), max((len(each) for _, each in points), default=0)))
+        for row, (_, coordinates) in zip(rows, points, strict=True):
+            row[: len(coordinates)] = coordinates
+        kinds = {kind: number for number, kind in enumerate(dict.fromkeys(k for k, _ in points))}
+        return cls(tuple(kinds), np.array([kinds[k] for k, _ in points], dtype=np.intp), rows)
+
+    def __getitem__(self, chosen: NDArray[np.intp]) -> Places:
+        return Places(self.kinds, self.numbers[chosen], self.rows[chosen])
+
+    def near(self, others: Places, width: float) -> Array:
+        """exp(-distance^2 / 2 width^2) of each point to each other; 0 for another kind's."""
+        shared = min(self.rows.shape[1], others.rows.shape[1])
+        squares = (self.rows**2).sum(axis=1)[:, None] + (others.rows**2).sum(axis=1)[None]
+        squares -= 2 * self.rows[:, :shared] @ others.rows[:, :shared].T
+        near = np.exp(np.maximum(squares, 0.0) / (-2 * width**2))
+        same = np.array([[a == b for b in others.kinds] for a in self.kinds], dtype=bool)
+        if not same.all():
+            near *= same[self.numbers[:, None], others.numbers[None]]
+        return np.asarray(near)
+
+
+class Experience:
+    """The outcomes of one device, predicted by one cost model, workload by workload."""
+
+    def __init__(self) -> None:
+        self._known: dict[Workload, dict[Config, Fact]] = {}
+        self._sizes: dict[Workload, tuple[str, list[float]]] = {}
+        self.version = 0
+
+    def learn(self, workload: Workload, facts: Mapping[Config, Fact]) -> None:
+        """Take outcomes in; a newer one takes an older one's place."""
+        if not facts:
+            return
+        self._sizes.setdefault(workload, _sizes(workload))
+        self._known.setdefault(workload, {}).update(facts)
+        self.version += 1
+
+    def __contains__(self, workload: object) -> bool:
+        return workload in self._known
+
+    def posterior(self, workload: Workload) -> Posterior:
+        """What all outcomes so far say of a workload."""
+        known = list(self._known)
+        here = Places.of([_sizes(workload)])
+        sizes = Places.of([self._sizes[each] for each in known])
+        like = here.near(sizes, _DOUBLINGS)[0] if known else np.zeros(0)
+        own = np.array([each == workload for each in known], dtype=bool)
+        numbers: list[int] = []
+        facts: list[Fact] = []
+        for number in np.lexsort((-like, ~own)).tolist():
+            told = list(self._known[known[number]].values())[::-1]
+            if not own[number]:
+                told = sorted(told, key=_predicted_us)[:_FROM_OTHERS]
+            told = told[: _MOST - len(facts)]
+            facts += told
+            numbers += [number] * len(told)
+        at = np.array(numbers, dtype=np.intp)
+        return Posterior(facts, at, like=like, own=own, sizes=sizes)
+
+
+class Posterior:
+    """What outcomes say of one workload's configurations; see the module.
+
+    `workloads` numbers those of the facts; `like` and `own` are of a number, `sizes` its place.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[Fact],
+        workloads: NDArray[np.intp],
+        *,
+        like: Array,
+        own: NDArray[np.bool_],
+        sizes: Places,
+    ) -> None:
+        self._tried = Places.of([(fact.family, fact.place) for fact in facts])
+        self._failed = np.array([fact.error is None for fact in facts], dtype=bool)
+        self._timed = np.flatnonzero(~self._failed)
+        at = workloads[self._timed]
+        timed = self._tried[self._timed]
+        self._like, self._own = like[at], own[at]
+        errors = np.array([fact.error for fact in facts if fact.error is not None])
+        kernel = _kernel(
+            timed.near(timed, _WIDTH),
+            sizes[at].near(sizes[at], _DOUBLINGS),
+            at[:, None] == at[None],
+        )
+        self._inverse = np.linalg.inv(kernel + _NOISE**2 * np.eye(len(at)))
+        self._solved = self._inverse @ errors
+        self.scale = math.sqrt((_FIRM + errors @ self._solved) / (_FIRM + len(errors)))
+
+    def of(self, places: Places) -> tuple[Array, Array]:
+        """The expected error of each configuration, with what its like's failures cost; and the
+        standard deviation of each, as of a launch without noise.
+        """
+        near = places.near(self._tried, _WIDTH)
+        like, own = self._like[None], self._own[None]
+        covariance = _kernel(near[:, self._timed], like, own)
+        fear = _FAILED * near @ self._failed / (_UNKNOWN + near.sum(axis=1))
+        known = (covariance @ self._inverse * covariance).sum(axis=1)
+        spread = self.scale * np.sqrt(np.maximum(_PRIOR - known, 0.0))
+        return covariance @ self._solved + fear, spread
+
+
+def _predicted_us(fact: Fact) -> float:
+    return fact.predicted_us
+
+
+def _kernel(near: Array, like: Array, same: NDArray[np.bool_]) -> Array:
+    """k at s = 1."""
+    of_configs = near * (_OF_CONFIG**2 + _OF_BOTH**2 * like)
+    return np.asarray(_COMMON**2 + _OF_WORKLOAD**2 * same + of_configs)
+
+
+_PRIOR = _COMMON**2 + _OF_CONFIG**2 + _OF_WORKLOAD**2 + _OF_BOTH**2
+
+
+def _sizes(workload: Workload) -> tuple[str, list[float]]:
+    """What a workload's sizes are called, and each in doublings."""
+    extents = [layer.problem.extents for layer in workload.layers]
+    kinds = (type(layer.problem).__name__ for layer in workload.layers)
+    named = " ".join(
+        f"{kind}({', '.join(each)})" for kind, each in zip(kinds, extents, strict=True)
+    )
+    return named, [math.log2(1 + size) for each in extents for size in each.values()]
