@@ -27,7 +27,7 @@ def verified(example: Example, libraries: Path, folder: Path, checks: str) -> Ve
         program,
         libraries=libraries,
         folder=folder,
-        timeout_s=120,
+        timeout_s=600,
         options={"check": checks},
     )
 

@@ -69,7 +69,7 @@ def said(image: bytes, libraries: Path, folder: Path) -> list[str]:
         libraries=libraries,
         options={"device": "sm_90", "check": "all", "threads": "1"},
         settings=settings_from(),
-        timeout_s=120,
+        timeout_s=600,
         capture=True,
     )
     return (done.stdout + done.stderr).splitlines()
