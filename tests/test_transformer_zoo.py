@@ -138,7 +138,7 @@ def _texts(batch: int, source: int, target: int) -> dict[str, Tensor]:
 
 def test_t5_of_one_size(checking: Vgpu) -> None:
     torch.manual_seed(0)
-    counts = {"layers": 18, "kept": 5, "attentions": 3}
+    counts = {"layers": 18, "kept": 3, "attentions": 3}
     _program(T5(), _texts, [(2, 19, 11)], checking, **counts)
 
 
@@ -167,8 +167,8 @@ def test_a_decoder_of_tvm_s_own_modules(checking: Vgpu) -> None:
         ahead = np.triu(np.full((length, length), -1e9, np.float32), 1)
         inputs = {"x": x, "cosine": np.cos(both), "sine": np.sin(both), "mask": ahead}
         expected = relax_llama.reference(weights, x, inputs["cosine"], inputs["sine"])
-        # Both rotations, and a cast; the gate of one product's halves is in its kernel.
-        _judged(artifact, inputs, [expected], checking, layers=8, kept=3, attentions=1)
+        # Both rotations.
+        _judged(artifact, inputs, [expected], checking, layers=8, kept=2, attentions=1)
 
 
 # As Hugging Face's exporters write what hides padding: of what has 1 for each token that is there.
