@@ -1,4 +1,4 @@
-"""A mixture of experts, as PyTorch models write it with grouped products."""
+"""Products of rows in groups as models have them: PyTorch's, of experts, and TVM's of CUTLASS."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+import tvm
+from tvm import relax
 
 from boltgen.ir.dtypes import DType
 
 WIDTH, HIDDEN, EXPERTS, CHOSEN = 32, 48, 4, 2
+# Of TVM's function.
+GROUPS, ROWS, N, K = 4, 11, 24, 16
 Array = np.ndarray[Any, Any]
 Wide: TypeAlias = torch.Tensor  # in FP64
 
@@ -99,3 +103,21 @@ def expected(x: torch.Tensor, dtype: DType = DType.F16) -> tuple[Array, Array]:
         # The product with the weight, and what is added up so far.
         off[token] += rounded * (weight * made.abs() + exact[token].abs() + off[token])
     return exact.numpy(), off.numpy()
+
+
+def group_gemm(dtype: str = "float16", ends: str = "int64", *, k: int = K) -> tvm.IRModule:
+    """TVM's own runtime function, as MLC-LLM calls it, and an activation."""
+    shapes = {"x": (ROWS, K), "weight": (GROUPS, N, k), "indptr": (GROUPS,), "room": (4096,)}
+    types = {"x": dtype, "weight": dtype, "indptr": ends, "room": "uint8"}
+    builder = relax.BlockBuilder()
+    given = [relax.Var(name, relax.TensorType(shapes[name], types[name])) for name in shapes]
+    result = relax.TensorType((ROWS, N), dtype)
+    with builder.function("main", given):
+        with builder.dataflow():
+            call = relax.call_dps_packed(
+                relax.ExternFunc("cutlass.group_gemm"), tvm.ir.Tuple(given), out_ty=result
+            )
+            made = builder.emit(relax.op.nn.silu(builder.emit(call)))
+            output = builder.emit_output(made)
+        builder.emit_func_output(output)
+    return builder.get()

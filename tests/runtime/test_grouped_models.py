@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 import boltgen
-from tests.moe import drawn_tokens, expected, exported
+from tests.moe import drawn_tokens, expected, exported, group_gemm
 
 
 def test_experts_compute_all_tokens_in_one_launch_for_each_product() -> None:
@@ -25,3 +28,13 @@ def test_experts_compute_all_tokens_in_one_launch_for_each_product() -> None:
         (actual,) = artifact.run({"given": x.numpy()}).values()
         exact, bound = expected(x)
         assert (np.abs(actual - exact) <= bound).all()
+
+
+def test_rows_in_groups_are_tuned_on_the_virtual_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
+    report = boltgen.tune(group_gemm(), arch="sm_80", device="vgpu", budget="2trials", rest="off")
+    assert (report.measured, report.failed) == (2, 0)
+    (result,) = report.results
+    assert result.task.workload.short == "grouped gemm 11x24x16 of 4 groups"

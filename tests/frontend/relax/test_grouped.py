@@ -7,8 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-import tvm
-from tvm import relax
 from tvm.relax.frontend import nn
 
 from boltgen.errors import ModelImportError
@@ -17,27 +15,16 @@ from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.problem import GroupedGemm
 from tests.frontend.oracle_kernels import Model
-from tests.moe import drawn_tokens, expected, exported
-
-GROUPS, ROWS, N, K = 4, 11, 24, 16
-
-
-def _module(dtype: str = "float16", ends: str = "int64", *, k: int = K) -> tvm.IRModule:
-    """TVM's own runtime function, as MLC-LLM calls it, and an activation."""
-    shapes = {"x": (ROWS, K), "weight": (GROUPS, N, k), "indptr": (GROUPS,), "room": (4096,)}
-    types = {"x": dtype, "weight": dtype, "indptr": ends, "room": "uint8"}
-    builder = relax.BlockBuilder()
-    given = [relax.Var(name, relax.TensorType(shapes[name], types[name])) for name in shapes]
-    result = relax.TensorType((ROWS, N), dtype)
-    with builder.function("main", given):
-        with builder.dataflow():
-            call = relax.call_dps_packed(
-                relax.ExternFunc("cutlass.group_gemm"), tvm.ir.Tuple(given), out_ty=result
-            )
-            made = builder.emit(relax.op.nn.silu(builder.emit(call)))
-            output = builder.emit_output(made)
-        builder.emit_func_output(output)
-    return builder.get()
+from tests.moe import (
+    GROUPS,
+    ROWS,
+    K,
+    N,
+    drawn_tokens,
+    expected,
+    exported,
+    group_gemm,
+)
 
 
 def _inputs(ends: list[int], dtype: str = "float16", index: str = "int64") -> list[np.ndarray]:
@@ -61,7 +48,7 @@ def _expected(x: np.ndarray, weight: np.ndarray, ends: np.ndarray) -> tuple[np.n
 
 
 def test_tvms_function_is_one_region_with_its_activation() -> None:
-    model = Model(_module())
+    model = Model(group_gemm())
     (region,) = model.regions
     assert region.label == "grouped_matmul + silu"
     assert region.workload.single.problem == GroupedGemm(
@@ -105,7 +92,7 @@ def test_a_kernel_takes_no_workspace_of_the_call() -> None:
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_what_no_kernel_computes_is_right_by_tvms_own_operators(index: str) -> None:
     """In FP32, which no kernel multiplies; rows of no group are zeros, as a kernel has them."""
-    model = Model(_module("float32", index))
+    model = Model(group_gemm("float32", index))
     assert not model.regions
     (placed,) = (each for each in model.annotated.placements if each.flops)
     assert placed.operator == "grouped_matmul"
@@ -122,7 +109,7 @@ def test_what_no_kernel_computes_is_right_by_tvms_own_operators(index: str) -> N
 
 
 def test_a_call_whose_tensors_do_not_fit_stays_the_call() -> None:
-    partitioned = annotate(_module(k=K + 8))
+    partitioned = annotate(group_gemm(k=K + 8))
     assert not partitioned.regions
     (placed, _) = partitioned.placements
     assert (placed.operator, placed.region) == ("cutlass.group_gemm", None)
