@@ -1,12 +1,14 @@
 """The queue of one model: requests wait here, are put together, and go through its sessions.
 
-A worker has a session of its own. It takes the oldest request, then more of those whose rows may be
-put beside it, until they are as many as the model takes or the oldest has waited long enough.
+A worker takes a session and the oldest request, then more of those whose rows may be put beside it,
+until they are as many as the model takes or the oldest has waited long enough. Where nothing waits
+and a run is short, whoever has the request runs it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -21,7 +23,13 @@ from boltgen.serve.tensors import Array
 
 _log = logging.getLogger("boltgen.serve")
 
+# A worker wakes, and the event loop after it, in some 200 us: a run that is as short is better made
+# where the request is. A choice, as the number of sizes whose times are kept.
+_SHORT_S = 500e-6
+_MOST_SIZES = 4096
+
 Arrays = Mapping[str, Array]
+Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 Run = Callable[[Arrays], dict[str, Array]]
 
 
@@ -91,9 +99,8 @@ class _Job:
 
 
 class Batcher:
-    """The queue and the workers of one model.
-
-    `runs` are the workers' functions, each with a session of its own.
+    """The queue and the workers of one model: as many as `runs`, each of which has a session of its
+    own.
     """
 
     def __init__(
@@ -110,11 +117,15 @@ class Batcher:
         self._name = name
         self._clock = clock
         self._jobs: deque[_Job] = deque()
+        # Those that nobody uses.
+        self._runs = list(runs)
+        # How long the last run of some sizes took.
+        self._known_s: dict[Sizes, float] = {}
         self._changed = threading.Condition()
         self._closing = self._hurrying = False
         self._workers = [
-            threading.Thread(target=self._work, args=(run,), name=f"{name}-{index}", daemon=True)
-            for index, run in enumerate(runs)
+            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
+            for index in range(len(runs))
         ]
         for worker in self._workers:
             worker.start()
@@ -157,6 +168,25 @@ class Batcher:
             self._observer.waiting(len(self._jobs))
             self._changed.notify()
 
+    def at_once(self, inputs: Arrays, *, rows: int) -> tuple[dict[str, Array], Timing] | None:
+        """A request's outputs, by a run in the caller's thread; None where it is to be submitted.
+
+        That is where requests are held for others, or wait, where all runs are in use, and where a
+        run of these sizes takes longer than the way to a worker and back, or is not known.
+
+        Raises:
+            BoltgenError: the run failed.
+        """
+        with self._changed:
+            known_s = self._known_s.get(_sizes(inputs), math.inf)
+            is_free = self._runs and not self._jobs and not self._closing
+            if not is_free or self._limits.delay_us or known_s > _SHORT_S:
+                return None
+            run = self._runs.pop()
+        outputs, seconds = self._timed(run, inputs)
+        self._observer.ran(1, rows, seconds)
+        return outputs, Timing(queued_s=0.0, run_s=seconds, rows=rows)
+
     def hurry(self) -> None:
         """Hold no request for others any more."""
         with self._changed:
@@ -171,19 +201,32 @@ class Batcher:
             self._changed.notify_all()
         for worker in self._workers:
             worker.join()
+        with self._changed:
+            while len(self._runs) < len(self._workers):  # a caller has one
+                self._changed.wait()
 
-    def _work(self, run: Run) -> None:
-        while (jobs := self._next_jobs()) is not None:
+    def _work(self) -> None:
+        while (taken := self._next_jobs()) is not None:
+            run, jobs = taken
             if jobs:
                 self._run(run, jobs)
+            else:
+                self._give_back(run)
 
-    def _next_jobs(self) -> list[_Job] | None:
-        """What goes through the next run together; None at the end."""
+    def _give_back(self, run: Run) -> None:
         with self._changed:
-            while not self._jobs:
-                if self._closing:
+            self._runs.append(run)
+            if self._jobs or self._closing:
+                self._changed.notify_all()
+
+    def _next_jobs(self) -> tuple[Run, list[_Job]] | None:
+        """A run, and what goes through it together; None at the end."""
+        with self._changed:
+            while not self._jobs or not self._runs:
+                if self._closing and not self._jobs:
                     return None
                 self._changed.wait()
+            run = self._runs.pop()
             first = self._jobs.popleft()
             found = [first]
             while first.form is not None:
@@ -199,7 +242,7 @@ class Batcher:
             if self._jobs:
                 # Another worker may have been told of what this one left.
                 self._changed.notify()
-            return [job for job in found if self._is_due(job)]
+            return run, [job for job in found if self._is_due(job)]
 
     def _hold_until(self, jobs: Sequence[_Job]) -> float:
         """How long requests are held for others: no longer than half of the time that one has."""
@@ -252,8 +295,7 @@ class Batcher:
         began = self._clock()
         rows = sum(job.rows for job in jobs)
         try:
-            outputs = run(_together([job.inputs for job in jobs]))
-            ended = self._clock()
+            outputs, seconds = self._timed(run, _together([job.inputs for job in jobs]))
             parts = _apart(outputs, [job.rows for job in jobs])
         except BoltgenError as error:
             for job in jobs:
@@ -265,10 +307,28 @@ class Batcher:
             for job in jobs:
                 job.answer.set_exception(error)
             return
-        self._observer.ran(len(jobs), rows, ended - began)
+        self._observer.ran(len(jobs), rows, seconds)
         for job, part in zip(jobs, parts, strict=True):
-            timing = Timing(queued_s=began - job.since, run_s=ended - began, rows=rows)
+            timing = Timing(queued_s=began - job.since, run_s=seconds, rows=rows)
             job.answer.set_result((part, timing))
+
+    def _timed(self, run: Run, inputs: Arrays) -> tuple[dict[str, Array], float]:
+        """A run's outputs, and the seconds that it took; others may run it then."""
+        began = self._clock()
+        try:
+            outputs = run(inputs)
+        finally:
+            self._give_back(run)
+        seconds = self._clock() - began
+        with self._changed:
+            if len(self._known_s) >= _MOST_SIZES:
+                self._known_s.clear()
+            self._known_s[_sizes(inputs)] = seconds
+        return outputs, seconds
+
+
+def _sizes(inputs: Arrays) -> Sizes:
+    return tuple((name, array.shape) for name, array in inputs.items())
 
 
 def _together(inputs: Sequence[Arrays]) -> Arrays:

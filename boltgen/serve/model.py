@@ -18,7 +18,7 @@ from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import Metadata, TensorInfo
 from boltgen.runtime.session import Session
-from boltgen.serve.batching import Answer, Arrays, Batcher, BatchLimits, Observer, Timing
+from boltgen.serve.batching import Arrays, Batcher, BatchLimits, Observer, Timing
 from boltgen.serve.rest import InferRequest
 from boltgen.serve.tensors import Array, datatype_of
 
@@ -91,14 +91,29 @@ class ServedModel:
         """How many rows are put together at most; 1 where requests go alone."""
         return self._most
 
-    def submit(self, request: InferRequest, answer: Answer) -> None:
-        """Give `answer` the outputs that `request` asks for, some time later.
+    async def infer(self, request: InferRequest) -> tuple[dict[str, Array], Timing]:
+        """The outputs of a request; where the caller goes away, the request does if it still waits.
 
         Raises:
             InputError: a name, shape or type is not what the model takes or gives.
             BusyError: as many requests as may wait do.
             NotReadyError: the model has failed or is unloaded.
+            DeadlineError: the request's time was over.
+            BoltgenError: the run failed.
         """
+        self._check(request)
+        rows = next(iter(request.inputs.values())).shape[0] if self.batched else 1
+        if request.timeout_us is None:
+            answered = self._batcher.at_once(request.inputs, rows=rows)
+            return answered or await self._submitted(request, rows)
+        try:
+            return await asyncio.wait_for(self._submitted(request, rows), request.timeout_us / 1e6)
+        except asyncio.TimeoutError:
+            raise DeadlineError(
+                f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
+            ) from None
+
+    def _check(self, request: InferRequest) -> None:
         if self._failure is not None:
             raise NotReadyError(f"model {self.name!r} has failed: {self._failure}")
         unknown = [name for name in request.outputs or () if name not in self._outputs]
@@ -108,9 +123,13 @@ class ServedModel:
                 + "; ".join(map(str, self.metadata.outputs))
             )
         check_inputs(self.metadata.inputs, request.inputs, self.metadata.dimensions)
-        rows, form = 1, None
+
+    def _submitted(
+        self, request: InferRequest, rows: int
+    ) -> asyncio.Future[tuple[dict[str, Array], Timing]]:
+        answer = _Awaited()
+        form = None
         if self.batched:
-            rows = next(iter(request.inputs.values())).shape[0]
             form = tuple(request.inputs[info.name].shape[1:] for info in self.metadata.inputs)
         self._batcher.submit(
             request.inputs,
@@ -119,24 +138,7 @@ class ServedModel:
             form=form,
             timeout_s=None if request.timeout_us is None else request.timeout_us / 1e6,
         )
-
-    async def infer(self, request: InferRequest) -> tuple[dict[str, Array], Timing]:
-        """What `submit` gives; where the caller goes away, the request does if it still waits.
-
-        Raises:
-            DeadlineError: the request's time was over.
-            BoltgenError: as `submit` does, or the run failed.
-        """
-        answer = _Awaited()
-        self.submit(request, answer)
-        if request.timeout_us is None:
-            return await answer.future
-        try:
-            return await asyncio.wait_for(answer.future, request.timeout_us / 1e6)
-        except asyncio.TimeoutError:
-            raise DeadlineError(
-                f"model {self.name!r}: no answer within the request's {request.timeout_us} us"
-            ) from None
+        return answer.future
 
     def hurry(self) -> None:
         """Hold no request for others any more."""

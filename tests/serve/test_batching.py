@@ -219,3 +219,142 @@ def test_workers_run_side_by_side() -> None:
     for answer in answers:
         answer.result(PATIENCE_S)
     batcher.close()
+
+
+class Instant:
+    """Doubles its input at once, by a clock that it moves."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.threads: list[str] = []
+
+    def __call__(self, inputs):
+        self.threads.append(threading.current_thread().name)
+        self.clock.now += self.seconds
+        return {"y": 2 * inputs["x"]}
+
+
+def asked(batcher: Batcher, rows: int = 1) -> Future:
+    answer: Future = Future()
+    batcher.submit({"x": np.ones((rows, 2))}, answer, rows=rows, form=None)
+    answer.result(PATIENCE_S)
+    return answer
+
+
+@pytest.mark.parametrize(("seconds", "is_short"), [(1e-4, True), (1e-2, False)])
+def test_a_short_run_of_known_sizes_is_made_by_the_caller(seconds: float, is_short: bool) -> None:
+    clock, heard = Clock(), Heard()
+    run = Instant(clock, seconds)
+    batcher = Batcher([run], BatchLimits(rows=4), heard, name="model", clock=clock)
+    inputs = {"x": np.ones((1, 2))}
+    assert batcher.at_once(inputs, rows=1) is None, "nobody knows how long it takes"
+    asked(batcher)
+    found = batcher.at_once(inputs, rows=1)
+    assert (found is not None) == is_short
+    assert batcher.at_once({"x": np.ones((2, 2))}, rows=2) is None, "other sizes"
+    asked(batcher, rows=2)
+    batcher.close()
+    if found is not None:
+        outputs, timing = found
+        assert outputs["y"].tolist() == [[2.0, 2.0]]
+        assert (timing.queued_s, timing.run_s, timing.rows) == (0.0, pytest.approx(seconds), 1)
+        assert run.threads == ["model-0", threading.current_thread().name, "model-0"]
+        assert heard.runs == [(1, 1), (1, 1), (1, 2)]
+    assert batcher.at_once(inputs, rows=1) is None, "it is closed"
+
+
+def test_no_caller_runs_what_others_wait_for() -> None:
+    clock = Clock()
+    run, held = Instant(clock, 1e-4), Held()
+    batcher = Batcher(
+        [lambda inputs: (held if inputs["x"].shape[0] > 1 else run)(inputs)],
+        BatchLimits(),
+        Heard(),
+        name="model",
+        clock=clock,
+    )
+    asked(batcher)
+    inputs = {"x": np.ones((1, 2))}
+    assert batcher.at_once(inputs, rows=1) is not None
+    answer: Future = Future()
+    batcher.submit({"x": np.ones((2, 2))}, answer, rows=2, form=None)
+    assert held.rows() == 2
+    assert batcher.at_once(inputs, rows=1) is None, "its only session is in use"
+    held.go()
+    answer.result(PATIENCE_S)
+    batcher.close()
+
+
+def test_a_worker_waits_for_the_session_that_a_caller_has() -> None:
+    clock, began, go = Clock(), threading.Event(), threading.Event()
+    threads: list[str] = []
+
+    def run(inputs):
+        threads.append(threading.current_thread().name)
+        if threading.current_thread().name == "caller":
+            began.set()
+            assert go.wait(PATIENCE_S)
+        return {"y": inputs["x"]}
+
+    batcher = Batcher([run], BatchLimits(), Heard(), name="model", clock=clock)
+    asked(batcher)
+    inputs = {"x": np.ones((1, 2))}
+    caller = threading.Thread(
+        target=batcher.at_once, args=(inputs,), kwargs={"rows": 1}, name="caller"
+    )
+    caller.start()
+    assert began.wait(PATIENCE_S)
+    answer: Future = Future()
+    batcher.submit(inputs, answer, rows=1, form=None)
+    assert not answer.done()
+    go.set()
+    caller.join(PATIENCE_S)
+    answer.result(PATIENCE_S)
+    assert threads == ["model-0", "caller", "model-0"]
+    batcher.close()
+
+
+def test_closing_waits_for_the_session_that_a_caller_has() -> None:
+    clock, began, go = Clock(), threading.Event(), threading.Event()
+
+    def run(inputs):
+        if threading.current_thread().name == "caller":
+            began.set()
+            assert go.wait(PATIENCE_S)
+        return {"y": inputs["x"]}
+
+    batcher = Batcher([run], BatchLimits(), Heard(), name="model", clock=clock)
+    asked(batcher)
+    caller = threading.Thread(
+        target=batcher.at_once, args=({"x": np.ones((1, 2))},), kwargs={"rows": 1}, name="caller"
+    )
+    caller.start()
+    assert began.wait(PATIENCE_S)
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    go.set()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+    caller.join(PATIENCE_S)
+
+
+def test_an_error_of_a_caller_s_run_is_the_caller_s_and_the_session_is_free_again() -> None:
+    clock = Clock()
+    fails = [False]
+
+    def run(inputs):
+        if fails[0]:
+            raise DeviceError("the device is gone")
+        return {"y": inputs["x"]}
+
+    batcher = Batcher([run], BatchLimits(), Heard(), name="model", clock=clock)
+    asked(batcher)
+    fails[0] = True
+    inputs = {"x": np.ones((1, 2))}
+    with pytest.raises(DeviceError, match="gone"):
+        batcher.at_once(inputs, rows=1)
+    fails[0] = False
+    asked(batcher)
+    batcher.close()
