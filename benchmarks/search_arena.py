@@ -182,7 +182,8 @@ def draw(found: Mapping[str, Mapping[str, Any]]) -> None:
         axes.set_xticks(TRIALS, labels=map(str, TRIALS))
         axes.set(title=kind, xlabel="trials", ylabel="best so far / best of the table")
         axes.grid(alpha=0.3)
-    panels[0].legend()
+    most = max(range(len(found)), key=lambda index: len(list(found.values())[index]))
+    panels[most].legend()
     figure.savefig(RESULTS / "search_arena.png", dpi=110)
 
 
