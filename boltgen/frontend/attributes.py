@@ -77,6 +77,7 @@ _READERS: Mapping[str, Mapping[str, _Reader]] = {
         ("nn.softmax", "nn.log_softmax", "concat", "stack", "take", "dequantize"), _AXIS
     ),
     **dict.fromkeys(("nn.prelu", "nn.bias_add"), _AXIS),
+    "split": {"axis": int},
     "nn.batch_norm": {"axis": int, "epsilon": float, "center": bool, "scale": bool},
     "nn.leakyrelu": {"alpha": float},
     "image.resize2d": {

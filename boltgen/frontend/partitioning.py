@@ -12,6 +12,7 @@ from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
+from boltgen.frontend.passes.moves import with_fewer_moves
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.normed import without_normed
 from boltgen.frontend.passes.norms_in_products import norms_in_products
@@ -168,7 +169,7 @@ def _normalised(
         return Normalised(graph, ())
     # Which values are large was seen of the graph as it is imported.
     normal = normalise(
-        graph if large else norms_of_joint_rows(factors_behind_products(graph)),
+        graph if large else norms_of_joint_rows(factors_behind_products(with_fewer_moves(graph))),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,

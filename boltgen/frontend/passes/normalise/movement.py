@@ -95,7 +95,10 @@ def viewed(call: OperatorCall) -> Value:
     if given is None or order is None:
         given, order = None, identity(len(call.shape))
     shape = permuted(call.shape, order)
-    made = builder.reshape(store.get(x, given, x.stored), shape)
+    # The fewer bytes the fewer are moved, where they have to be.
+    moves = given is None and x.is_float and not moves_nothing(x.shape, x.order)
+    dtype = call.compute_dtype(x.reach) if moves and x.stored != call.narrow else x.stored
+    made = builder.reshape(store.get(x, given, dtype), shape)
     value = call.result(made, order, reach=x.reach)
     value.mean, value.moved_from = x.mean, x.elements_of
     if x.is_exact:
@@ -267,7 +270,8 @@ def _reduction(call: OperatorCall) -> Item | None:
     return result
 
 
-def _softmax(call: OperatorCall) -> Item | None:
+def softmax(call: OperatorCall) -> Item | None:
+    """A softmax or its logarithm along one axis, in FP32."""
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
@@ -357,7 +361,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), softmax),
     "nn.layer_norm": _layer_norm,
     **dict.fromkeys(("concat", "stack"), _joined),
     "broadcast_to": _broadcast_to,
