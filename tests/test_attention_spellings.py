@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
+from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from tests.test_end_to_end import fp16_tolerance
 
@@ -150,9 +152,77 @@ def test_attention_is_one_kernel_and_moves_nothing(name: str, checking: Vgpu) ->
     torch.manual_seed(0)
     case = CASES[name]
     module, given = case.module().eval(), tuple(torch.randn(shape) for shape in case.shapes)
+    artifact = boltgen.compile(module, given, arch="sm_80")
+    _judge(artifact, module, given, case, checking)
+
+
+class Masked(nn.Module):
+    """Attention with a boolean mask, whose weights PyTorch's exporter guards against NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(BATCH, LENGTH, 3, HEADS, HEAD).permute(2, 0, 3, 1, 4)
+        made = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return made.transpose(1, 2).reshape(BATCH, LENGTH, WIDTH)
+
+
+class Hidden(nn.Module):
+    """A layer of a transformer, in which keys that `hidden` is true of are padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 2 * WIDTH, batch_first=True, norm_first=True
+        )
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        return self.layer(x, src_key_padding_mask=hidden)
+
+
+def _seen() -> Tensor:
+    """A mask whose second sequence has a row without keys, and few of the others'."""
+    seen = torch.rand(BATCH, 1, LENGTH, LENGTH) < 0.7
+    seen[1, :, 3] = False
+    return seen
+
+
+def _hidden() -> Tensor:
+    return torch.arange(LENGTH)[None] >= torch.tensor([[LENGTH], [LENGTH - 7]])
+
+
+# Besides the cast of the input, the numbers that are added, and which rows have keys.
+EXPORTED = {
+    "boolean mask": (Case(Masked, 3), _seen),
+    "padding": (Case(Hidden, 2, layers=8), _hidden),
+    "einsum": (Case(lambda: Rows(_einsum), 0), None),
+    "spelled softmax": (Case(lambda: Rows(_spelled_softmax), 0), None),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:ONNX Preprocess:UserWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", EXPORTED)
+def test_attention_as_pytorch_exports_it_to_onnx(name: str, checking: Vgpu, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    case, mask = EXPORTED[name]
+    module = case.module().eval()
+    given = (*(torch.randn(shape) for shape in case.shapes), *((mask(),) if mask else ()))
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, given, str(path), dynamo=False, opset_version=17)
+    artifact = boltgen.compile(path, arch="sm_80")
+    _judge(artifact, module, given, case, checking)
+
+
+def _judge(
+    artifact: Artifact, module: nn.Module, given: tuple[Tensor, ...], case: Case, checking: Vgpu
+) -> None:
+    """The artifact computes what the module does, in as many kernels as the case says."""
     with torch.no_grad():
         expected = module(*given).numpy()
-    artifact = boltgen.compile(module, given, arch="sm_80")
     checking.clear_launches()
     inputs = (each.numpy() for each in given)
     named = dict(zip((each.name for each in artifact.metadata.inputs), inputs, strict=True))

@@ -197,7 +197,7 @@ def _broadcast_to(call: OperatorCall) -> Item | None:
     """Nothing where the shape stays: importers of variadic operators broadcast every operand."""
     x = call.tensor(0)
     if x.shape != call.shape:
-        return _movement(call)
+        return _movement(call, narrows=True)
     x.single_use = x.single_use and call.single_use
     return x
 
@@ -343,13 +343,14 @@ def _resize2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, reach=x.reach)
 
 
-def _movement(call: OperatorCall) -> Item | None:
-    """Copies elements of its first operand as they are stored."""
+def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
+    """Copies elements of its first operand as they are stored, or narrow, where they may be."""
     x = call.tensor(0)
     if not x.is_float or any(value.is_float for value in call.tensors[1:]):
         return None
     rest = [call.store.result(value) for value in call.tensors[1:]]
-    dtype = call.compute_dtype(x.reach) if x.constant is not None or x.reach.is_beyond else None
+    is_chosen = narrows or x.constant is not None or x.reach.is_beyond
+    dtype = call.compute_dtype(x.reach) if is_chosen else None
     first = call.store.get(x, None, dtype)
     made = call.again([first, *rest], call.shape, call.builder.dtype(first))
     return call.result(made, reach=x.reach)
