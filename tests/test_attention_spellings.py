@@ -102,9 +102,9 @@ class OfImages(nn.Module):
 class Residual(nn.Module):
     """`nn.MultiheadAttention`, to which its input is added."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, batch_first: bool = True) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.attention(x, x, x, need_weights=False)[0]
@@ -131,6 +131,9 @@ CASES = {
     # And the columns that each norm reads.
     "normed": Case(lambda: Rows(_normed), 3, layers=6),
     "multi-head": Case(Residual, 0),
+    "sequences first": Case(
+        lambda: Residual(batch_first=False), 1, shapes=((LENGTH, BATCH, WIDTH),)
+    ),
     "encoder": Case(
         lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, batch_first=True),
         0,

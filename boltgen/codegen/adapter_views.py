@@ -24,10 +24,13 @@ def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
     for where, name, view, rows in _operands(region):
         dense = made[f"{where}batch_stride_{name}"]
         matrices = region.heads // made.get(f"{where}group_{name}", 1)
-        if view is not None:
-            made[f"{where}ld{name}"] = view.row
         made[f"{where}head_stride_{name}"] = dense if view is None else view.stride
-        made[f"{where}batch_stride_{name}"] = dense * matrices if view is None else rows * view.row
+        if view is None:
+            made[f"{where}batch_stride_{name}"] = dense * matrices
+            continue
+        apart = (region.workload.batch // region.heads, 1) if view.rows_first else (1, rows)
+        made[f"{where}ld{name}"] = apart[0] * view.row
+        made[f"{where}batch_stride_{name}"] = apart[1] * view.row
     return made
 
 
@@ -54,7 +57,7 @@ def view_call(
 
     `outer` are the sequences, and the rows of each matrix.
     """
-    shape = (*outer, *view.inner)
+    shape = (*(reversed(outer) if view.rows_first else outer), *view.inner)
     whole = data_call(index, role, dtype, (shape, "kMatrix"), tensor)
     skipped = view.offset * dtype.size_bytes
     return f"call.behind({whole}, {skipped})" if skipped else whole

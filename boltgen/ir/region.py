@@ -84,14 +84,16 @@ class Stored:
 class HeadView:
     """Where TVM's tensor has the matrices of a batch: in the rows of sequences, `heads` in each.
 
-    The tensor is (sequences, rows, *`inner`). Of each row the first head has its elements from
-    `offset` on, each other one `stride` behind the one before.
+    The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if it is `rows_first`.
+    Of each row the first head has its elements from `offset` on, each other one `stride` behind the
+    one before.
     """
 
     heads: int
     inner: tuple[int, ...]
     offset: int
     stride: int
+    rows_first: bool = False
 
     @property
     def row(self) -> int:

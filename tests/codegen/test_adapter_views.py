@@ -73,6 +73,16 @@ def test_dense_operands_have_strides_of_heads_where_another_is_a_view() -> None:
     assert fields["layers[0].b"].endswith(", 96)")
 
 
+def test_rows_of_all_sequences_may_lie_side_by_side() -> None:
+    workload = attention(40, 56, HEAD, HEAD, batch=2 * HEADS)
+    _, fields = _fields(_region(workload, replace(_view(offset=48), rows_first=True), None))
+    row = 3 * HEADS * HEAD
+    assert fields["layers[0].ldb"] == f"{2 * row}"
+    assert fields["layers[0].batch_stride_b"] == f"{row}"
+    assert fields["layers[0].head_stride_b"] == f"{HEAD}"
+    assert f"{{56, 2, 3, {HEADS * HEAD}}}" in fields["layers[0].b"]
+
+
 @pytest.mark.parametrize(
     ("operand", "shape", "strides"),
     [

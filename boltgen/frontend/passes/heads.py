@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import dropwhile, pairwise
+from itertools import dropwhile
 from math import prod
 from typing import Any
 
 from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import Dim, divides
 from boltgen.ir.problem import Gemm
 from boltgen.ir.region import HeadView
 
@@ -27,14 +27,15 @@ _BROADCAST = "broadcast_to"
 Pair = tuple[Product, Product]
 
 
+# Extents above one, each with its stride: as few as say where a dimension's elements are.
+Steps = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Strided:
-    """A tensor whose elements lie in another one: where its first is, and how far dimensions are
-    apart.
-    """
+    """A tensor whose elements lie in another one: where its first is, and how dimensions lie."""
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    dims: tuple[Steps, ...]
     offset: int = 0
 
 
@@ -106,14 +107,36 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
     sources = [each for each in (q, k, v, d) if each]
     # Masks that heads share leave no choice, and where nothing else knows heads, groups are all.
     counts = shared_heads(pair) or {each.heads for each in sources}
-    heads = max(counts, default=1)
-    if heads == 1:
-        heads = max((each.group for each in sources), default=1)
+    if not counts or max(counts) == 1:
+        counts = {max((each.group for each in sources), default=1)}
+    # The most heads, unless with fewer of them each operand is a view.
+    for heads in (*sorted(counts), max(counts)):
+        made = tuple(each and _with_heads(each, heads, scores.batch) for each in (q, k, v, d))
+        if made.count(None) == 4 - len(sources):
+            break
+    return made
 
-    def fits(each: _Source) -> bool:
-        return each.heads == heads if each.view else heads % each.group == 0
 
-    return tuple(each if each and fits(each) else None for each in (q, k, v, d))
+def _with_heads(source: _Source, heads: int, batch: int) -> _Source | None:
+    """A source of so many heads to a sequence; None where it has others.
+
+    Heads of one sequence may be those of several, which lie side by side in each row.
+    """
+    view = source.view
+    if view is None:
+        return source if heads % source.group == 0 else None
+    if source.heads == heads:
+        return source
+    own, row = heads // source.group, heads // source.group * view.stride
+    inner = next(
+        (view.inner[at:] for at in range(1, len(view.inner)) if prod(view.inner[at:]) == row), None
+    )
+    is_one = not isinstance(batch, Dim) and batch == source.heads and not view.rows_first
+    if inner is None or not is_one or heads % source.group or batch % heads or view.offset >= row:
+        return None
+    if view.row != batch // heads * row:
+        return None
+    return replace(source, view=replace(view, heads=own, inner=inner, rows_first=True))
 
 
 def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:
@@ -183,7 +206,7 @@ def _source(
         if strided is None:
             continue
         if is_swapped:
-            strided = _permuted(strided, (*range(len(strided.shape) - 2), -1, -2))
+            strided = _permuted(strided, (*range(len(strided.dims) - 2), -1, -2))
         view = _heads(strided, base, problem.batch, alignment, group)
         if view is not None:
             found = _Source(view, tensor, (*chain, *joins), group, is_turned or is_swapped)
@@ -260,7 +283,8 @@ def _keeps_matrices(graph: Graph, index: int) -> bool:
 
 
 def _whole(shape: tuple[int, ...]) -> _Strided:
-    return _Strided(shape, tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+    strides = (prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return _Strided(tuple(_merged([each]) for each in zip(shape, strides, strict=True)))
 
 
 def _after(x: _Strided, expr: Expr) -> _Strided | None:
@@ -268,12 +292,15 @@ def _after(x: _Strided, expr: Expr) -> _Strided | None:
     if expr.op == _VIEW:
         return _reshaped(x, expr.static_shape)
     if expr.op == _PERMUTATION:
-        return _permuted(x, _axes(expr, len(x.shape)))
+        return _permuted(x, _axes(expr, len(x.dims)))
     axis, begin = expr.attrs.get("axis"), expr.attrs.get("begin")
     # Only slices that a pass has written have them, of neighbouring elements.
-    if not isinstance(axis, int) or not isinstance(begin, int):
+    if not isinstance(axis, int) or not isinstance(begin, int) or len(x.dims[axis]) != 1:
         return None
-    return replace(x, shape=expr.static_shape, offset=x.offset + begin * x.strides[axis])
+    ((_, stride),) = x.dims[axis]
+    left = _merged([(expr.static_shape[axis], stride)])
+    dims = (*x.dims[:axis], left, *x.dims[axis + 1 :])
+    return _Strided(dims, x.offset + begin * stride)
 
 
 def _before(x: _Strided, expr: Expr, shape: tuple[int, ...]) -> _Strided | None:
@@ -293,38 +320,32 @@ def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
 
 
 def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
-    shape, strides = (tuple(each[axis] for axis in axes) for each in (x.shape, x.strides))
-    return replace(x, shape=shape, strides=strides)
+    return replace(x, dims=tuple(x.dims[axis] for axis in axes))
 
 
 def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
-    """`x` in another shape; None where its elements would have to move."""
-    old = [each for each in zip(x.shape, x.strides, strict=True) if each[0] != 1]
-    new = [extent for extent in shape if extent != 1]
-    made: list[int] = []
-    while old and new:
-        if parts := _leading(new, old[0][0]):
-            made += [old[0][1] * prod(new[place + 1 : parts]) for place in range(parts)]
-            old, new = old[1:], new[parts:]
-        elif (parts := _leading([extent for extent, _ in old], new[0])) and _is_joint(old[:parts]):
-            made.append(old[parts - 1][1])
-            old, new = old[parts:], new[1:]
-        else:
-            return None
-    strides = iter(made)
-    return replace(x, shape=shape, strides=tuple(0 if e == 1 else next(strides) for e in shape))
-
-
-def _leading(extents: Sequence[int], product: int) -> int:
-    """How many of the first extents have this product; 0 where none do."""
-    counts = range(1, len(extents) + 1)
-    return next((count for count in counts if prod(extents[:count]) == product), 0)
-
-
-def _is_joint(dimensions: Sequence[tuple[int, int]]) -> bool:
-    """Whether extents and strides are those of one dimension."""
-    pairs = pairwise(dimensions)
-    return all(stride == extent * inner for (_, stride), (extent, inner) in pairs)
+    """`x` in another shape; None where an extent is no product of steps."""
+    left = [step for dim in x.dims for step in dim]
+    dims: list[Steps] = []
+    for extent in shape:
+        dim: list[tuple[int, int]] = []
+        rest = extent
+        while rest != 1:
+            if not left:
+                return None
+            count, stride = left.pop(0)
+            if divides(count, rest):
+                dim.append((count, stride))
+                rest = rest // count
+            elif divides(rest, count):
+                inner = count // rest
+                dim.append((rest, stride * inner))
+                left.insert(0, (inner, stride))
+                rest = 1
+            else:
+                return None
+        dims.append(_merged(dim))
+    return replace(x, dims=tuple(dims)) if not left else None
 
 
 def _heads(
@@ -334,30 +355,45 @@ def _heads(
 
     Each is that of `group` products of the `batch`.
     """
-    *leading, rows, _ = zip(x.shape, x.strides, strict=True)
-    if x.strides[-1] != 1 or rows[0] == 1:
+    *leading, of_rows, of_columns = x.dims
+    if len(of_rows) != 1 or len(of_columns) != 1 or of_columns[0][1] != 1:
         return None
+    (rows,) = of_rows
+    batches = _merged([step for dim in leading for step in dim])
     row = rows[1]
     sequence = rows[0] * row
-    batches = _merged(leading)
+    rows_first = _is_inside(batches, row, base)
     if prod(extent for extent, _ in batches) * group != batch:
         return None
-    if batches and batches[0][1] == sequence:
-        sequences, *batches = batches
-    else:
-        sequences = (1, sequence)
+    sequences = (1, sequence)
+    if rows_first or (batches and batches[0][1] == sequence):
+        sequences, batches = batches[0], batches[1:]
+    if rows_first:
+        row = sequences[1]
     heads, head = batches[0] if batches else (1, 0)
     if len(batches) > 1 or any(isinstance(each, Dim) for each in (heads, head, row, x.offset)):
         return None
     if any(each % alignment for each in (head, row, x.offset)):
         return None
-    inner = _inner(base, (sequences[0], rows[0]), row)
+    outer = (rows[0], sequences[0]) if rows_first else (sequences[0], rows[0])
+    inner = _inner(base, outer, row)
     if inner is None:
         return None
-    return HeadView(heads=heads, inner=inner, offset=x.offset, stride=head)
+    return HeadView(heads=heads, inner=inner, offset=x.offset, stride=head, rows_first=rows_first)
 
 
-def _merged(dimensions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
+    """Whether each row of a matrix has those of all sequences side by side: (S, B, H D).
+
+    Where extents are open a region's call could not tell the two apart.
+    """
+    if len(leading) != 2 or any(isinstance(extent, Dim) for extent in base):
+        return False
+    (sequences, apart), (_, head) = leading
+    return sequences > 1 and apart > head and sequences * apart == row
+
+
+def _merged(dimensions: Sequence[tuple[int, int]]) -> Steps:
     """As few extents and strides as say the same."""
     merged: list[tuple[int, int]] = []
     for extent, stride in dimensions:
@@ -367,7 +403,7 @@ def _merged(dimensions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             merged[-1] = (merged[-1][0] * extent, stride)
         else:
             merged.append((extent, stride))
-    return merged
+    return tuple(merged)
 
 
 def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int, ...] | None:

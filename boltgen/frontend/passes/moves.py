@@ -46,6 +46,7 @@ class _Moved:
 
     `plain` is the author's way to it, of so many `moves` and `transposes` after the source; None
     where that would not start at this source: at a slice, or at a product of rows in another order.
+    Such a `product` has what changed places from axis 0 and from axis `second` on.
     """
 
     source: int
@@ -53,6 +54,8 @@ class _Moved:
     plain: int | None
     moves: int = 0
     transposes: int = 0
+    product: int | None = None
+    second: int = 0
 
     @property
     def factors(self) -> Factors:
@@ -69,21 +72,37 @@ class _Moved:
         """Whether a reshape of the source is all that it is."""
         return self.factors == self.lying
 
+    @property
+    def is_turned_back(self) -> bool:
+        """Whether the rows of a product that changed their order are wanted in their author's."""
+        axes = [factor.place[0] for factor in self.factors]
+        is_both = 0 in axes and self.second in axes
+        return self.product is not None and is_both and axes.index(self.second) < axes.index(0)
+
 
 def with_fewer_moves(graph: Graph) -> Graph:
     """`graph` with chains of moves as one reshape, transpose and reshape at most."""
-    return _Walk(graph).run()
+    kept: set[int] = set()
+    while True:
+        walk = _Walk(graph, frozenset(kept))
+        made = walk.run()
+        if not walk.turned_back:
+            return made
+        kept |= walk.turned_back
 
 
 class _Walk:
-    """One graph under way.
+    """One graph under way, in which the products `kept` have their rows in their author's order.
 
-    `_known` has what tensors are made of, `_made` those that were written with fewer moves than
-    their author's, `_names` the new expressions of what is an operand.
+    `turned_back` are others whose rows had to be moved back. `_known` has what tensors are made of,
+    `_made` those that were written with fewer moves than their author's, `_names` the new
+    expressions of what is an operand.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, kept: frozenset[int]) -> None:
+        self.turned_back: set[int] = set()
         self._graph = graph
+        self._kept = kept
         self._builder = GraphBuilder()
         self._names: dict[int, int] = {}
         self._known: dict[int, _Moved] = {}
@@ -92,7 +111,7 @@ class _Walk:
     def run(self) -> Graph:
         """The whole graph anew."""
         for index, expr in enumerate(self._graph.exprs):
-            moved = self._moved(expr)
+            moved = self._moved(index, expr)
             if moved is not None:
                 self._known[index] = moved
                 continue
@@ -113,6 +132,8 @@ class _Walk:
             return moved.plain
         if index not in self._made:
             self._made[index] = self._of(moved)
+            if moved.product is not None and moved.is_turned_back:
+                self.turned_back.add(moved.product)
         return self._made[index]
 
     @staticmethod
@@ -136,7 +157,7 @@ class _Walk:
     def _reshaped(self, at: int, shape: tuple[int, ...]) -> int:
         return at if self._builder.shape(at) == shape else self._builder.reshape(at, shape)
 
-    def _moved(self, expr: Expr) -> _Moved | None:
+    def _moved(self, index: int, expr: Expr) -> _Moved | None:
         """What an expression's tensor is made of, if it is one that this pass writes anew."""
         if not expr.is_static or expr.pinned or not expr.args:
             return None
@@ -144,7 +165,7 @@ class _Walk:
             return self._part(expr)
         x = self._known.get(expr.args[0])
         if expr.op == MATMUL:
-            return self._product(expr)
+            return self._product(index, expr)
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
         if expr.op in _VIEWS:
@@ -269,9 +290,9 @@ class _Walk:
             tuple(left if each == factor else factors[each] for each in old) for old in x.dims
         )
         without = tuple(tuple(each for each in old if each.extent != 1) for old in dims)
-        return _Moved(source=source, dims=without, plain=None)
+        return replace(x, source=source, dims=without, plain=None, moves=0, transposes=0)
 
-    def _product(self, expr: Expr) -> _Moved | None:
+    def _product(self, index: int, expr: Expr) -> _Moved | None:
         """A product of rows whose two parts change places, with these as they lie.
 
         A weight that is repeated for each product of a batch is one weight.
@@ -290,7 +311,8 @@ class _Walk:
         moved = self._known.get(a)
         if moved is None or not right.is_static or len(right.static_shape) != 2:
             return None
-        rows_of = _swapped(moved) if len(moved.dims) > 1 else None
+        may_swap = len(moved.dims) > 1 and index not in self._kept
+        rows_of, second = (_swapped(moved) if may_swap else None) or (None, 0)
         if rows_of is None and b == expr.args[1]:
             return None
         if rows_of is None:
@@ -305,7 +327,8 @@ class _Walk:
         whole = _whole(self._builder.add(made), extents)
         lies = dict(zip(rows_of, whole.dims, strict=False))
         dims = [sum((lies[each] for each in dim), start=()) for dim in moved.dims[:-1]]
-        return replace(whole, dims=(*dims, whole.dims[-1]), plain=None)
+        dims.append(whole.dims[-1])
+        return replace(whole, dims=tuple(dims), plain=None, product=index, second=second)
 
     def _behind(self, expr: Expr) -> _Moved | None:
         """An elementwise operator on rows that lie in another order, before they are moved."""
@@ -370,23 +393,29 @@ def _regrouped(factors: Sequence[_Factor], shape: tuple[int, ...]) -> tuple[Fact
 
 
 def _runs(dim: Factors, lying: Factors) -> list[Factors]:
-    """The factors of a dimension, those together that lie side by side."""
+    """The factors of a dimension, those of one extent together that lie side by side."""
     runs: list[Factors] = []
     for factor in dim:
-        if runs and lying.index(factor) == lying.index(runs[-1][-1]) + 1:
+        before = runs[-1][-1] if runs else None
+        is_next = before is not None and lying.index(factor) == lying.index(before) + 1
+        if before is not None and is_next and before.place[0] == factor.place[0]:
             runs[-1] = (*runs[-1], factor)
         else:
             runs.append((factor,))
     return runs
 
 
-def _swapped(moved: _Moved) -> Factors | None:
-    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B).
+def _swapped(moved: _Moved) -> tuple[Factors, int] | None:
+    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B);
+    and how many are those of B.
 
     Other orders, as of windows of an image, are left: there it is the rows that others view.
     """
     rows = tuple(factor for dim in moved.dims[:-1] for factor in dim)
     lying = tuple(sorted(rows, key=lambda factor: factor.place))
-    steps = [rows.index(after) - rows.index(before) for before, after in pairwise(lying)]
-    is_two = rows != lying and sum(step != 1 for step in steps) == 1
-    return lying if is_two else None
+    breaks = [
+        place
+        for place, (before, after) in enumerate(pairwise(lying), 1)
+        if rows.index(after) != rows.index(before) + 1
+    ]
+    return (lying, breaks[0]) if rows != lying and len(breaks) == 1 else None

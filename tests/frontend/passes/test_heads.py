@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -95,6 +96,25 @@ def test_heads_may_join_the_batch() -> None:
     graph, carved = _carved(build)
     assert _operators(graph) == []
     assert _views(carved) == [_DENSE] * 4
+
+
+def test_rows_may_have_those_of_all_sequences_side_by_side() -> None:
+    # torch.nn.MultiheadAttention, unless batch_first says otherwise: (S, B, 3 H D).
+    def build(b: Builder) -> int:
+        x = b.reshape(b.input(ROWS, BATCH, 3 * WIDTH), (ROWS * BATCH, 3 * WIDTH))
+        parts = (
+            b.reshape(_columns(b, x, part * WIDTH, WIDTH), (ROWS, BATCH, HEADS, DEPTH))
+            for part in range(3)
+        )
+        q, k, v = (b.permute_dims(part, (1, 2, 0, 3)) for part in parts)
+        d = _attention(b, q, b.permute_dims(k, (0, 1, 3, 2)), v)
+        return b.permute_dims(d, (2, 0, 1, 3))
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == []
+    inside = [replace(_view(part * WIDTH), rows_first=True) for part in range(3)]
+    # Alone the result could be that of one sequence of all heads.
+    assert _views(carved) == [*inside, replace(_view(inner=(HEADS, DEPTH)), rows_first=True)]
 
 
 def test_query_key_and_value_may_lie_together_in_each_head() -> None:

@@ -208,6 +208,16 @@ def test_sequences_before_batches_go_behind_a_product(is_repeated: bool) -> None
     ]
 
 
+def test_rows_that_are_wanted_as_they_were_stay_before_their_product() -> None:
+    # torch.nn.MultiheadAttention without batch_first: nothing transposes the result back.
+    builder = GraphBuilder()
+    x = _input(builder, (2, 5, 4))
+    weight = builder.constant(np.arange(12).reshape(4, 3))
+    made = builder.matmul(builder.permute_dims(x, (1, 0, 2)), weight, "float32")
+    made = builder.elementwise("add", made, builder.constant(np.arange(3)))
+    assert _ops(_same(builder, made)) == ["permute_dims", "matmul", "add"]
+
+
 def test_windows_stay_before_their_product() -> None:
     # The rows of a window are neighbours for the attention after it.
     builder = GraphBuilder()
