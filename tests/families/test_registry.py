@@ -91,6 +91,10 @@ WORKLOADS = {
             GroupedGemm(groups=1, m=200, n=73, k=33, ends_dtype=IndexType.INT64),
             EPILOGUES["columns"],
         ),
+        Workload.of(
+            GroupedGemm(groups=5, m=200, n=136, k=264, a_rows=60, rows_dtype=IndexType.INT64),
+            EPILOGUES["residual_before"],
+        ),
     ),
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),

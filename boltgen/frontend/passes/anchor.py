@@ -5,12 +5,13 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import GROUPED, UNPACK, Graph
+from boltgen.frontend.passes.gathers import taken_rows
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
@@ -26,9 +27,11 @@ ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
 class Anchor:
     """A problem, where its operands are, and the operators before it that its kernel replaces.
 
-    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups. `inner`
-    are operators before the one at `index` that are a part of it, and that nothing else reads.
-    `applied` is what the operator itself does to the problem's result, with rows.
+    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `rows` of
+    one whose rows `a` has in order; others take them of `a`, and the operator that does so is the
+    first of the `absorbed`. `inner` are operators before the one at `index` that are a part of it,
+    and that nothing else reads. `applied` is what the operator itself does to the problem's result,
+    with rows.
     """
 
     index: int
@@ -36,6 +39,7 @@ class Anchor:
     a: int
     operand_b: int | None
     ends: int | None = None
+    rows: int | None = None
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
@@ -50,6 +54,16 @@ class Anchor:
         if self.operand_b is None:
             raise ValueError(f"{self.problem.short} has no B")
         return self.operand_b
+
+
+def in_order(anchor: Anchor) -> Anchor:
+    """`anchor` where its kernel does not take the rows of A, which are in order then."""
+    if anchor.rows is None:
+        return anchor
+    taken, *absorbed = anchor.absorbed
+    problem: Any = anchor.problem
+    plain = replace(problem, a_rows=None, rows_dtype=None)
+    return replace(anchor, problem=plain, a=taken, rows=None, absorbed=tuple(absorbed))
 
 
 class _NotOffloadableError(Exception):
@@ -213,6 +227,10 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
     m, k = graph[a].static_shape
     groups, _, n = graph[b].static_shape
     b, absorbed, layout = _stored_b(graph, b)
+    rows, taken = None, taken_rows(graph.exprs, a)
+    if taken is not None:
+        absorbed = (a, *absorbed)
+        a, rows = taken
     problem = GroupedGemm(
         groups=groups,
         m=m,
@@ -223,8 +241,18 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
         in_dtype=DType(graph[a].dtype),
         acc_dtype=accumulate,
         out_dtype=DType(graph[index].dtype),
+        a_rows=None if rows is None else graph[a].static_shape[0],
+        rows_dtype=None if rows is None else IndexType(graph[rows].dtype),
     )
-    return Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+    return Anchor(
+        index=index,
+        problem=problem,
+        a=a,
+        operand_b=b,
+        ends=ends,
+        rows=rows,
+        absorbed=absorbed,
+    )
 
 
 _MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}

@@ -328,6 +328,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
     return LayerRoles(
         b=None if b is None else places[b],
         ends=None if product.anchor.ends is None else places[product.anchor.ends],
+        rows=None if product.anchor.rows is None else places[product.anchor.rows],
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.frontend.passes.anchor import ANCHORS, Anchor, in_order, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
+from boltgen.ir.elementwise import MAX_OPERANDS, SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Rejected
@@ -164,8 +164,11 @@ def find_products(
             continue
         tail = grow(graph, anchor, claimed, shares=shares(index))
         claimed.update(tail.members)
+        if len(tail.operands) == MAX_OPERANDS:
+            anchor = in_order(anchor)  # a launch passes no further address
         found.append(Product(anchor=anchor, tail=tail))
-    activations = Counter(product.anchor.a for product in found)
+    # Who takes rows of a tensor reads it as it is.
+    activations = Counter(each.anchor.a for each in found if each.anchor.rows is None)
     return [_with_borders(graph, product, activations) for product in found]
 
 
@@ -228,6 +231,7 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
     is_image = not problem.is_matrix
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
+    is_only_a = is_only_a and product.anchor.rows is None
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
         before = None

@@ -13,7 +13,8 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType, Layout
-from boltgen.ir.problem import GroupedGemm
+from boltgen.ir.extent import Dim
+from boltgen.ir.problem import GroupedGemm, gathered
 from tests.frontend.oracle_kernels import Model
 from tests.moe import (
     GROUPS,
@@ -126,8 +127,19 @@ def test_experts_of_pytorch_at_several_numbers_of_tokens(precision: DType) -> No
         "multiply(silu(acc), tensor0)",
         "acc",
     ]
-    for tokens in (2, 7, 31):
-        x = drawn_tokens(tokens)
+    first, second, last = (each.problem for each in grouped)
+    assert isinstance(first, GroupedGemm)
+    assert isinstance(second, GroupedGemm)
+    # Two experts compute each token, whose row both kernels take.
+    for problem in (first, second):
+        assert problem.rows_dtype is IndexType.INT64
+        assert isinstance(problem.a_rows, Dim)
+        assert isinstance(problem.m, Dim)
+        assert (problem.a_rows.bounds, problem.m.bounds) == ((2, 64), (4, 128))
+    assert gathered(last) is None
+    assert str(model.annotated.module()).count("R.take(") == 1  # of the result
+    for count in (2, 7, 31):
+        x = drawn_tokens(count)
         (actual,) = model.run(x.numpy())
         exact, bound = expected(x, precision)
         assert bound.max() < np.abs(exact).max() / 4
