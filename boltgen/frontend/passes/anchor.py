@@ -11,7 +11,7 @@ from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import GROUPED, UNPACK, Graph
-from boltgen.frontend.passes.gathers import taken_rows
+from boltgen.frontend.passes.gathers import Taken, taken_rows
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
@@ -27,11 +27,10 @@ ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
 class Anchor:
     """A problem, where its operands are, and the operators before it that its kernel replaces.
 
-    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `rows` of
-    one whose rows `a` has in order; others take them of `a`, and the operator that does so is the
-    first of the `absorbed`. `inner` are operators before the one at `index` that are a part of it,
-    and that nothing else reads. `applied` is what the operator itself does to the problem's result,
-    with rows.
+    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `taken`
+    of one whose rows `a` has in order: others take them of `a`. `inner` are operators before the
+    one at `index` that are a part of it, and that nothing else reads. `applied` is what the
+    operator itself does to the problem's result, with rows.
     """
 
     index: int
@@ -39,7 +38,7 @@ class Anchor:
     a: int
     operand_b: int | None
     ends: int | None = None
-    rows: int | None = None
+    taken: Taken | None = None
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
@@ -58,12 +57,22 @@ class Anchor:
 
 def in_order(anchor: Anchor) -> Anchor:
     """`anchor` where its kernel does not take the rows of A, which are in order then."""
-    if anchor.rows is None:
+    if anchor.taken is None:
         return anchor
-    taken, *absorbed = anchor.absorbed
     problem: Any = anchor.problem
     plain = replace(problem, a_rows=None, rows_dtype=None)
-    return replace(anchor, problem=plain, a=taken, rows=None, absorbed=tuple(absorbed))
+    return replace(anchor, problem=plain, a=anchor.taken.members[0], taken=None)
+
+
+def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
+    """`anchor`, whose rows its kernel takes of a matrix."""
+    problem: Any = anchor.problem
+    made = replace(
+        problem,
+        a_rows=graph[taken.x].static_shape[0],
+        rows_dtype=IndexType(graph[taken.rows].dtype),
+    )
+    return replace(anchor, problem=made, a=taken.x, taken=taken)
 
 
 class _NotOffloadableError(Exception):
@@ -227,10 +236,6 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
     m, k = graph[a].static_shape
     groups, _, n = graph[b].static_shape
     b, absorbed, layout = _stored_b(graph, b)
-    rows, taken = None, taken_rows(graph.exprs, a)
-    if taken is not None:
-        absorbed = (a, *absorbed)
-        a, rows = taken
     problem = GroupedGemm(
         groups=groups,
         m=m,
@@ -241,18 +246,10 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
         in_dtype=DType(graph[a].dtype),
         acc_dtype=accumulate,
         out_dtype=DType(graph[index].dtype),
-        a_rows=None if rows is None else graph[a].static_shape[0],
-        rows_dtype=None if rows is None else IndexType(graph[rows].dtype),
     )
-    return Anchor(
-        index=index,
-        problem=problem,
-        a=a,
-        operand_b=b,
-        ends=ends,
-        rows=rows,
-        absorbed=absorbed,
-    )
+    found = Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+    taken = taken_rows(graph.exprs, a)
+    return found if taken is None else with_taken(graph, found, taken)
 
 
 _MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}

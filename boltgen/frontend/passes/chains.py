@@ -28,7 +28,7 @@ class Joined:
 def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]:
     """`products`, those that `cut` puts into one kernel together, in the order of their ends."""
     # A kernel that takes rows of a tensor reads all of it.
-    in_order = (product for product in products if product.anchor.rows is None)
+    in_order = (product for product in products if product.anchor.taken is None)
     by_activation = {product.anchor.a: product for product in in_order}
     joined: list[Joined] = []
     taken: set[int] = set()

@@ -93,7 +93,9 @@ class Product:
     @property
     def members(self) -> tuple[int, ...]:
         """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
-        whole = (*self.anchor.absorbed, *self.operators)
+        taken = self.anchor.taken.members if self.anchor.taken else ()
+        # Those that are taken last are made first.
+        whole = (*reversed(taken), *self.anchor.absorbed, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(whole))
 
     @property
@@ -168,7 +170,7 @@ def find_products(
             anchor = in_order(anchor)  # a launch passes no further address
         found.append(Product(anchor=anchor, tail=tail))
     # Who takes rows of a tensor reads it as it is.
-    activations = Counter(each.anchor.a for each in found if each.anchor.rows is None)
+    activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
     return [_with_borders(graph, product, activations) for product in found]
 
 
@@ -231,7 +233,7 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
     is_image = not problem.is_matrix
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
-    is_only_a = is_only_a and product.anchor.rows is None
+    is_only_a = is_only_a and product.anchor.taken is None
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
         before = None

@@ -6,7 +6,7 @@ import pytest
 
 from boltgen.frontend.graph import GROUPED, INPUT, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.anchor import Anchor, in_order, match_anchor
-from boltgen.frontend.passes.gathers import gathered_last
+from boltgen.frontend.passes.gathers import Taken, gathered_last
 from boltgen.ir.extent import Symbol, symbolic
 
 TOKENS = symbolic(Symbol("tokens", 2, 64))
@@ -55,11 +55,12 @@ def test_a_kernel_takes_the_rows_of_an_operator_before_it() -> None:
     rows = net.input((2 * TOKENS,), "int64")
     taken = net.taken(net.x, rows)
     anchor = _anchor(net.graph(taken))
-    assert (anchor.a, anchor.rows, anchor.absorbed) == (net.x, rows, (taken,))
+    assert anchor.taken == Taken(x=net.x, rows=rows, members=(taken,))
+    assert anchor.a == net.x
     assert anchor.problem.a_shape == (TOKENS, K)
     assert anchor.problem.d_shape == (2 * TOKENS, N)
     plain = in_order(anchor)
-    assert (plain.a, plain.rows, plain.absorbed) == (taken, None, ())
+    assert (plain.a, plain.taken) == (taken, None)
     assert plain.problem.a_shape == (2 * TOKENS, K)
     assert in_order(plain) is plain
 
@@ -80,7 +81,7 @@ def test_other_ways_to_take_stay_before_the_kernel(
     net = Net()
     taken = net.taken(net.x, net.input(*rows), **attrs)
     anchor = _anchor(net.graph(taken))
-    assert (anchor.a, anchor.rows, anchor.absorbed) == (taken, None, ())
+    assert (anchor.a, anchor.taken) == (taken, None)
 
 
 def test_a_cast_comes_before_the_rows_are_taken() -> None:
@@ -106,7 +107,27 @@ def test_rows_of_rows_are_rows_of_the_tensor() -> None:
     graph = net.graph(net.taken(net.taken(net.x, token), order))
     anchor = _anchor(graph)
     assert anchor.a == net.x
-    assert anchor.rows is not None
-    rows = graph[anchor.rows]
+    assert anchor.taken is not None
+    rows = graph[anchor.taken.rows]
     assert (rows.op, rows.args) == ("take", (token, order))
     assert (rows.static_shape, rows.dtype) == ((2 * TOKENS,), "int64")
+
+
+def test_views_of_rows_and_of_integers_are_none_of_the_kernels() -> None:
+    """A token has two experts: its row is taken by both integers, which PyTorch narrows."""
+    net = Net()
+    given = net.input((TOKENS, 2), "int64")
+    narrow = net.builder.astype(given, "int32")
+    taken = net.taken(net.x, narrow)
+    a = net.builder.reshape(taken, (2 * TOKENS, K))
+    anchor = _anchor(net.graph(a))
+    assert anchor.taken == Taken(x=net.x, rows=given, members=(a, taken, narrow))
+
+
+def test_integers_that_are_clipped_are_not_widened() -> None:
+    """2**32 is row 0 once it is narrow, and the last row as it is."""
+    net = Net()
+    narrow = net.builder.astype(net.input((2 * TOKENS,), "int64"), "int32")
+    anchor = _anchor(net.graph(net.taken(net.x, narrow, mode="clip")))
+    assert anchor.taken is not None
+    assert anchor.taken.rows == narrow
