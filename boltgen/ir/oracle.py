@@ -137,7 +137,8 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     """
     problem: Any = layer.problem
     shape = problem.d_shape
-    wide = shaped("a", a, (shape,), problem.in_dtype, is_matrix=True)
+    whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=True)
+    wide = _taken(problem, whole, inputs).reshape(shape)
     before = broadcast(layer.prologue, shape, False, inputs.prologue)
     prepared = evaluate(layer.prologue, wide, before)
     images = enclose_nodes(layer.prologue, Interval(wide, wide), before)

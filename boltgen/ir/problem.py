@@ -278,7 +278,7 @@ def in_groups(problem: Problem) -> GroupedGemm | None:
 
 def gathered(problem: Problem) -> Gathered | None:
     """How the rows of a problem are taken of A; None where A has them in order."""
-    return problem.gathered if isinstance(problem, GroupedGemm) else None
+    return problem.gathered if isinstance(problem, (GroupedGemm, Norm)) else None
 
 
 def element_b(problem: Problem) -> ElementType:

@@ -99,6 +99,16 @@ WORKLOADS = {
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),
         Workload.of(
+            Norm(
+                rows=200,
+                columns=768,
+                function=NormFunction.RMS,
+                epsilon=1e-5,
+                a_rows=30,
+                rows_dtype=IndexType.INT64,
+            )
+        ),
+        Workload.of(
             Norm(rows=40, columns=768, function=NormFunction.LAYER, epsilon=1e-5),
             EPILOGUES["residual_before"],
         ),

@@ -11,12 +11,16 @@ from boltgen.errors import InputError, InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.ir.cells import cells, joined, localised, steps
 from boltgen.ir.dtypes import IndexType
+from boltgen.ir.elementwise import BinaryOp, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.gathered import Gathered
 from boltgen.ir.key import canonical
+from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.ir.problem import Gemm, GroupedGemm, Problem, describe, gathered
-from boltgen.ir.workload import Workload
+from boltgen.ir.reference import Enclosure
+from boltgen.ir.workload import Layer, Workload
 from tests.cases import EPILOGUES
 
 IN_ORDER = GroupedGemm(groups=3, m=9, n=6, k=5)
@@ -66,6 +70,33 @@ def test_bytes_are_of_the_rows_that_differ_and_of_the_integers() -> None:
     assert replace(TAKEN, a_rows=1000).a_bytes == 9 * 5 * 2 + 9 * 8
     assert TAKEN.a_shape == (4, 5)
     assert TAKEN.d_shape == (9, 6)
+
+
+def test_a_norm_takes_rows_too() -> None:
+    """Before what is added to them."""
+    norm = Norm(rows=5, columns=6, function=NormFunction.RMS, epsilon=1e-6)
+    taken = replace(norm, a_rows=3, rows_dtype=IndexType.INT32)
+    assert (taken.a_shape, taken.d_shape) == ((3, 6), (5, 6))
+    assert taken.a_bytes == 3 * 6 * 2 + 5 * 4
+    assert decode(Problem, encode(Problem, taken)) == taken
+    rng = np.random.default_rng(2)
+    a, other = (rng.standard_normal((n, 6)).astype(np.float16) for n in (3, 5))
+    rows = np.array([2, 9, 0, -1, 2], np.int32)
+    builder = ElementwiseBuilder()
+    builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.TENSOR))
+    prologue = builder.build()
+
+    def found(problem: Norm, a: np.ndarray, rows: np.ndarray) -> Enclosure:
+        layer = Layer(problem=problem, prologue=prologue)
+        inputs = LayerInputs(prologue=(other,), rows=rows)
+        return enclose(Workload(layers=(layer,)), a, [inputs])
+
+    actual = found(taken, a, rows)
+    expected = found(norm, a[[2, 2, 0, 0, 2]], np.zeros(0))
+    assert np.array_equal(actual.exact, expected.exact)
+    assert np.array_equal(actual.bound, expected.bound)
+    with pytest.raises(InputError, match=r"rows is .*the problem takes int32 \(5,\)"):
+        found(taken, a, rows[:4])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def traits_of(layer: Layer) -> GroupedTraits:
 def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
     """Shared memory of a tile's rows, where A's are taken, beside what `cutlass2` has of it.
 
-    Source: templates/include/boltgen/gathered_rows.h, GatheredRows.
+    Source: templates/include/boltgen/gathered_mainloop.h, RowsOfTile.
     """
     return 0 if problem.gathered is None else config.gemm.threadblock.m * _ROW_BYTES
 

@@ -72,6 +72,6 @@ def _own_violations(problem: GroupedGemm, config: GroupedConfig, arch: Arch) -> 
             message=f"{tiles} bytes of shared memory, and {rows} of the rows that a tile takes; a "
             f"threadblock on {arch.name} has {most}",
             reason="the numbers of a tile's rows stay there while K is gone through; "
-            "templates/include/boltgen/gathered_rows.h",
+            "templates/include/boltgen/gathered_mainloop.h",
             slack=1.0 - (tiles + rows) / most,
         )

@@ -96,7 +96,7 @@ class Product:
         taken = self.anchor.taken.members if self.anchor.taken else ()
         # Those that are taken last are made first.
         whole = (*reversed(taken), *self.anchor.absorbed, *self.operators)
-        return whole if self.anchor.problem.is_product else tuple(sorted(whole))
+        return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
 
     @property
     def moved(self) -> tuple[int, ...]:

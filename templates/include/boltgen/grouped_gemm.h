@@ -17,7 +17,7 @@
 #include <cutlass/gemm/threadblock/default_mma.h>
 
 #include "boltgen/epilogue_graph.h"
-#include "boltgen/gathered_rows.h"
+#include "boltgen/gathered_mainloop.h"
 #include "boltgen/launch.h"
 #include "boltgen/swizzle.h"
 
@@ -76,8 +76,9 @@ CUTLASS_DEVICE GroupTile find_tile(Index const* ends, int groups, int m, int til
 template <typename Mainloop, typename Graph, typename ElementD_, int kAlignmentD_, typename Index_,
           typename RowIndex = void>
 struct GroupedGemm {
-  using Rows = RowsOfA<Mainloop, RowIndex>;
-  using Mma = typename Rows::Mma;
+  using Rows = TakenRows<RowIndex>;
+  using RowsOfA = RowsOfTile<Mainloop, RowIndex>;
+  using Mma = typename RowsOfA::Mma;
   using Index = Index_;
   using Epilogue = GraphEpilogue<Mainloop, ElementD_, kAlignmentD_, Graph>;
   using OutputOp = typename Epilogue::OutputOp;
@@ -94,7 +95,7 @@ struct GroupedGemm {
   static constexpr int kAlignmentB = Mma::IteratorB::AccessType::kElements;
   static constexpr int kAlignmentD = kAlignmentD_;
   static constexpr int kThreadCount = 32 * Mma::WarpCount::kCount;
-  static_assert(std::is_void<RowIndex>::value || Operands::kCount < BOLTGEN_MAX_OPERANDS,
+  static_assert(!Rows::kIsTaken || Operands::kCount < BOLTGEN_MAX_OPERANDS,
                 "the integers that take A's rows are an operand of the launch too");
 
   struct Params {
@@ -113,14 +114,14 @@ struct GroupedGemm {
     ElementD* pointer_d;
     int64_t batch_stride_b;
     typename OutputOp::Params output_op;
-    typename Rows::Params rows;
+    Rows rows;
   };
 
   union Tiles {
     typename Mma::SharedStorage main_loop;
     typename Epilogue::SharedStorage epilogue;
   };
-  struct SharedStorage : Rows::SharedStorage {
+  struct SharedStorage : RowsOfA::SharedStorage {
     Tiles tiles;
   };
 
@@ -145,9 +146,9 @@ struct GroupedGemm {
     accumulators.clear();
     if (tile.group < params.groups) {
       // Rows behind the group's last one are beyond the edge, as those behind M are.
-      auto a = Rows::template iterator<kThreadCount>(params.rows, shared_storage, params.a,
-                                                     params.pointer_a, params.k, thread, tile.row,
-                                                     tile.end);
+      auto a = RowsOfA::template iterator<kThreadCount>(params.rows, shared_storage, params.a,
+                                                        params.pointer_a, params.k, thread,
+                                                        tile.row, tile.end);
       typename Mma::IteratorB b(params.b, params.pointer_b + tile.group * params.batch_stride_b,
                                 {params.k, params.n}, thread, {0, column});
       Mma mma(shared_storage.tiles.main_loop, thread, warp, lane);
@@ -227,7 +228,7 @@ int run_grouped_gemm(void (*kernel)(typename Kernel::Params), boltgen_grouped_ge
   for (int i = 0; i < Kernel::Operands::kCount; ++i) {
     params.output_op.operands[i] = args->operands[i];
   }
-  params.rows = Kernel::Rows::params(args->operands, Kernel::Operands::kCount);
+  params.rows = Kernel::Rows::of(args->operands, Kernel::Operands::kCount);
   dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
   check.at_most("number of blocks along N", grid.y, 65535);
   if (check.failed()) {
