@@ -10,7 +10,8 @@ from boltgen.runtime.vgpu import Vgpu
 from tests.embeddings import expected, exported, tokens
 from tests.test_end_to_end import fp16_tolerance
 
-LAUNCHES = {"decoder": 2, "places": 3}
+# Of places TVM takes the rows, by integers that it casts.
+LAUNCHES = {"decoder": 2, "places": 4}
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])

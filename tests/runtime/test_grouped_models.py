@@ -19,8 +19,8 @@ def test_experts_compute_all_tokens_in_one_launch_for_each_product(checking: Vgp
     artifact = boltgen.compile(exported(), arch="sm_80")
     grouped = [each for each in artifact.metadata.regions if each.family == "grouped"]
     assert [each.label for each in grouped] == [
-        "grouped_matmul",
-        "grouped_matmul + sigmoid + multiply + multiply",
+        "take + grouped_matmul",
+        "take + grouped_matmul + sigmoid + multiply + multiply",
         "grouped_matmul",
     ]
     assert ["a_rows" in each.problem for each in grouped] == [True, True, False]

@@ -298,7 +298,7 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
     workload, own = localised(found.workload(graph))
     return Region(
         symbol=symbol,
-        label=" + ".join(label(graph, product.computed) for product in products),
+        label=" + ".join(label(graph, product.shown) for product in products),
         workload=workload,
         parameter_count=len(places),
         a=places[first.input],

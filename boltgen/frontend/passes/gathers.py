@@ -25,11 +25,12 @@ _FLOATS = frozenset(each.value for each in DType)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     """A matrix `x`, the integers `rows` that take its rows, and the operators that do so: the one
-    whose result is read first.
+    whose result is read first. `take` is the one that is no view and no cast.
     """
 
     x: int
     rows: int
+    take: int
     members: tuple[int, ...]
 
 
@@ -41,11 +42,12 @@ def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
     members = [index]
     while _keeps_rows(exprs, members[-1]):
         members.append(exprs[members[-1]].args[0])
-    expr = exprs[members[-1]]
+    take = members[-1]
+    expr = exprs[take]
     if expr.op != _TAKE or expr.attrs.get("axis") != 0 or expr.attrs.get("mode") not in _MODES:
         return None
     x, rows = expr.args
-    if not all(exprs[each].is_static for each in (members[-1], x, rows)):
+    if not all(exprs[each].is_static for each in (take, x, rows)):
         return None
     if len(exprs[x].static_shape) != 2 or exprs[rows].dtype not in _INDICES:
         return None
@@ -55,7 +57,7 @@ def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
     # A constant of one element is a number, which no kernel is given the address of.
     if any(exprs[each].scalar is not None for each in (x, rows)) or not exprs[rows].static_shape:
         return None
-    return Taken(x=x, rows=rows, members=tuple(members))
+    return Taken(x=x, rows=rows, take=take, members=tuple(members))
 
 
 def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:

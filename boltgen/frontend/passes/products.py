@@ -84,6 +84,12 @@ class Product:
         return (*(made.members if made else ()), *self.anchor.inner, *self.tail.members)
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """Those that people know it by: with the one that takes A's rows."""
+        taking = (self.anchor.taken.take,) if self.anchor.taken else ()
+        return (*(each for each in taking if each not in self.computed), *self.computed)
+
+    @property
     def operators(self) -> tuple[int, ...]:
         """Those that its region computes, from how TVM has A to how it wants D."""
         before = self.entry.members if self.entry else ()

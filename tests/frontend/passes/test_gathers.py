@@ -55,7 +55,7 @@ def test_a_kernel_takes_the_rows_of_an_operator_before_it() -> None:
     rows = net.input((2 * TOKENS,), "int64")
     taken = net.taken(net.x, rows)
     anchor = _anchor(net.graph(taken))
-    assert anchor.taken == Taken(x=net.x, rows=rows, members=(taken,))
+    assert anchor.taken == Taken(x=net.x, rows=rows, take=taken, members=(taken,))
     assert anchor.a == net.x
     assert anchor.problem.a_shape == (TOKENS, K)
     assert anchor.problem.d_shape == (2 * TOKENS, N)
@@ -121,7 +121,7 @@ def test_views_of_rows_and_of_integers_are_none_of_the_kernels() -> None:
     taken = net.taken(net.x, narrow)
     a = net.builder.reshape(taken, (2 * TOKENS, K))
     anchor = _anchor(net.graph(a))
-    assert anchor.taken == Taken(x=net.x, rows=given, members=(a, taken, narrow))
+    assert anchor.taken == Taken(x=net.x, rows=given, take=taken, members=(a, taken, narrow))
 
 
 def test_integers_that_are_clipped_are_not_widened() -> None:

@@ -290,6 +290,7 @@ def test_rows_of_a_table_are_taken_by_the_kernel() -> None:
     assert _operators(graph) == [REGION]
     assert (problem.rows, problem.a_rows, problem.rows_dtype) == (10, 30, IndexType.INT32)
     assert found.region.workload.single.prologue.is_identity
+    assert found.region.label == "take + layer_norm"
     (roles,) = found.region.layers
     assert roles.rows is not None
     assert graph[graph[-1].args[roles.rows]].dtype == "int32"

@@ -24,6 +24,7 @@ PROLOGUES = {
 @pytest.mark.parametrize("name", TAKEN_BY_TVM)
 def test_a_norm_takes_the_rows_of_tokens_and_writes_what_others_add_to(name: str) -> None:
     model = Model(import_model(exported(name)).module, normalise=True)
+    assert model.regions[0].label.startswith("take + ")
     norm, dense = (region.workload.single for region in model.regions)
     assert isinstance(norm.problem, Norm)
     # PyTorch's numbers of tokens, as they are given: TVM casts and reshapes none of them.
