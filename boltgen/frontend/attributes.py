@@ -76,6 +76,7 @@ _READERS: Mapping[str, Mapping[str, _Reader]] = {
     **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "stack", "dequantize"), _AXIS),
     "take": {**_AXIS, "mode": str},
     **dict.fromkeys(("nn.prelu", "nn.bias_add"), _AXIS),
+    "split": {"axis": int},
     "nn.batch_norm": {"axis": int, "epsilon": float, "center": bool, "scale": bool},
     "nn.leakyrelu": {"alpha": float},
     "image.resize2d": {

@@ -8,11 +8,13 @@ from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
+from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.gathers import gathered_last
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
+from boltgen.frontend.passes.moves import with_fewer_moves
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.normed import without_normed
 from boltgen.frontend.passes.norms_in_products import norms_in_products
@@ -162,6 +164,12 @@ def _of_operators(graph: Graph) -> Graph:
     return without_normed(without_halves(graph))
 
 
+def _respelled(graph: Graph) -> Graph:
+    """What authors and importers write in many ways, in the one that the other passes know."""
+    graph = empty_rows_behind_products(with_fewer_moves(graph))
+    return norms_of_joint_rows(factors_behind_products(graph))
+
+
 def _normalised(
     graph: Graph, passes: Passes, large: frozenset[int], *, grouped_nhwc: bool
 ) -> Normalised:
@@ -169,7 +177,7 @@ def _normalised(
         return Normalised(graph, ())
     # Which values are large was seen of the graph as it is imported.
     normal = normalise(
-        graph if large else norms_of_joint_rows(factors_behind_products(graph)),
+        graph if large else _respelled(graph),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,

@@ -281,3 +281,20 @@ def test_operators_of_other_domains_are_not_taken_for_standard_ones() -> None:
         import_model(made)
     gelu = model([node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (4, 2)})
     assert import_model(gelu).outputs[0].shape == (4, 2)
+
+
+@pytest.mark.parametrize("place", [0, 2, -1, -3])
+def test_an_element_at_a_known_place_is_a_slice(place: int) -> None:
+    single = node("Gather", ["x", "i"], ["y"], axis=1)
+    made = model([single], {"x": (2, 3, 5)}, {"i": np.array(place)})
+    assert check(made, 2, 3, 5) == ["Slice", "Squeeze"]
+    made = model([single], {"x": (2, 3, 5)}, {"i": np.array([place])})
+    assert check(made, 2, 3, 5) == ["Slice"]
+
+
+def test_several_elements_and_places_that_are_not_known_stay() -> None:
+    single = node("Gather", ["x", "i"], ["y"], axis=1)
+    made = model([single], {"x": (2, 3, 5)}, {"i": np.array([0, 2])})
+    assert check(made, 2, 3, 5) == ["Gather"]
+    outside = model([single], {"x": (2, 3, 5)}, {"i": np.array(3)})
+    assert operators(prepared(outside).model) == ["Gather"]

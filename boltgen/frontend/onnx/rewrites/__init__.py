@@ -4,6 +4,7 @@ from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     arithmetic,
     contraction,
     detection,
+    indexing,
     legacy,
     normalisation,
     quantisation,

@@ -31,6 +31,11 @@ def _reduced(call: OperatorCall, x: Array) -> Array:
     return np.asarray(getattr(np, call.name)(x, **options), x.dtype)
 
 
+def _sliced(call: OperatorCall, x: Array) -> Array:
+    axis, begin, end = (cast("int", call.attrs[key]) for key in ("axis", "begin", "end"))
+    return np.asarray(x[(slice(None),) * axis + (slice(begin, end),)])
+
+
 def _of_numpy(call: OperatorCall, *arrays: Array) -> Array:
     return np.asarray(getattr(np, call.name)(*arrays))
 
@@ -73,6 +78,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "triu": lambda call, x: np.triu(x, cast("int", call.attrs["k"])),
     "tril": lambda call, x: np.tril(x, cast("int", call.attrs["k"])),
     "permute_dims": lambda call, x: x.transpose(call.attrs["axes"]),
+    "strided_slice": _sliced,
     "take": lambda call, x, indices: np.take(x, indices, axis=_axis(call)),
 }
 

@@ -95,7 +95,10 @@ def viewed(call: OperatorCall) -> Value:
     if given is None or order is None:
         given, order = None, identity(len(call.shape))
     shape = permuted(call.shape, order)
-    made = builder.reshape(store.get(x, given, x.stored), shape)
+    # The fewer bytes the fewer are moved, where they have to be.
+    moves = given is None and x.is_float and not moves_nothing(x.shape, x.order)
+    dtype = call.compute_dtype(x.reach) if moves and x.stored != call.narrow else x.stored
+    made = builder.reshape(store.get(x, given, dtype), shape)
     value = call.result(made, order, reach=x.reach)
     value.mean, value.moved_from = x.mean, x.elements_of
     if x.is_exact:
@@ -194,7 +197,7 @@ def _broadcast_to(call: OperatorCall) -> Item | None:
     """Nothing where the shape stays: importers of variadic operators broadcast every operand."""
     x = call.tensor(0)
     if x.shape != call.shape:
-        return _movement(call)
+        return _movement(call, narrows=True)
     x.single_use = x.single_use and call.single_use
     return x
 
@@ -267,7 +270,8 @@ def _reduction(call: OperatorCall) -> Item | None:
     return result
 
 
-def _softmax(call: OperatorCall) -> Item | None:
+def softmax(call: OperatorCall) -> Item | None:
+    """A softmax or its logarithm along one axis, in FP32."""
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
@@ -339,13 +343,14 @@ def _resize2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, reach=x.reach)
 
 
-def _movement(call: OperatorCall) -> Item | None:
-    """Copies elements of its first operand as they are stored."""
+def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
+    """Copies elements of its first operand as they are stored, or narrow, where they may be."""
     x = call.tensor(0)
     if not x.is_float or any(value.is_float for value in call.tensors[1:]):
         return None
     rest = [call.store.result(value) for value in call.tensors[1:]]
-    dtype = call.compute_dtype(x.reach) if x.constant is not None or x.reach.is_beyond else None
+    is_chosen = narrows or x.constant is not None or x.reach.is_beyond
+    dtype = call.compute_dtype(x.reach) if is_chosen else None
     first = call.store.get(x, None, dtype)
     made = call.again([first, *rest], call.shape, call.builder.dtype(first))
     return call.result(made, reach=x.reach)
@@ -357,7 +362,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), softmax),
     "nn.layer_norm": _layer_norm,
     **dict.fromkeys(("concat", "stack"), _joined),
     "broadcast_to": _broadcast_to,

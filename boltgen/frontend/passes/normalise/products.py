@@ -248,6 +248,12 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         store.settle(b)
         if b.constant is not None and not fits(b.constant, store.precision):
             return Declined(_too_large(store.precision, b.constant))
+        turned = _transposed(len(call.shape))
+        is_moved = a.flat is None and b.flat is None and b.constant is None
+        if is_moved and a.order == turned == b.order:
+            # Both lie as the transposed product multiplies them.
+            left, right = (store.get(each, turned, call.narrow) for each in (b, a))
+            return call.result(call.builder.matmul(left, right, out_dtype), turned, reach=reach)
         right = _right_operand(call, b)
         expr = call.builder.matmul(store.get(a, None, call.narrow), right, out_dtype)
         return call.result(expr, reach=reach)
@@ -291,10 +297,15 @@ def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
     return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)
 
 
+def _transposed(rank: int) -> Order:
+    """The order of matrices whose columns are contiguous."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
 def _right_operand(call: OperatorCall, b: Value) -> int:
     """B as rows, or, where its K lies contiguous, as columns that are transposed."""
     rank = len(b.shape)
-    columns = (*range(rank - 2), rank - 1, rank - 2)
+    columns = _transposed(rank)
     if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
         return call.builder.permute_dims(call.store.get(b, columns, call.narrow), columns)
     if b.constant is not None:

@@ -32,6 +32,7 @@ from boltgen.frontend.passes.normalise.call import (
 from boltgen.frontend.passes.normalise.fold import evaluate
 from boltgen.frontend.passes.normalise.purpose import angles, scores
 from boltgen.frontend.passes.normalise.reach import BEYOND
+from boltgen.frontend.passes.normalise.softmax import spelled_softmax
 from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.passes.normalise.values import Store, Value
 from boltgen.ir.dtypes import DType
@@ -154,6 +155,11 @@ class _Walk:
         folded = evaluate(call)
         if folded is not None:
             return self._context.store.of_array(folded)
+        row = spelled_softmax(self._graph, index)
+        if row is not None:
+            attrs = {"axis": row.axis}
+            x = self._items[row.x]
+            return movement.softmax(replace(call, name="nn.softmax", attrs=attrs, args=(x,)))
         return RULES[call.name](call) if call.name in RULES else None
 
     def _unchanged(self, expr: Expr) -> Item:

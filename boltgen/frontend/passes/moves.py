@@ -1,0 +1,392 @@
+"""Reshapes, transposes and slices in a row, as few as say the same. For both IRs.
+
+    (S, B, 3 H D) -> (S, B, 3, H D) -> (3, S, B, H D) -> take -> (S, B H, D) -> (B H, S, D)
+
+PyTorch's multi-head attention and einsum cut heads out of rows by chains like this one. Its steps
+are no views, but the whole is one. A tensor is followed through them as factors of the extents of
+its source. A transpose of sequences and batches before a product of rows goes behind it, and on
+past a bias, to where the one that takes it back cancels it. IR-neutral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import prod
+from typing import cast
+
+from boltgen.frontend.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.passes.anchor import MATMUL
+from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
+from boltgen.ir.extent import Dim, divides
+
+_TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
+_SLICE, _SPLIT = "strided_slice", "split"
+_VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
+# A reshape, a transpose and a reshape.
+_MOST_MOVES = 3
+_POINTWISE = frozenset(ELEMENTWISE) - _VIEWS | {"astype"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A factor of an extent of the source, at a `place` that says in which order they lie."""
+
+    extent: int
+    place: tuple[int, ...]
+
+
+Factors = tuple[_Factor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """The elements of `source`, an expression of the new graph, as a tensor of these `dims`.
+
+    `plain` is the author's way to it, of so many `moves` and `transposes` after the source; None
+    where that would not start at this source: at a slice, or at a product of rows in another order.
+    """
+
+    source: int
+    dims: tuple[Factors, ...]
+    plain: int | None
+    moves: int = 0
+    transposes: int = 0
+
+    @property
+    def factors(self) -> Factors:
+        """Those of all dimensions, in their order."""
+        return tuple(factor for dim in self.dims for factor in dim)
+
+    @property
+    def lying(self) -> Factors:
+        """The same in the order in which they lie."""
+        return tuple(sorted(self.factors, key=lambda factor: factor.place))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a reshape of the source is all that it is."""
+        return self.factors == self.lying
+
+
+def with_fewer_moves(graph: Graph) -> Graph:
+    """`graph` with chains of moves as one reshape, transpose and reshape at most."""
+    return _Walk(graph).run()
+
+
+class _Walk:
+    """One graph under way.
+
+    `_known` has what tensors are made of, `_made` those that were written with fewer moves than
+    their author's, `_names` the new expressions of what is an operand.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._builder = GraphBuilder()
+        self._names: dict[int, int] = {}
+        self._known: dict[int, _Moved] = {}
+        self._made: dict[int, int] = {}
+
+    def run(self) -> Graph:
+        """The whole graph anew."""
+        for index, expr in enumerate(self._graph.exprs):
+            moved = self._moved(expr)
+            if moved is not None:
+                self._known[index] = moved
+                continue
+            for arg in expr.args:
+                self._names[arg] = self._written(arg)
+            at = self._names[index] = self._builder.add(renamed(expr, self._names))
+            if expr.is_static:
+                self._known[index] = _whole(at, expr.static_shape)
+        results = {index: self._written(index) for index in self._graph.escaping}
+        return self._builder.graph(mapped(self._graph.results, results))
+
+    def _written(self, index: int) -> int:
+        """The expression of a value in the new graph: its author's, if none has fewer moves."""
+        moved = self._known.get(index)
+        if moved is None:
+            return self._names[index]
+        if moved.plain is not None and not self._is_shorter(moved):
+            return moved.plain
+        if index not in self._made:
+            self._made[index] = self._of(moved)
+        return self._made[index]
+
+    @staticmethod
+    def _is_shorter(moved: _Moved) -> bool:
+        """Whether the author transposes more often, or makes more views beside a transpose."""
+        if moved.is_view:
+            return moved.transposes > 0
+        return moved.transposes > 1 or moved.moves > _MOST_MOVES
+
+    def _of(self, moved: _Moved) -> int:
+        """The expression of a value by a reshape, a transpose and a reshape, as far as needed."""
+        shape = tuple(_extent(dim) for dim in moved.dims)
+        at = moved.source
+        if not moved.is_view:
+            runs = [run for dim in moved.dims for run in _runs(dim, moved.lying)]
+            apart = sorted(runs, key=lambda run: run[0].place)
+            at = self._reshaped(at, tuple(map(_extent, apart)))
+            at = self._builder.permute_dims(at, tuple(apart.index(run) for run in runs))
+        return self._reshaped(at, shape)
+
+    def _reshaped(self, at: int, shape: tuple[int, ...]) -> int:
+        return at if self._builder.shape(at) == shape else self._builder.reshape(at, shape)
+
+    def _moved(self, expr: Expr) -> _Moved | None:
+        """What an expression's tensor is made of, if it is one that this pass writes anew."""
+        if not expr.is_static or expr.pinned or not expr.args:
+            return None
+        if expr.op == PART:
+            return self._part(expr)
+        x = self._known.get(expr.args[0])
+        if expr.op == MATMUL:
+            return self._product(expr)
+        if x is None or not self._graph[expr.args[0]].is_static:
+            return None
+        if expr.op in _VIEWS:
+            dims = _regrouped(x.factors, expr.static_shape)
+            return self._step(expr, x, dims)
+        if expr.op == _TRANSPOSE:
+            axes = expr.attrs["axes"]
+            order = cast("tuple[int, ...]", axes) or tuple(reversed(range(len(x.dims))))
+            return self._step(expr, x, tuple(x.dims[axis] for axis in order))
+        if expr.op == _BROADCAST:
+            return x if self._graph[expr.args[0]].shape == expr.shape else None
+        if expr.op == _TAKE:
+            return self._taken(expr, x)
+        if expr.op == _SLICE and "axis" in expr.attrs:
+            axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
+            made = self._sliced(x, axis, begin, end)
+            return None if made is None else self._step(expr, made, made.dims, of=x)
+        return self._behind(expr) if expr.op in _POINTWISE else None
+
+    def _step(
+        self,
+        expr: Expr,
+        x: _Moved,
+        dims: tuple[Factors, ...] | None,
+        of: _Moved | None = None,
+    ) -> _Moved | None:
+        """One more move, of `x` or, where that is a part of it, `of` another tensor."""
+        before = of or x
+        if dims is None:
+            return None
+        if before.plain is None:
+            return replace(x, dims=dims, plain=None)
+        names = {**self._names, expr.args[0]: before.plain}
+        for arg in expr.args[1:]:
+            names[arg] = self._written(arg)
+        plain = self._builder.add(renamed(expr, names))
+        return _Moved(
+            source=x.source,
+            dims=dims,
+            plain=plain,
+            moves=before.moves + 1,
+            transposes=before.transposes + (expr.op == _TRANSPOSE),
+        )
+
+    def _part(self, expr: Expr) -> _Moved | None:
+        """A part of a tensor that is split, as a slice of it."""
+        (at,) = expr.args
+        split = self._graph[at]
+        x = self._known.get(split.args[0]) if split.op == _SPLIT else None
+        if x is None or "axis" not in split.attrs:
+            return None
+        parts = self._graph.consumers[at]
+        if any(not self._graph[part].is_static for part in parts):
+            return None
+        shape = self._graph[split.args[0]].static_shape
+        axis = cast("int", split.attrs["axis"]) % len(shape)
+        extents = {
+            cast("int", self._graph[part].attrs["index"]): self._graph[part].static_shape[axis]
+            for part in parts
+        }
+        numbers = sorted(extents)
+        ends = list(accumulate(extents[number] for number in numbers))
+        if numbers != list(range(len(numbers))) or ends[-1] != shape[axis]:
+            return None  # parts that nothing reads are not in the graph
+        end = ends[cast("int", expr.attrs["index"])]
+        return self._sliced(x, axis, end - expr.static_shape[axis], end)
+
+    def _taken(self, expr: Expr, x: _Moved) -> _Moved | None:
+        """One element along an axis, which is no more."""
+        number = self._graph[expr.args[1]]
+        axis, shape = expr.attrs["axis"], self._graph[expr.args[0]].static_shape
+        if number.op != CONSTANT or number.scalar is None or number.shape != ():
+            return None
+        if not isinstance(axis, int) or isinstance(shape[axis], Dim):
+            return None
+        axis, at = axis % len(shape), int(number.scalar)
+        at = at + shape[axis] if at < 0 else at
+        if not 0 <= at < shape[axis]:
+            return None
+        made = self._sliced(x, axis, at, at + 1)
+        if made is None:
+            return None
+        return replace(made, dims=(*made.dims[:axis], *made.dims[axis + 1 :]), plain=None)
+
+    def _sliced(self, x: _Moved, axis: int, begin: int, end: int) -> _Moved | None:
+        """Neighbours along an axis, as a slice of the source; None where they are none of it."""
+        shape: tuple[int, ...] = self._builder.shape(x.source)
+        dim = x.dims[axis]
+        if len(dim) > 1 or any(isinstance(number, Dim) for number in (begin, end)):
+            return None
+        if not dim:
+            return x if (begin, end) == (0, 1) else None
+        (factor,) = dim
+        at = factor.place[0]
+        own = [each for each in x.lying if each.place[0] == at]
+        if any(isinstance(each.extent, Dim) for each in own):
+            return None
+        place = own.index(factor)
+        source, factors = x.source, {each: each for each in x.factors}
+        if place:  # what lies before it becomes an axis of its own
+            before = prod(each.extent for each in own[:place])
+            split = (*shape[:at], before, shape[at] // before, *shape[at + 1 :])
+            source = self._builder.reshape(source, split)
+            for each in x.factors:
+                if each.place[0] > at or (each.place[0] == at and each not in own[:place]):
+                    later = (each.place[0] + 1, *each.place[1:])
+                    factors[each] = replace(each, place=later)
+            shape, at = split, at + 1
+        behind = prod(each.extent for each in own[place + 1 :])
+        extents = (*shape[:at], (end - begin) * behind, *shape[at + 1 :])
+        source = self._builder.operator(
+            _SLICE,
+            (source,),
+            extents,
+            self._builder.dtype(source),
+            axis=at,
+            begin=begin * behind,
+            end=end * behind,
+        )
+        left = replace(factors[factor], extent=end - begin)
+        dims = tuple(
+            tuple(left if each == factor else factors[each] for each in old) for old in x.dims
+        )
+        without = tuple(tuple(each for each in old if each.extent != 1) for old in dims)
+        return _Moved(source=source, dims=without, plain=None)
+
+    def _product(self, expr: Expr) -> _Moved | None:
+        """A product of rows whose two parts change places, with these as they lie.
+
+        A weight that is repeated for each product of a batch is one weight.
+        """
+        a, b = expr.args
+        weight = self._graph[b]
+        is_repeated = weight.op == _BROADCAST and weight.is_static
+        if is_repeated and self._graph[weight.args[0]].is_static:
+            (inner,) = weight.args
+            shape = self._graph[inner].static_shape
+            rows = self._graph[a]
+            is_one = len(shape) == 2 and shape == weight.static_shape[-2:]
+            if is_one and rows.is_static and rows.static_shape[:-1] == expr.static_shape[:-1]:
+                b = inner
+        right = self._graph[b]
+        moved = self._known.get(a)
+        if moved is None or not right.is_static or len(right.static_shape) != 2:
+            return None
+        rows_of = _swapped(moved) if len(moved.dims) > 1 else None
+        if rows_of is None and b == expr.args[1]:
+            return None
+        if rows_of is None:
+            args = self._written(a), self._written(b)
+            return _whole(
+                self._builder.add(replace(expr, args=args, origin=None)), expr.static_shape
+            )
+        left = self._of(replace(moved, dims=(*((each,) for each in rows_of), moved.dims[-1])))
+        extents = (*(each.extent for each in rows_of), expr.static_shape[-1])
+        args = left, self._written(b)
+        made = replace(expr, args=args, shape=extents, origin=None)
+        whole = _whole(self._builder.add(made), extents)
+        lies = dict(zip(rows_of, whole.dims, strict=False))
+        dims = [sum((lies[each] for each in dim), start=()) for dim in moved.dims[:-1]]
+        return replace(whole, dims=(*dims, whole.dims[-1]), plain=None)
+
+    def _behind(self, expr: Expr) -> _Moved | None:
+        """An elementwise operator on rows that lie in another order, before they are moved."""
+        floating = [arg for arg in expr.args if self._is_floating(arg)]
+        if len(set(floating)) != 1:
+            return None
+        x = self._known[floating[0]]
+        shape = self._graph[floating[0]].static_shape
+        last = x.dims[-1]
+        if expr.static_shape != shape or not last or x.lying[-len(last) :] != last:
+            return None
+        others = [self._graph[arg] for arg in expr.args if arg not in floating]
+        if any(each.shape not in {(), (1,), shape[-1:]} for each in others):
+            return None
+        if self._builder.shape(x.source)[-1] != shape[-1]:
+            return None
+        args = tuple(x.source if arg in floating else self._written(arg) for arg in expr.args)
+        made = self._builder.add(replace(expr, args=args, shape=self._builder.shape(x.source)))
+        return replace(x, source=made)
+
+    def _is_floating(self, index: int) -> bool:
+        """Whether a value is transposed at its source only, and lies otherwise there."""
+        moved = self._known.get(index)
+        return moved is not None and moved.plain is None and not moved.is_view
+
+
+def _whole(at: int, shape: tuple[int, ...]) -> _Moved:
+    """A tensor that lies as it is written."""
+    dims = tuple(
+        () if extent == 1 else (_Factor(extent, (axis,)),) for axis, extent in enumerate(shape)
+    )
+    return _Moved(source=at, dims=dims, plain=at)
+
+
+def _extent(factors: Sequence[_Factor]) -> int:
+    return prod(factor.extent for factor in factors)
+
+
+def _regrouped(factors: Sequence[_Factor], shape: tuple[int, ...]) -> tuple[Factors, ...] | None:
+    """The same elements in another shape; None where an extent is no product of factors."""
+    left = list(factors)
+    dims: list[Factors] = []
+    for extent in shape:
+        dim: list[_Factor] = []
+        rest = extent
+        while rest != 1:
+            if not left:
+                return None
+            factor = left.pop(0)
+            if divides(factor.extent, rest):
+                dim.append(factor)
+                rest = rest // factor.extent
+            elif divides(rest, factor.extent):
+                inner = factor.extent // rest
+                dim.append(_Factor(rest, (*factor.place, 0)))
+                left.insert(0, _Factor(inner, (*factor.place, 1)))
+                rest = 1
+            else:
+                return None
+        dims.append(tuple(dim))
+    return tuple(dims) if not left else None
+
+
+def _runs(dim: Factors, lying: Factors) -> list[Factors]:
+    """The factors of a dimension, those together that lie side by side."""
+    runs: list[Factors] = []
+    for factor in dim:
+        if runs and lying.index(factor) == lying.index(runs[-1][-1]) + 1:
+            runs[-1] = (*runs[-1], factor)
+        else:
+            runs.append((factor,))
+    return runs
+
+
+def _swapped(moved: _Moved) -> Factors | None:
+    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B).
+
+    Other orders, as of windows of an image, are left: there it is the rows that others view.
+    """
+    rows = tuple(factor for dim in moved.dims[:-1] for factor in dim)
+    lying = tuple(sorted(rows, key=lambda factor: factor.place))
+    steps = [rows.index(after) - rows.index(before) for before, after in pairwise(lying)]
+    is_two = rows != lying and sum(step != 1 for step in steps) == 1
+    return lying if is_two else None
