@@ -62,8 +62,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     a = f"A: (M, K) {types[0]} row-major in rows of groups that end at {traits.ends_dtype.value}"
     if traits.rows_dtype is not None:
         a = (
-            f"A: {types[0]} row-major, of which {traits.rows_dtype.value} take (M, K), in rows of "
-            f"groups that end at {traits.ends_dtype.value}"
+            f"A: (M, K) {types[0]}, rows that {traits.rows_dtype.value} take of a row-major "
+            f"matrix, in groups that end at {traits.ends_dtype.value}"
         )
     b = "column" if traits.gemm.b_layout is Layout.COLUMN else "row"
     return {

@@ -63,7 +63,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     config, traits = _parts(spec)
     types = f"{traits.in_dtype.value} to {traits.out_dtype.value}, statistics in float32"
     epsilon = "" if traits.function is NormFunction.SOFTMAX else f", epsilon {traits.epsilon:g}"
-    taken = "" if traits.rows_dtype is None else f" that {traits.rows_dtype.value} take"
+    taken = "" if traits.rows_dtype is None else f" that {traits.rows_dtype.value} take of a matrix"
     described = {"Problem": f"{traits.function.value} of rows{taken}{epsilon}; {types}"}
     if not traits.prologue.is_identity:
         described["Prologue"] = traits.prologue.formula
