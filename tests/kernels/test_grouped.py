@@ -53,6 +53,21 @@ KERNELS: Mapping[str, tuple[str, GroupedGemm, str]] = {
         GroupedGemm(groups=5, m=270, n=136, k=104, a_rows=90, rows_dtype=IndexType.INT64),
         "residual_before",
     ),
+    "taken_narrow": (
+        "sm80_square",
+        GroupedGemm(
+            groups=40,
+            m=150,
+            n=264,
+            k=100,
+            b_layout=Layout.COLUMN,
+            in_dtype=DType.BF16,
+            out_dtype=DType.F32,
+            a_rows=333,
+            rows_dtype=IndexType.INT32,
+        ),
+        "columns",
+    ),
     "taken_unaligned": (
         "sm75_small",
         GroupedGemm(
