@@ -21,7 +21,7 @@ from boltgen.families.move import MoveConfig
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -637,6 +637,28 @@ def golden_specs() -> dict[str, KernelSpec]:
                 EPILOGUES["bias_silu"],
             ),
             GroupedConfig(gemm=CONFIGS["sm80_square"][1]),
+            "sm_80",
+        ),
+        "gathered_grouped_gemm_sm80": kernel_spec(
+            Workload.of(
+                GroupedGemm(groups=8, m=150, n=136, k=104, a_rows=75, rows_dtype=IndexType.INT64),
+                EPILOGUES["bias_silu"],
+            ),
+            GroupedConfig(gemm=CONFIGS["sm80_square"][1]),
+            "sm_80",
+        ),
+        "gathered_norm_sm80": kernel_spec(
+            Workload.of(
+                Norm(
+                    rows=150,
+                    columns=768,
+                    function=NormFunction.RMS,
+                    epsilon=1e-6,
+                    a_rows=30000,
+                    rows_dtype=IndexType.INT32,
+                )
+            ),
+            NormConfig(threads=32, vectors=3, rows=4),
             "sm_80",
         ),
         "norm_sm80": kernel_spec(

@@ -21,7 +21,7 @@ from boltgen.families.source import workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, in_groups
+from boltgen.ir.problem import Problem, gathered, in_groups
 from boltgen.ir.reference import compare
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
@@ -212,6 +212,9 @@ class _Tensors:
                 self.values[f"{where}ends"] = self._place(
                     "the groups' ends", inputs.ends, 0
                 ).address
+            if inputs.rows.size:
+                placed = self._place("the rows of A", inputs.rows, 0)
+                self.values[f"{where}operands[{layer.place_of_rows}].pointer"] = placed.address
             pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
@@ -321,6 +324,9 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     grouped = in_groups(problem)
     if grouped is not None:
         own.append((grouped.groups,))
+    taken = gathered(problem)
+    if taken is not None:
+        own.append((taken.rows,))
     wanted = (*own, *((*shapes[load.kind], *load.parts_shape) for load in loads))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
@@ -328,8 +334,9 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     )
     b = drawn.pop(0) if problem.is_product else np.zeros(0)
     ends = drawn.pop(0) if grouped is not None else np.zeros(0)
+    rows = drawn.pop(0) if taken is not None else np.zeros(0)
     before = len(layer.prologue.loads)
-    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends)
+    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows)
 
 
 def _spread(array: Array, gap: int) -> Array:

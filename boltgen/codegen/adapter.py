@@ -17,7 +17,14 @@ from boltgen.codegen.adapter_tensors import (
     result_fields,
     result_name,
 )
-from boltgen.codegen.adapter_views import b_call, b_rows, ends_call, tensor_shape, viewed_sizes
+from boltgen.codegen.adapter_views import (
+    b_call,
+    b_rows,
+    ends_call,
+    rows_call,
+    tensor_shape,
+    viewed_sizes,
+)
 from boltgen.codegen.cpp_text import comment_field, comment_lines, identifier, string_literal
 from boltgen.codegen.render import render
 from boltgen.codegen.views import (
@@ -30,7 +37,7 @@ from boltgen.codegen.views import (
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import describe
+from boltgen.ir.problem import describe, gathered
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import Workload
 
@@ -99,6 +106,9 @@ class RegionLaunch:
             ends = ends_call(roles, f"{who}ends", layer.problem)
             if ends is not None:
                 yield f"{where}ends", ends
+            rows = rows_call(roles, f"{who}rows of A", layer.problem)
+            if rows is not None:
+                yield f"{where}operands[{layer.place_of_rows}].pointer", rows
             for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):
@@ -226,7 +236,7 @@ class SymbolSource:
 
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource]:
-    """The first tensor that has each symbol of a region, A before B.
+    """The first tensor that has each symbol of a region: A, then the rows taken of it, then B.
 
     Raises:
         InvalidProblemError: none has.
@@ -236,6 +246,9 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
     shapes = [(region.a, "A", *tensor_shape(region.a_view, first, first.matrix[0], a_shape))]
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         problem = layer.problem
+        taken = gathered(problem)
+        if taken is not None and roles.rows is not None:
+            shapes.append((roles.rows, "rows of A", (taken.rows,), 1))
         if roles.b is None:
             continue
         rows = b_rows(problem)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Problem, element_b, in_groups, packed_weights
+from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
 from boltgen.ir.region import HeadView, LayerRoles, Region
 
 
@@ -88,6 +88,16 @@ def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
     if grouped is None or roles.ends is None:
         return None
     return data_call(roles.ends, role, grouped.ends_dtype, ((grouped.groups,), "kVector"))
+
+
+def rows_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
+    """The C++ call that checks the integers that take A's rows and returns their pointer; None
+    where A has them in order.
+    """
+    taken = gathered(problem)
+    if taken is None or roles.rows is None:
+        return None
+    return data_call(roles.rows, role, taken.dtype, ((taken.rows,), "kVector"))
 
 
 def b_rows(problem: Problem) -> int:

@@ -73,9 +73,8 @@ _READERS: Mapping[str, Mapping[str, _Reader]] = {
     "nn.avg_pool2d": {**_POOL, "count_include_pad": bool},
     "nn.adaptive_avg_pool2d": _LAYOUTS,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _REDUCTION),
-    **dict.fromkeys(
-        ("nn.softmax", "nn.log_softmax", "concat", "stack", "take", "dequantize"), _AXIS
-    ),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "stack", "dequantize"), _AXIS),
+    "take": {**_AXIS, "mode": str},
     **dict.fromkeys(("nn.prelu", "nn.bias_add"), _AXIS),
     "split": {"axis": int},
     "nn.batch_norm": {"axis": int, "epsilon": float, "center": bool, "scale": bool},

@@ -10,6 +10,7 @@ from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
 from boltgen.frontend.passes.factors import factors_behind_products
+from boltgen.frontend.passes.gathers import gathered_last
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
@@ -182,4 +183,4 @@ def _normalised(
         grouped_nhwc=grouped_nhwc,
         large=large,
     )
-    return replace(normal, graph=without_repeated(normal.graph))
+    return replace(normal, graph=without_repeated(gathered_last(normal.graph)))

@@ -25,6 +25,8 @@ _FINEST = 2**0.5
 _STEPS = {1: 32, 2: 4}
 # The rows of the smallest tile: fewer all take the same time.
 _LEAST = {"m": 16}
+# How many rows there are to be taken decides next to nothing: their range stays whole.
+_WHOLE = frozenset({"a_rows"})
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
@@ -51,7 +53,7 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
 def cells(workload: Workload) -> tuple[Workload, ...]:
     """The cells of `workload`, smaller sizes first; itself where all its sizes are known."""
     symbols = workload.symbols
-    return tuple(_product(workload, [_parts(each, len(symbols)) for each in symbols]))
+    return tuple(_product(workload, [_parts(each, _divided(symbols)) for each in symbols]))
 
 
 def steps(workload: Workload) -> Iterator[Workload]:
@@ -60,10 +62,10 @@ def steps(workload: Workload) -> Iterator[Workload]:
     They end where tiles do: a kernel takes the same time for all sizes that fill as many tiles.
     """
     symbols = workload.symbols
-    part = _STEPS.get(len(symbols))
+    part = _STEPS.get(_divided(symbols))
     if part is None:
         return iter(cells(workload))
-    return _product(workload, [_steps(each, len(symbols), part) for each in symbols])
+    return _product(workload, [_steps(each, _divided(symbols), part) for each in symbols])
 
 
 def joined(left: Workload, right: Workload) -> Workload | None:
@@ -101,8 +103,15 @@ def _product(workload: Workload, parts: Sequence[Sequence[Symbol]]) -> Iterator[
         yield _narrowed(workload, dict(zip(workload.symbols, chosen, strict=True)))
 
 
+def _divided(symbols: Sequence[Symbol]) -> int:
+    """How many of `symbols` have ranges that are divided."""
+    return sum(symbol.name not in _WHOLE for symbol in symbols)
+
+
 def _parts(symbol: Symbol, symbols: int) -> tuple[Symbol, ...]:
     """The range of a symbol in parts, as few as so many symbols demand."""
+    if symbol.name in _WHOLE:
+        return (symbol,)
     most, factor = int(_MOST_CELLS ** (1 / symbols)), _FINEST
     while len(_ends(symbol, factor)) > most:
         factor *= _FINEST
@@ -111,6 +120,8 @@ def _parts(symbol: Symbol, symbols: int) -> tuple[Symbol, ...]:
 
 def _steps(symbol: Symbol, symbols: int, part: int) -> tuple[Symbol, ...]:
     """The same in steps."""
+    if symbol.name in _WHOLE:
+        return (symbol,)
     ends = {each.high for each in _parts(symbol, symbols)}
     end = 0
     while end < symbol.high:

@@ -6,13 +6,14 @@ Arrow: like `problem`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, IndexType, Layout, alignment_elements
+from boltgen.ir.gathered import Gathered, check_gathered
 from boltgen.ir.gemm import Array, Gemm, check_dtypes, check_positive
 
 # Groups are a grid's tiles along M at least, and a batch where a model is asked for their time.
@@ -29,9 +30,13 @@ class GroupedGemm:
     be empty. Rows behind the last end are of no group, and their product is 0. An end below the one
     before it counts as that one, and an end beyond M as M.
 
+    Where A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, takes the M rows of it, as
+    `ir.gathered` says: those of tokens, sorted by expert.
+
     Raises:
-        InvalidProblemError: an extent is out of range, there are more than 65535 groups, or the
-            types are none that a `Gemm` takes.
+        InvalidProblemError: an extent is out of range, there are more than 65535 groups, the types
+            are none that a `Gemm` takes, or `a_rows` comes without `rows_dtype`, or the other way
+            round.
     """
 
     kind: ClassVar[str] = "grouped gemm"
@@ -45,14 +50,24 @@ class GroupedGemm:
     in_dtype: DType = DType.F16
     acc_dtype: DType = DType.F32
     out_dtype: DType = DType.F16
+    a_rows: int | None = field(default=None, metadata={"absent_at_default": True})
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("groups", "m", "n", "k"))
         check_dtypes(self)
+        check_gathered("GroupedGemm", self.a_rows, self.rows_dtype)
         if self.groups > _MOST_GROUPS:
             raise InvalidProblemError(
                 f"GroupedGemm: groups={self.groups}; kernels take {_MOST_GROUPS} at most"
             )
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """How its rows are taken of A; None where A has them in order."""
+        if self.a_rows is None or self.rows_dtype is None:
+            return None
+        return Gathered(rows=self.m, of=self.a_rows, dtype=self.rows_dtype)
 
     @property
     def gemm(self) -> Gemm:
@@ -81,8 +96,9 @@ class GroupedGemm:
 
     @property
     def short(self) -> str:
-        """`grouped gemm 64x10x128 of 8 groups`."""
-        return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups"
+        """`grouped gemm 64x10x128 of 8 groups`, and of how many rows they are taken."""
+        taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
+        return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups{taken}"
 
     @property
     def batch(self) -> int:
@@ -121,8 +137,8 @@ class GroupedGemm:
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """(M, K)."""
-        return self.m, self.k
+        """(M, K), or (a_rows, K) where rows are taken of them."""
+        return self.m if self.a_rows is None else self.a_rows, self.k
 
     @property
     def b_shape(self) -> tuple[int, ...]:
@@ -157,8 +173,11 @@ class GroupedGemm:
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of A."""
-        return self.m * self.k * self.in_dtype.size_bytes
+        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        row_bytes = self.k * self.in_dtype.size_bytes
+        if (taken := self.gathered) is None:
+            return self.m * row_bytes
+        return taken.distinct * row_bytes + taken.bytes
 
     @property
     def b_bytes(self) -> int:

@@ -7,14 +7,15 @@ Arrow: like `problem`. What is exact here, and how far a correct FP32 kernel may
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
 import numpy as np
 
 from boltgen.errors import InvalidProblemError, assert_never
-from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.dtypes import DType, IndexType, alignment_elements
+from boltgen.ir.gathered import Gathered, check_gathered
 from boltgen.ir.gemm import Array, Gemm, check_positive
 from boltgen.ir.softmax import softmax
 
@@ -32,10 +33,13 @@ class Norm:
     """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
 
     A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
+    Where A is (`a_rows`, columns), a tensor `rows`, (rows,) of `rows_dtype`, takes the rows of it,
+    as `ir.gathered` says: those of an embedding's table.
 
     Raises:
         InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,
-            or is given to a softmax, which has none.
+            or is given to a softmax, which has none; `a_rows` comes without `rows_dtype`, or the
+            other way round.
     """
 
     kind: ClassVar[str] = "norm"
@@ -46,13 +50,23 @@ class Norm:
     epsilon: float = 0.0
     in_dtype: DType = DType.F16
     out_dtype: DType = DType.F16
+    a_rows: int | None = field(default=None, metadata={"absent_at_default": True})
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("rows", "columns"))
+        check_gathered("Norm", self.a_rows, self.rows_dtype)
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
             raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; it is finite and at least 0")
         if self.function is NormFunction.SOFTMAX and self.epsilon:
             raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; a softmax has none")
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """How its rows are taken of A; None where A has them in order."""
+        if self.a_rows is None or self.rows_dtype is None:
+            return None
+        return Gathered(rows=self.rows, of=self.a_rows, dtype=self.rows_dtype)
 
     @property
     def acc_dtype(self) -> DType:
@@ -86,8 +100,9 @@ class Norm:
 
     @property
     def short(self) -> str:
-        """`layer_norm 64x768`."""
-        return f"{self.function.value} {self.rows}x{self.columns}"
+        """`layer_norm 64x768`, and of how many rows its own are taken."""
+        taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
+        return f"{self.function.value} {self.rows}x{self.columns}{taken}"
 
     @property
     def batch(self) -> int:
@@ -106,8 +121,8 @@ class Norm:
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """(rows, columns)."""
-        return self.rows, self.columns
+        """(rows, columns), or (a_rows, columns) where rows are taken of them."""
+        return self.rows if self.a_rows is None else self.a_rows, self.columns
 
     @property
     def b_shape(self) -> tuple[int, ...]:
@@ -141,8 +156,11 @@ class Norm:
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of A."""
-        return self.rows * self.columns * self.in_dtype.size_bytes
+        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        row_bytes = self.columns * self.in_dtype.size_bytes
+        if (taken := self.gathered) is None:
+            return self.rows * row_bytes
+        return taken.distinct * row_bytes + taken.bytes
 
     @property
     def b_bytes(self) -> int:

@@ -21,7 +21,7 @@ from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, evaluate, round_unbounded, rounded_at_any_scale
 from boltgen.ir.interval import enclose as enclose_nodes
 from boltgen.ir.norm_bounds import norm_ends
-from boltgen.ir.problem import GroupedGemm, in_groups
+from boltgen.ir.problem import GroupedGemm, Problem, gathered, in_groups
 from boltgen.ir.reference import (
     AnyArray,
     Enclosure,
@@ -37,7 +37,8 @@ from boltgen.ir.workload import Layer, Workload
 class LayerInputs:
     """A layer's B, empty where it has none, and the operands of its graphs.
 
-    `ends` are those of a product of rows in groups; of others they are empty.
+    `ends` are those of a product of rows in groups, `rows` the integers that take A's rows, where
+    some do; of others they are empty.
 
     Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
     in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
@@ -47,6 +48,7 @@ class LayerInputs:
     operands: tuple[AnyArray, ...] = ()
     prologue: tuple[AnyArray, ...] = ()
     ends: AnyArray = field(default_factory=lambda: np.zeros(0))
+    rows: AnyArray = field(default_factory=lambda: np.zeros(0))
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
@@ -135,7 +137,8 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     """
     problem: Any = layer.problem
     shape = problem.d_shape
-    wide = shaped("a", a, (shape,), problem.in_dtype, is_matrix=True)
+    whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=True)
+    wide = _taken(problem, whole, inputs).reshape(shape)
     before = broadcast(layer.prologue, shape, False, inputs.prologue)
     prepared = evaluate(layer.prologue, wide, before)
     images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
@@ -175,7 +178,7 @@ def _of_groups(
     shaped("b", inputs.b, (problem.b_shape,), problem.in_dtype, is_matrix=False)
     shaped("ends", inputs.ends, ((problem.groups,),), problem.ends_dtype, is_matrix=False)
     broadcast(epilogue, problem.d_shape, False, inputs.operands)
-    rows, none = a.reshape(problem.a_shape), np.zeros_like(inputs.b[0])
+    rows, none = _taken(problem, a, inputs), np.zeros_like(inputs.b[0])
     found = []
     for group, (begin, end) in enumerate(problem.spans(inputs.ends)):
         if begin == end:
@@ -199,6 +202,15 @@ def _of_groups(
         )
         for parts in zip(*found, strict=True)
     )
+
+
+def _taken(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:
+    """A's rows in the order in which they are computed."""
+    how = gathered(problem)
+    if how is None:
+        return a.reshape(problem.a_shape)
+    shaped("rows", inputs.rows, ((how.rows,),), how.dtype, is_matrix=False)
+    return how.taken(a, inputs.rows)
 
 
 def _rows(array: AnyArray, count: int) -> AnyArray:

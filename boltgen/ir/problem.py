@@ -17,6 +17,7 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
+from boltgen.ir.gathered import Gathered
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
 from boltgen.ir.grouped import GroupedGemm
 from boltgen.ir.norm import Norm
@@ -32,6 +33,7 @@ __all__ = [
     "Problem",
     "describe",
     "element_b",
+    "gathered",
     "in_groups",
     "is_paired",
     "packed_weights",
@@ -274,6 +276,11 @@ def in_groups(problem: Problem) -> GroupedGemm | None:
     return problem if isinstance(problem, GroupedGemm) else None
 
 
+def gathered(problem: Problem) -> Gathered | None:
+    """How the rows of a problem are taken of A; None where A has them in order."""
+    return problem.gathered if isinstance(problem, (GroupedGemm, Norm)) else None
+
+
 def element_b(problem: Problem) -> ElementType:
     """The type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES
@@ -295,6 +302,7 @@ def describe(problem: Problem) -> str:
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
     quiet |= {"weights"} if packed_weights(problem) is None else set()
     quiet |= set() if is_paired(problem) else {"paired"}
+    quiet |= {"a_rows", "rows_dtype"} if gathered(problem) is None else set()
     shown = ", ".join(
         f"{field.name}={show(getattr(problem, field.name))}"
         for field in fields(kind)

@@ -9,7 +9,7 @@ from math import prod
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.ir.move import Form, ImageLayout
-from boltgen.ir.problem import in_groups
+from boltgen.ir.problem import gathered, in_groups
 from boltgen.ir.workload import Workload
 
 
@@ -107,12 +107,13 @@ class LayerRoles:
 
     `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
 
-    `b` is None of a problem without B, `ends` of one whose rows are in no groups. `operands` are
-    those of the prologue, then of the epilogue.
+    `b` is None of a problem without B, `ends` of one whose rows are in no groups, `rows` of one
+    whose rows A has in order. `operands` are those of the prologue, then of the epilogue.
     """
 
     b: int | None
     ends: int | None = None
+    rows: int | None = None
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
     b_group: int = 1
@@ -120,7 +121,7 @@ class LayerRoles:
     @property
     def parameters(self) -> tuple[int, ...]:
         """Their indices."""
-        own = (each for each in (self.b, self.ends) if each is not None)
+        own = (each for each in (self.b, self.ends, self.rows) if each is not None)
         return (*own, *(operand.parameter for operand in self.operands))
 
 
@@ -189,6 +190,11 @@ class Region:
             if (roles.ends is None) != (in_groups(layer.problem) is None):
                 raise InvalidProblemError(
                     f"{self.symbol}: layer {index} has ends={roles.ends}; its problem is "
+                    f"{layer.problem.short}"
+                )
+            if (roles.rows is None) != (gathered(layer.problem) is None):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has rows={roles.rows}; its problem is "
                     f"{layer.problem.short}"
                 )
             if (roles.b is None) == layer.problem.is_product:

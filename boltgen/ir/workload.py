@@ -64,6 +64,16 @@ class Layer:
         before = () if self.problem.is_product else self.prologue.further
         return (*self.epilogue.further, *before)
 
+    @property
+    def place_of_rows(self) -> int:
+        """Which operand of a launch has the integers that take A's rows, where some do: the one
+        behind all others. Its `ld` is the number of A's rows.
+
+        Raises:
+            InvalidProblemError: a result is no full tensor.
+        """
+        return len(self.loads) + len(self.further)
+
     def describe(self) -> str:
         """Name the workload in a line."""
         before = f"{self.prologue.describe()} -> " if not self.prologue.is_identity else ""

@@ -17,7 +17,7 @@ from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
 from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, in_groups, packed_weights
+from boltgen.ir.problem import Problem, gathered, in_groups, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
@@ -47,12 +47,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B and of its groups' ends, 0 where it has none, and of its graphs'
-    operands.
+    """Addresses of a layer's B, of its groups' ends and of the rows that are taken of A, 0 where it
+    has none, and of its graphs' operands.
     """
 
     b: int
     ends: int
+    rows: int
     operands: tuple[Operand, ...]
 
 
@@ -139,6 +140,9 @@ class Operands:
                 values[f"{where}b"] = layer.b
             if layer.ends:
                 values[f"{where}ends"] = layer.ends
+            if layer.rows:
+                place = self._layers[index].place_of_rows
+                values[f"{where}operands[{place}].pointer"] = layer.rows
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -166,6 +170,7 @@ class Operands:
                 LayerSet(
                     b=next(addresses) if layer.problem.is_product else 0,
                     ends=next(addresses) if in_groups(layer.problem) is not None else 0,
+                    rows=next(addresses) if gathered(layer.problem) is not None else 0,
                     operands=tuple(
                         _operand(layer.problem, load, next(addresses)) for load in layer.loads
                     ),
@@ -182,6 +187,8 @@ class Operands:
                 yield layer.b
             if layer.ends:
                 yield layer.ends
+            if layer.rows:
+                yield layer.rows
             yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
@@ -239,14 +246,17 @@ class Operands:
         problem = layer.problem
         shape, own = problem.d_shape, 1 + int(problem.is_product)
         b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
-        groups = arrays[own:][: in_groups(problem) is not None]
-        own += len(groups)
+        integers = {
+            name: arrays.pop(own)
+            for name, has in (("ends", in_groups(problem)), ("rows", gathered(problem)))
+            if has is not None
+        }
         loaded = tuple(
             array.reshape(_shape_of_load(load, shape))
             for load, array in zip(layer.loads, arrays[own:], strict=True)
         )
         before = len(layer.prologue.loads)
-        inputs = LayerInputs(b, loaded[before:], loaded[:before], *groups)
+        inputs = LayerInputs(b, loaded[before:], loaded[:before], **integers)
         found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, ends in zip(found, self.ends, strict=True):
             self._write_ends(enclosure.low, enclosure.high, ends)

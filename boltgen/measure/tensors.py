@@ -10,7 +10,7 @@ import numpy as np
 from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Problem, element_b, in_groups, packed_weights
+from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
 from boltgen.ir.reference import AnyArray
 from boltgen.ir.workload import Layer
 
@@ -24,7 +24,7 @@ class Tensor:
     """One tensor: its elements, and the range of its random values.
 
     `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
-    `rows` are those of groups whose ends these are.
+    `rows` are those of groups whose ends these are, `of` those of which these are taken.
     """
 
     dtype: ElementType
@@ -33,6 +33,7 @@ class Tensor:
     high: float = _MOST
     packed: tuple[PackedWeights, int, int] | None = None
     rows: int | None = None
+    of: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -41,8 +42,8 @@ class Tensor:
 
 
 def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
-    """A, B where there is one, the ends of groups where rows are in some, and the graphs' operands,
-    in the order of `layer.loads`.
+    """A, B where there is one, the ends of groups where rows are in some, the rows of A where they
+    are taken, and the graphs' operands, in the order of `layer.loads`.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
@@ -54,6 +55,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
         Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
         *_tensors_of_b(problem),
         *_tensors_of_ends(problem),
+        *_tensors_of_rows(problem),
         *(
             Tensor(
                 dtype=node.dtype,
@@ -85,10 +87,18 @@ def _tensors_of_ends(problem: Problem) -> tuple[Tensor, ...]:
     return (Tensor(dtype=grouped.ends_dtype, count=grouped.groups, rows=grouped.m),)
 
 
+def _tensors_of_rows(problem: Problem) -> tuple[Tensor, ...]:
+    taken = gathered(problem)
+    return () if taken is None else (Tensor(dtype=taken.dtype, count=taken.rows, of=taken.of),)
+
+
 def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
     """A tensor of this shape with random elements in its range."""
     if tensor.rows is not None:
         return _ends(tensor.count, tensor.rows, rng).astype(tensor.dtype.numpy)
+    if tensor.of is not None:
+        # In no order, some several times; and one before the first, or behind the last.
+        return rng.integers(-1, tensor.of + 1, shape).astype(tensor.dtype.numpy)
     if tensor.packed is None:
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
     packed, n, k = tensor.packed

@@ -14,7 +14,7 @@ from pathlib import Path
 from boltgen.arch import Arch, arch_named
 from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.problem import describe
+from boltgen.ir.problem import describe, gathered
 from boltgen.ir.results import store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.runtime.coverage import coverage
@@ -167,6 +167,8 @@ def _moved_bytes(workload: Workload) -> int:
         for store, dtype in last.further
     )
     a = _elements(first.problem.a_shape) * first.problem.in_dtype.size_bytes
+    if gathered(first.problem) is not None:
+        a = first.problem.a_bytes
     return a + weights + loads + d + further
 
 

@@ -16,16 +16,17 @@ from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.registry import launch
 from boltgen.ir.cells import cells, localised
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import Convention, LayerRoles, Region
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
+from boltgen.ir.region import Convention, LayerRoles, Operand, Region
 from boltgen.ir.workload import Layer, Workload
 from boltgen.settings import settings_from
-from tests.cases import CONFIGS
+from tests.cases import CONFIGS, EPILOGUES
 
 CONFIG = CONFIGS["sm80_small"][1]
 IMAGES = symbolic(Symbol("images", 1, 8))
@@ -136,3 +137,37 @@ def test_the_text_compiles(convention: Convention) -> None:
     text = render_adapter([_launch(region, kernels)], convention)
     unit = adapter_unit("symbolic", text, tools)
     assert isinstance(compile_unit(unit, Cache(settings.cache_dir)), CompiledObject)
+
+
+def test_rows_that_are_taken_say_how_many_they_are() -> None:
+    """A has the tokens, and the integers the rows that are computed."""
+    tokens = symbolic(Symbol("tokens", 1, 50))
+    problem = GroupedGemm(
+        groups=4, m=2 * tokens, n=64, k=32, a_rows=tokens, rows_dtype=IndexType.INT64
+    )
+    workload, _ = localised(Workload.of(problem, EPILOGUES["bias_relu"]))
+    region = Region(
+        symbol="region_0",
+        label="grouped_matmul",
+        workload=workload,
+        parameter_count=5,
+        a=0,
+        layers=(LayerRoles(b=1, ends=2, rows=3, operands=(Operand(parameter=4),)),),
+    )
+    config = GroupedConfig(gemm=CONFIG)
+    choices = [
+        Choice(cell=cell, kernel="kernel", launch=launch(cell, config))
+        for cell in cells(region.workload)
+    ]
+    made = RegionLaunch(region=region, choices=tuple(choices), memory=CallMemory())
+    text = render_adapter([made])
+    assert 'int64_t const a_rows = call.rows("a_rows", p0, 0, "A", 1, 1, 50);' in text
+    assert 'int64_t const m = call.rows("m", p3, 3, "rows of A", 0, 2, 100);' in text
+    assert "{a_rows, 32}, Rank::kMatrix" in text
+    rows = 'call.data(p3, 3, "rows of A", boltgen::kInt64, {m}, Rank::kVector)'
+    assert rows in text
+    assert text.index("args.operands[1].pointer") < text.index(rows)
+    assert "args.operands[1].ld = a_rows;" in text
+    assert "args.m = m;" in text
+    with pytest.raises(InvalidProblemError, match="layer 0 has rows=None; its problem is grouped"):
+        replace(region, layers=(replace(region.layers[0], rows=None),))

@@ -10,21 +10,25 @@ from boltgen.arch import arch_named
 from boltgen.families.grouped import FAMILY
 from boltgen.families.grouped.config import GroupedConfig, even
 from boltgen.families.registry import predict
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import (
     SOFTMAX,
     Accumulator,
+    BinaryOp,
     ElementwiseGraph,
     LoadKind,
     Reduction,
     Store,
 )
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import Gemm, GroupedGemm
 from boltgen.ir.workload import Layer, Workload
 from tests.cases import CONFIGS
 
 SM80 = arch_named("sm_80")
 PROBLEM = GroupedGemm(groups=8, m=2048, n=1024, k=512, b_layout=Layout.COLUMN)
+SQUARE = CONFIGS["sm80_square"][1]
+TAKEN = replace(PROBLEM, a_rows=256, rows_dtype=IndexType.INT32)
 SUMS = ElementwiseGraph(
     (Accumulator(),),
     (Store(0), Store(0, LoadKind.COLUMN, DType.F32, Reduction.SUM)),
@@ -76,3 +80,60 @@ def test_few_rows_of_each_group_have_small_tiles() -> None:
     """Of 64 tokens of 64 experts most have one: tiles are of the fewest rows that there are."""
     configs = FAMILY.space(Workload.of(replace(PROBLEM, groups=64, m=64)), SM80).candidates
     assert {config.gemm.threadblock.m for config in configs} == {16, 32}
+
+
+def _of_operands(count: int) -> ElementwiseGraph:
+    """So many operands, D, and a further result."""
+    kinds = [LoadKind.TENSOR] * 2 + [LoadKind.ROW] * 4
+    builder = ElementwiseBuilder()
+    total = 0
+    for kind in kinds[:count]:
+        total = builder.binary(BinaryOp.ADD, total, builder.load(kind))
+    builder.store(total)
+    builder.store(0, dtype=DType.F32)
+    return builder.build()
+
+
+def test_integers_that_take_rows_are_an_address_more() -> None:
+    assert FAMILY.rejects(Workload.of(TAKEN, _of_operands(5)), SM80) is None
+    full = _of_operands(6)
+    assert FAMILY.rejects(Workload.of(PROBLEM, full), SM80) is None
+    reason = FAMILY.rejects(Workload.of(TAKEN, full), SM80)
+    assert reason is not None
+    assert "has 7 operands and further results; a launch passes 7 addresses" in reason
+    launch = FAMILY.launch(Workload.of(TAKEN, _of_operands(5)), GroupedConfig(gemm=SQUARE))
+    assert launch.sizes["operands[6].ld"] == 256
+
+
+def test_rows_that_are_taken_take_shared_memory_too() -> None:
+    config = GroupedConfig(gemm=SQUARE)
+    bytes_of = {
+        each: FAMILY.footprint(Workload.of(each), config).shared_memory_bytes
+        for each in (PROBLEM, TAKEN)
+    }
+    assert bytes_of[TAKEN] == bytes_of[PROBLEM] + 4 * SQUARE.threadblock.m
+    tight = replace(SM80, shared_memory_per_cta_bytes=bytes_of[PROBLEM])
+    assert not FAMILY.violations(Workload.of(PROBLEM), config, tight)
+    (found,) = FAMILY.violations(Workload.of(TAKEN), config, tight)
+    assert found.name == "shared_memory_of_rows"
+    assert found.slack is not None
+    assert found.slack < 0
+
+
+def test_a_row_that_is_taken_again_is_in_l2() -> None:
+    """Of 256 tokens eight experts each: DRAM reads each once, and the integers."""
+    config = GroupedConfig(gemm=SQUARE)
+    moved = {
+        each.a_rows: predict(Workload.of(each), config, SM80).traffic.dram_bytes
+        for each in (PROBLEM, TAKEN, replace(TAKEN, a_rows=100000))
+    }
+    integers, row_bytes = 2048 * 4, 512 * 2
+    assert moved[None] - moved[256] == (2048 - 256) * row_bytes - integers
+    assert moved[100000] == moved[None] + integers
+
+
+def test_boundaries_take_rows_of_fewer_and_of_more() -> None:
+    workload = Workload.of(TAKEN)
+    found = FAMILY.boundaries(workload, GroupedConfig(gemm=SQUARE), SM80)
+    counts = [(each.single.problem.a_shape[0], each.single.problem.d_shape[0]) for each in found]
+    assert counts == [(131, 517), (68, 29)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.norm.config import NormConfig
+from boltgen.families.norm.model import bytes_loaded, bytes_moved
 from boltgen.families.registry import FAMILIES, boundaries, candidates, predict, violations
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, LoadKind, Store
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.workload import Layer, Workload
@@ -104,3 +107,44 @@ def test_more_rows_take_longer_and_memory_bounds_many() -> None:
 def test_an_epsilon_that_means_nothing_is_refused(function: NormFunction, epsilon: float) -> None:
     with pytest.raises(InvalidProblemError, match="epsilon"):
         Norm(rows=4, columns=8, function=function, epsilon=epsilon)
+
+
+def _of_a_table(rows: int, of: int) -> Norm:
+    return Norm(
+        rows=rows,
+        columns=768,
+        function=NormFunction.RMS,
+        epsilon=1e-6,
+        a_rows=of,
+        rows_dtype=IndexType.INT64,
+    )
+
+
+def test_boundaries_take_rows_of_fewer_and_of_more() -> None:
+    config = NormConfig(threads=32, vectors=4, rows=8)
+    found = boundaries(Workload.of(_of_a_table(100, 30000)), config, SM80)
+    sizes = [(each.single.problem.matrix[0], each.single.problem.a_shape[0]) for each in found]
+    assert sizes == [(9, 5), (9, 5), (1, 3)]
+
+
+def test_integers_that_take_rows_are_an_address_of_the_launch() -> None:
+    nodes = (Accumulator(), *(Load(LoadKind.TENSOR) for _ in range(2)))
+    layer = Layer(problem=_of_a_table(100, 30000), prologue=ElementwiseGraph(nodes))
+    config = NormConfig(threads=32, vectors=4, rows=8)
+    assert FAMILY.launch(Workload(layers=(layer,)), config).sizes["operands[2].ld"] == 30000
+    full = (*(Load(LoadKind.ROW) for _ in range(4)), Load(LoadKind.COLUMN))
+    both = replace(layer, epilogue=ElementwiseGraph((Accumulator(), *full)))
+    reason = FAMILY.rejects(Workload(layers=(both,)), SM80)
+    assert reason == (
+        "it has 8 operands and further results, with the integers that take rows; a launch passes 7"
+    )
+
+
+def test_a_row_that_is_taken_again_is_no_byte_of_dram() -> None:
+    """Of a table of four rows; what SMs load is the same."""
+    in_order = Norm(rows=4096, columns=768, function=NormFunction.RMS, epsilon=1e-6)
+    layers = [Layer(problem=each) for each in (in_order, _of_a_table(4096, 4))]
+    row_bytes, integers = 768 * 2, 4096 * 8
+    assert bytes_moved(layers[0]) - bytes_moved(layers[1]) == (4096 - 4) * row_bytes - integers
+    assert bytes_loaded(layers[1]) == bytes_loaded(layers[0]) + integers
+    assert layers[1].problem.short == "rms_norm 4096x768, its rows taken of 4"

@@ -91,9 +91,23 @@ WORKLOADS = {
             GroupedGemm(groups=1, m=200, n=73, k=33, ends_dtype=IndexType.INT64),
             EPILOGUES["columns"],
         ),
+        Workload.of(
+            GroupedGemm(groups=5, m=200, n=136, k=264, a_rows=60, rows_dtype=IndexType.INT64),
+            EPILOGUES["residual_before"],
+        ),
     ),
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),
+        Workload.of(
+            Norm(
+                rows=200,
+                columns=768,
+                function=NormFunction.RMS,
+                epsilon=1e-5,
+                a_rows=30,
+                rows_dtype=IndexType.INT64,
+            )
+        ),
         Workload.of(
             Norm(rows=40, columns=768, function=NormFunction.LAYER, epsilon=1e-5),
             EPILOGUES["residual_before"],

@@ -30,8 +30,8 @@ from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_
 Array = np.ndarray[Any, Any]
 
 
-# Both layouts, both types of ends, both generations of mainloops, narrow vectors, a swizzle, and
-# operands of every kind.
+# Both layouts, both types of ends, both generations of mainloops, narrow vectors, a swizzle,
+# operands of every kind, and rows of A in order and taken.
 KERNELS: Mapping[str, tuple[str, GroupedGemm, str]] = {
     "rows": ("sm80_small", GroupedGemm(groups=5, m=270, n=136, k=104), "residual_before"),
     "columns": (
@@ -48,6 +48,39 @@ KERNELS: Mapping[str, tuple[str, GroupedGemm, str]] = {
         "columns",
     ),
     "unaligned": ("sm75_small", GroupedGemm(groups=3, m=70, n=73, k=33), "bias_relu"),
+    "taken": (
+        "sm80_small",
+        GroupedGemm(groups=5, m=270, n=136, k=104, a_rows=90, rows_dtype=IndexType.INT64),
+        "residual_before",
+    ),
+    "taken_narrow": (
+        "sm80_square",
+        GroupedGemm(
+            groups=40,
+            m=150,
+            n=264,
+            k=100,
+            b_layout=Layout.COLUMN,
+            in_dtype=DType.BF16,
+            out_dtype=DType.F32,
+            a_rows=333,
+            rows_dtype=IndexType.INT32,
+        ),
+        "columns",
+    ),
+    "taken_unaligned": (
+        "sm75_small",
+        GroupedGemm(
+            groups=3,
+            m=70,
+            n=73,
+            k=33,
+            ends_dtype=IndexType.INT64,
+            a_rows=200,
+            rows_dtype=IndexType.INT32,
+        ),
+        "bias_relu",
+    ),
 }
 
 
@@ -84,10 +117,13 @@ def _drawn(workload: Workload, rng: np.random.Generator) -> tuple[Array, LayerIn
     layer, problem = workload.single, _problem(workload)
     (m, n), groups = problem.matrix, (problem.groups,)
     of_load = {LoadKind.TENSOR: (m, n), LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
-    shapes = (problem.a_shape, problem.b_shape, groups, *(of_load[x.kind] for x in layer.loads))
+    taken = [] if problem.a_rows is None else [(m,)]
+    loaded = (of_load[x.kind] for x in layer.loads)
+    shapes = (problem.a_shape, problem.b_shape, groups, *taken, *loaded)
     pairs = zip(input_tensors(layer), shapes, strict=True)
     a, b, ends, *operands = (drawn(tensor, shape, rng) for tensor, shape in pairs)
-    return a, LayerInputs(b=b, operands=tuple(operands), ends=ends)
+    rows = operands.pop(0) if taken else np.zeros(0)
+    return a, LayerInputs(b=b, operands=tuple(operands), ends=ends, rows=rows)
 
 
 def _judged(
@@ -115,6 +151,8 @@ def _run(
         args: Any = arguments("boltgen_grouped_gemm_args", launch(workload, _config(name)).sizes)
         args.a, args.b, args.d = cuda.upload(a), cuda.upload(b), cuda.upload(d)
         args.ends = cuda.upload(inputs.ends)
+        if problem.a_rows is not None:
+            args.operands[workload.single.place_of_rows].pointer = cuda.upload(inputs.rows)
         args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
         args.batch_stride_b = b[0].size
         for index, (load, array) in enumerate(
@@ -184,6 +222,65 @@ def test_nan_reaches_its_group_alone(
     undefined = np.isnan(actual)
     assert undefined[60:130].all()
     assert not np.delete(undefined, slice(60, 130), axis=0).any()
+
+
+def _rows(name: str, rng: np.random.Generator) -> Array:
+    """Numbers of rows of a tensor with 90 rows, for 270."""
+    extreme = [-(2**63), -1, 0, 89, 90, 2**31, 2**32 + 1, 2**63 - 1]
+    made: Mapping[str, Array] = {
+        "twice": np.sort(rng.integers(0, 90, 270)),
+        "backwards": np.arange(270)[::-1] // 3,
+        "one": np.full(270, 71),
+        "wild": np.resize(np.array(extreme), 270),
+    }
+    return made[name].astype(np.int64)
+
+
+@pytest.mark.parametrize("name", ["twice", "backwards", "one", "wild"])
+def test_rows_are_taken_in_any_order_and_never_beside_a(
+    name: str,
+    checking: Cuda,
+    grouped_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """Groups of ragged numbers of rows, one of none; what no integer takes is NaN in A."""
+    workload = _workload("taken")
+    a, inputs = _drawn(workload, rng)
+    rows, ends = _rows(name, rng), np.array([65, 65, 66, 130, 251], np.int32)
+    sane = np.clip(rows, 0, 89)
+    a[np.setdiff1d(np.arange(90), sane)] = np.nan
+    inputs = replace(inputs, rows=rows, ends=ends)
+    actual, agreement = _judged(checking, grouped_kernels, "taken", (workload, a, inputs))
+    assert agreement.within, agreement
+    assert not np.isnan(actual).any()
+    assert not checking.vgpu.findings()
+    # The same of the rows in order.
+    plain = _workload("rows")
+    in_order, _ = _judged(checking, grouped_kernels, "rows", (plain, a[sane], inputs))
+    assert np.array_equal(actual, in_order)
+
+
+def test_rows_that_are_taken_of_none_are_refused(
+    grouped_kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    spec, sizes = _spec("taken"), launch(_workload("taken"), _config("taken")).sizes
+    assert sizes["operands[2].ld"] == 90
+
+    def refused(pointer: int | None, ld: int, code: int, message: str) -> None:
+        args: Any = arguments("boltgen_grouped_gemm_args", sizes)
+        args.a = args.b = args.d = args.ends = ADDRESS
+        for each in range(2):
+            args.operands[each].pointer, args.operands[each].ld = ADDRESS, sizes["ldd"]
+        args.operands[2].pointer, args.operands[2].ld = pointer, ld
+        assert_refused(grouped_kernels[spec], spec, args, code, message)
+
+    pointer, count = (
+        r"operands\[2\].pointer \(rows of A\)",
+        r"operands\[2\].ld \(number of A's rows\)",
+    )
+    refused(None, 90, INVALID, f"{pointer} is a null pointer")
+    refused(ADDRESS + 4, 90, MISALIGNED, f"{pointer} is at address")
+    refused(ADDRESS, 0, INVALID, f"{count} is 0; it must be at least 1")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from boltgen.check.protocol import Job
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -64,6 +64,14 @@ def residual(dtype: DType, *, stored: bool) -> ElementwiseGraph:
     if stored:
         b.store(total)
         b.store(total, dtype=dtype)
+    return b.build()
+
+
+def kept(dtype: DType) -> ElementwiseGraph:
+    """A itself as a result: the rows that are taken of it."""
+    b = ElementwiseBuilder()
+    b.store(0)
+    b.store(0, dtype=dtype)
     return b.build()
 
 
@@ -126,6 +134,27 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
         _config(8, 3, 16),
         _layer(18, 168, LAYER, affine(BF16), in_dtype=BF16, out_dtype=F32),
     ),
+    # Rows of an embedding's table, alone and with those of positions, and what others read of them.
+    "embedding": (
+        _config(32, 3, 4),
+        _layer(21, 768, RMS, scaled(F16), a_rows=9, rows_dtype=IndexType.INT64),
+    ),
+    "embedding_out": (
+        _config(64, 6, 2),
+        _layer(7, 299, RMS, scaled(F16), kept(F16), a_rows=50, rows_dtype=IndexType.INT32),
+    ),
+    "embeddings": (
+        _config(16, 3, 8),
+        _layer(
+            19,
+            376,
+            LAYER,
+            affine(F16),
+            residual(F16, stored=True),
+            a_rows=30,
+            rows_dtype=IndexType.INT64,
+        ),
+    ),
 }
 
 
@@ -133,25 +162,33 @@ def _workload(name: str) -> Workload:
     return Workload(layers=(KERNELS[name][1],))
 
 
-def _spec(name: str) -> KernelSpec:
-    return kernel_spec(_workload(name), KERNELS[name][0], "sm_80")
+def _spec(name: str, arch: str = "sm_80") -> KernelSpec:
+    return kernel_spec(_workload(name), KERNELS[name][0], arch)
+
+
+# Of sm_75 a few.
+_CASES = [
+    *((name, "sm_80") for name in KERNELS),
+    *((name, "sm_75") for name in ("embedding", "embedding_out", "embeddings")),
+]
 
 
 @pytest.fixture(scope="module")
 def norm_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
-    return build_libraries(list(map(_spec, KERNELS)), tmp_path_factory.mktemp("norm"))
+    return build_libraries([_spec(*case) for case in _CASES], tmp_path_factory.mktemp("norm"))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "on"), _CASES)
 def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
-    name: str, checking: Cuda, norm_kernels: dict[KernelSpec, KernelLibrary]
+    name: str, on: str, checking: Cuda, norm_kernels: dict[KernelSpec, KernelLibrary]
 ) -> None:
-    config, workload, arch = KERNELS[name][0], _workload(name), arch_named("sm_80")
+    config, workload, arch = KERNELS[name][0], _workload(name), arch_named(on)
     assert not violations(workload, config, arch)
-    library = norm_kernels[_spec(name)]
-    checking.become("sm_80")
+    spec = _spec(name, on)
+    library = norm_kernels[spec]
+    checking.become(on)
     for sized in (workload, *boundaries(workload, config, arch)):
-        job = Job(symbol=kernel_symbol(_spec(name)), workload=sized, launch=launch(sized, config))
+        job = Job(symbol=kernel_symbol(spec), workload=sized, launch=launch(sized, config))
         device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
         worst = run_job(device, ctypes.CDLL(str(library.path)), job)
         device.free_all()
@@ -188,6 +225,42 @@ def test_nan_and_infinity_are_the_oracles_and_stay_in_their_row(
     assert np.isnan(actual[0]).all()
     assert np.isnan(actual[1, 0])
     assert np.isfinite(actual[2:]).all()
+
+
+def test_integers_that_are_no_rows_take_the_nearest(
+    checking: Cuda, norm_kernels: dict[KernelSpec, KernelLibrary], rng: np.random.Generator
+) -> None:
+    """And nothing is read beside the table, whose other rows are NaN here."""
+    config, workload = KERNELS["embedding"][0], _workload("embedding")
+    rows = np.resize(np.array([-(2**63), -1, 0, 8, 9, 2**32 + 1, 2**63 - 1]), 21)
+    a = rng.uniform(-1.5, 1.5, (9, 768)).astype(np.float16)
+    a[1:8] = np.nan
+    scale, d = rng.uniform(0.5, 1.5, 768).astype(np.float16), np.empty((21, 768), np.float16)
+    args: Any = arguments("boltgen_norm_args", launch(workload, config).sizes)
+    assert args.operands[1].ld == 9
+    checking.become("sm_80")
+    args.a, args.d, args.operands[0].pointer = map(checking.upload, (a, d, scale))
+    args.operands[1].pointer = checking.upload(rows)
+    spec = _spec("embedding")
+    norm_kernels[spec].launch(kernel_symbol(spec), args)
+    checking.synchronise()
+    actual = checking.download(args.d, d)
+    checking.free_all()
+    (expected,) = enclose_results(workload, a, [LayerInputs(operands=(scale,), rows=rows)])
+    agreement = compare(actual, expected.exact, expected.bound)
+    assert agreement.within, str(agreement)
+    assert np.isfinite(actual).all()
+    assert not checking.vgpu.findings()
+
+
+def test_rows_that_are_taken_of_none_are_refused(
+    norm_kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    spec, sizes = _spec("embedding"), launch(_workload("embedding"), KERNELS["embedding"][0]).sizes
+    args: Any = arguments("boltgen_norm_args", sizes)
+    args.a = args.d = args.operands[0].pointer = ADDRESS
+    said = r"operands\[1\].pointer \(rows of A\) is a null pointer"
+    assert_refused(norm_kernels[spec], spec, args, INVALID, said)
 
 
 @pytest.mark.parametrize(

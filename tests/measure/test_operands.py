@@ -114,6 +114,32 @@ def test_a_pair_has_the_ends_that_the_oracle_says(profiler, device, layout):
         operands.close()
 
 
+def test_rows_that_are_taken_are_in_no_order_and_judged_as_taken(profiler, device):
+    problem = GroupedGemm(groups=3, m=29, n=24, k=40, a_rows=7, rows_dtype=IndexType.INT64)
+    workload = Workload.of(problem, EPILOGUES["bias_relu"])
+    operands = make_operands(profiler, workload=workload)
+    try:
+        one = operands.sets[1]
+        (held,) = one.layers
+        rows, ends = device.download(held.rows, (29,), np.int64), held.ends
+        assert set(rows) <= set(range(-1, 8))
+        assert len(set(rows)) > 4
+        assert (np.diff(rows) < 0).any()
+        arguments = operands.arguments(
+            one, Launch(struct="boltgen_grouped_gemm_args", sizes={}), stream=0
+        )
+        assert (arguments.ends, arguments.operands[1].pointer) == (ends, held.rows)
+        a = device.download(one.a, (7, 40), np.float16)
+        b = device.download(held.b, problem.b_shape, np.float16)
+        bias = device.download(held.operands[0].pointer, (24,), np.float16)
+        ends = device.download(ends, (3,), np.int32)
+        expected = enclose(workload, a, [LayerInputs(b, (bias,), ends=ends, rows=rows)])
+        low, high = (device.download(each, (29, 24), np.float32) for each in operands.ends[0])
+        assert np.all((low <= expected.low) & (expected.high <= high))
+    finally:
+        operands.close()
+
+
 def test_ends_of_groups_are_uneven_and_rows_judged_by_their_groups(profiler, device):
     problem = GroupedGemm(groups=4, m=29, n=24, k=40, ends_dtype=IndexType.INT64)
     workload = Workload.of(problem, EPILOGUES["bias_relu"])

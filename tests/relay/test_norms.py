@@ -81,3 +81,31 @@ def test_a_norm_is_one_region(
     # statistics of 64 numbers in FP32 are off by some hundred roundings.
     roundings = 4 * 2**-11 if problem.in_dtype is DType.F16 else 256 * 2**-24
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=roundings * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("mode", "takes"), [("clip", True), ("fast", True), ("wrap", False)])
+def test_the_rows_of_a_table_are_taken_by_the_kernel(mode: str, takes: bool) -> None:
+    """An embedding, its layer norm, and a sum that reads its rows again."""
+    table = RNG.uniform(-1, 1, (9, 64)).astype(np.float16)
+    ids = np.array([[0, 8, 3, 3, 1], [8, 7, 7, 2, 0]], np.int64)
+    x = relay.take(
+        relay.const(table), relay.var("ids", shape=SHAPE[:2], dtype="int64"), 0, mode=mode
+    )
+    scale, shift = (relay.const(each.astype(np.float16)) for each in (SCALE, SHIFT))
+    normed = relay.nn.layer_norm(x, scale, shift, epsilon=EPSILON)
+    model = relay.Function(relay.analysis.free_vars(normed), relay.concatenate([normed, x], 2))
+    partitioned = steps.annotate(tvm.IRModule.from_expr(model))
+    (region,) = partitioned.regions
+    problem = region.workload.single.problem
+    assert isinstance(problem, Norm)
+    assert (problem.a_rows == 9) is takes
+    assert bool(region.workload.single.further) is takes
+    (actual,) = Model(partitioned).run(ids)
+    rows = table[ids].astype(np.float64)
+    centred = rows - rows.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    wanted = scaled * SCALE.astype(np.float16) + SHIFT.astype(np.float16)
+    assert np.array_equal(actual[..., 64:], table[ids])
+    # All that is given are FP16 numbers: the result is rounded, and statistics in FP32 are.
+    atol = (2**-11 + 256 * 2**-24) * np.abs(wanted).max()
+    np.testing.assert_allclose(actual[..., :64], wanted, rtol=0, atol=atol)

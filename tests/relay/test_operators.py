@@ -51,7 +51,7 @@ def convolution(weight: relay.Expr, layout: str, **options: int) -> relay.Expr:
         (relay.sum(IMAGE, 1, exclude=True), "sum", {"axis": (0, 2, 3), "keepdims": False}),
         (relay.variance(MATRIX, -1), "variance", {"axis": (1,), "keepdims": False}),
         (relay.variance(MATRIX, -1, unbiased=True), "relay.variance", {}),
-        (relay.take(MATRIX, relay.const([1, 0]), 0), "take", {"axis": 0}),
+        (relay.take(MATRIX, relay.const([1, 0]), 0), "take", {"axis": 0, "mode": "clip"}),
         (relay.take(MATRIX, relay.const([1, -1]), 0), "relay.take", {}),
         (relay.nn.bias_add(MATRIX, array(4), 1), "add", {}),
         (relay.nn.bias_add(MATRIX, array(6), 0), "nn.bias_add", {"axis": 0}),

@@ -90,12 +90,19 @@ def predict(
     config: Cutlass2Config,
     arch: Arch,
     constants: ModelConstants | None = None,
+    *,
+    kept_bytes: float = 0.0,
 ) -> Prediction:
-    """The predicted time of `problem` with `epilogue` in a legal `config` on `arch`."""
+    """The predicted time of `problem` with `epilogue` in a legal `config` on `arch`.
+
+    Of its operands L2 has `kept_bytes` more than of tensors that are read in order.
+    """
     c = constants or model_constants()
     tiles = tiling(problem, config)
     resident = resident_threadblocks(config, problem.acc_dtype, arch)
     moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+    if kept_bytes:
+        moved = moved._replace(dram_bytes=moved.dram_bytes - kept_bytes)
 
     waves = _waves_us(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
     l2_us = moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
-from boltgen.families.constants import ModelConstants
+from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.boundary import first_beyond
 from boltgen.families.cutlass2.candidates import enumerate_configs, knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
@@ -23,6 +23,8 @@ from boltgen.families.grouped.config import (
     GroupedTraits,
     even,
     grouped_of,
+    repeated_bytes,
+    rows_bytes,
     traits_of,
 )
 from boltgen.families.grouped.legality import rejection, violations
@@ -80,11 +82,12 @@ class Grouped(WithoutLibrary[GroupedConfig]):
         return violations(workload.single, config, arch)
 
     def footprint(self, workload: Workload, config: GroupedConfig) -> Footprint:
-        """That of a group's product."""
-        acc_dtype = workload.single.problem.acc_dtype
+        """That of a group's product, and the numbers of a tile's rows where they are taken."""
+        problem = grouped_of(workload.single)
+        acc_dtype, rows = problem.acc_dtype, rows_bytes(problem, config)
         return Footprint(
             registers=registers_per_thread(config.gemm, acc_dtype),
-            shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype),
+            shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype) + rows,
             warps=config.gemm.warps,
         )
 
@@ -95,28 +98,38 @@ class Grouped(WithoutLibrary[GroupedConfig]):
         arch: Arch,
         constants: ModelConstants | None = None,
     ) -> Prediction:
-        """The time of the batch that it is with groups of as many rows."""
+        """The time of the batch that it is with groups of as many rows.
+
+        A row that several rows of D are made of comes from DRAM once, as far as L2 keeps it.
+        """
         layer = workload.single
-        return predict(even(grouped_of(layer)), layer.epilogue, config.gemm, arch, constants)
+        problem = grouped_of(layer)
+        c = constants or model_constants()
+        kept = repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
+        return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
 
     def compiled(self, config: GroupedConfig) -> GroupedConfig:
         """All but the swizzle."""
         return GroupedConfig(gemm=config.gemm.kernel)
 
     def traits(self, workload: Workload) -> GroupedTraits:
-        """Types, layouts, alignments and the epilogue."""
+        """Types, layouts, alignments, the epilogue, and whether rows are taken."""
         return traits_of(workload.single)
 
     def launch(self, workload: Workload, config: GroupedConfig) -> Launch:
         """The problem's sizes and the swizzle."""
-        sizes = grouped_of(workload.single).sizes | {"swizzle": config.gemm.swizzle}
+        layer = workload.single
+        problem = grouped_of(layer)
+        sizes = problem.sizes | {"swizzle": config.gemm.swizzle}
+        if problem.a_rows is not None:
+            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.a_rows
         return Launch(struct="boltgen_grouped_gemm_args", sizes=sizes)
 
     def boundaries(
         self, workload: Workload, config: GroupedConfig, arch: Arch
     ) -> tuple[Workload, ...]:
         """Groups of several ragged tiles and of none, and more groups than rows, of less than a
-        tile of everything.
+        tile of everything. Rows are taken of fewer, and of more.
         """
         layer = workload.single
         problem, tile = grouped_of(layer), config.gemm.threadblock
@@ -126,10 +139,10 @@ class Grouped(WithoutLibrary[GroupedConfig]):
             return traits_of(replace(layer, problem=sized)) == traits
 
         deep = (config.gemm.stages + 1) * tile.k
-        large = replace(problem, groups=3, m=4 * tile.m + 5)
+        large = _of_rows(replace(problem, groups=3, m=4 * tile.m + 5), tile.m + 3)
         large = first_beyond(large, deep, _with_depth, fits)
         large = first_beyond(large, tile.n * config.gemm.swizzle, _with_columns, fits)
-        small = replace(problem, groups=_GROUPS, m=_GROUPS - 5)
+        small = _of_rows(replace(problem, groups=_GROUPS, m=_GROUPS - 5), 2 * _GROUPS)
         small = first_beyond(small, 0, _with_depth, fits)
         small = first_beyond(small, 0, _with_columns, fits)
         sized = (replace(layer, problem=each) for each in (large, small))
@@ -140,6 +153,10 @@ class Grouped(WithoutLibrary[GroupedConfig]):
 
 def _config(tiles: Cutlass2Config | None) -> GroupedConfig | None:
     return None if tiles is None else GroupedConfig(gemm=tiles)
+
+
+def _of_rows(problem: GroupedGemm, rows: int) -> GroupedGemm:
+    return problem if problem.a_rows is None else replace(problem, a_rows=rows)
 
 
 def _with_depth(problem: GroupedGemm, depth: int) -> GroupedGemm:

@@ -16,7 +16,7 @@ from boltgen.ir.kernel import KernelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmView:
-    """One kernel for rows in groups."""
+    """One kernel for rows in groups; `row_indices` is the type of what takes A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "grouped_gemm.cu.j2"
 
@@ -36,6 +36,7 @@ class GroupedGemmView:
     stages: int
     arch_tag: str
     index: str
+    row_indices: tuple[str, ...]
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
@@ -46,20 +47,29 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`."""
-    return f"grouped_{cutlass2_code.stem(_of_group(spec))}"
+    """What people want to see: `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`, and `gathered_`
+    before it where A's rows are taken.
+    """
+    _, traits = _parts(spec)
+    taken = "" if traits.rows_dtype is None else "gathered_"
+    return f"{taken}grouped_{cutlass2_code.stem(_of_group(spec))}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     _, traits = _parts(spec)
     types = (traits.gemm.in_dtype.value, traits.gemm.acc_dtype.value, traits.gemm.out_dtype.value)
+    a = f"A: (M, K) {types[0]} row-major in rows of groups that end at {traits.ends_dtype.value}"
+    if traits.rows_dtype is not None:
+        a = (
+            f"A: (M, K) {types[0]}, rows that {traits.rows_dtype.value} take of a row-major "
+            f"matrix, in groups that end at {traits.ends_dtype.value}"
+        )
     b = "column" if traits.gemm.b_layout is Layout.COLUMN else "row"
     return {
         **cutlass2_code.describe(_of_group(spec)),
         "Problem": (
-            f"Grouped gemm, A: (M, K) {types[0]} row-major in rows of groups that end at "
-            f"{traits.ends_dtype.value}, B: (groups, K, N) {types[0]} {b}-major, "
+            f"Grouped gemm, {a}, B: (groups, K, N) {types[0]} {b}-major, "
             f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
         ),
     }
@@ -86,6 +96,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GroupedGemmVie
         stages=tiles.stages,
         arch_tag=cpp_names.arch_tag(spec.arch),
         index=traits.ends_dtype.cpp,
+        row_indices=() if traits.rows_dtype is None else (traits.rows_dtype.cpp,),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from boltgen.families.cutlass2.config import Cutlass2Config
@@ -10,6 +10,9 @@ from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
 from boltgen.ir.dtypes import IndexType
 from boltgen.ir.problem import Gemm, GroupedGemm
 from boltgen.ir.workload import Layer
+
+# Of a row's number, once it is known to be one of A's.
+_ROW_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -31,10 +34,13 @@ class GroupedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedTraits:
-    """What of a workload is compiled: that of a group's product, and the type of `ends`."""
+    """What of a workload is compiled: that of a group's product, and the types of `ends`, and of
+    `rows` where A's are taken.
+    """
 
     gemm: Cutlass2Traits
     ends_dtype: IndexType
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
 
 
 def grouped_of(layer: Layer) -> GroupedGemm:
@@ -47,8 +53,18 @@ def traits_of(layer: Layer) -> GroupedTraits:
     """What a kernel that computes the layer is compiled for."""
     problem = grouped_of(layer)
     return GroupedTraits(
-        gemm=compiled_traits(problem.gemm, layer.epilogue), ends_dtype=problem.ends_dtype
+        gemm=compiled_traits(problem.gemm, layer.epilogue),
+        ends_dtype=problem.ends_dtype,
+        rows_dtype=problem.rows_dtype,
     )
+
+
+def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
+    """Shared memory of a tile's rows, where A's are taken, beside what `cutlass2` has of it.
+
+    Source: templates/include/boltgen/gathered_mainloop.h, RowsOfTile.
+    """
+    return 0 if problem.gathered is None else config.gemm.threadblock.m * _ROW_BYTES
 
 
 def even(problem: GroupedGemm) -> Gemm:
@@ -68,3 +84,17 @@ def even(problem: GroupedGemm) -> Gemm:
         acc_dtype=one.acc_dtype,
         out_dtype=one.out_dtype,
     )
+
+
+def repeated_bytes(problem: GroupedGemm, kept_bytes: float) -> float:
+    """Bytes of A that DRAM does not read of a problem whose rows are taken, where L2 keeps so many,
+    beside those of as many rows in order; less the bytes of the integers.
+
+    Where all of the tensor stays in L2, each of its rows is read once, however often it is taken.
+    """
+    taken = problem.gathered
+    if taken is None:
+        return 0.0
+    row_bytes = problem.k * problem.in_dtype.size_bytes
+    hit = min(1.0, kept_bytes / (taken.distinct * row_bytes))
+    return hit * (taken.rows - taken.distinct) * row_bytes - taken.bytes

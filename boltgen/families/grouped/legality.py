@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass2.legality import extent_violations, kernel_violations
+from boltgen.families.cutlass2.resources import shared_memory_bytes
 from boltgen.families.cutlass2.results import graph_rejection, others_rejection
 from boltgen.families.cutlass2.traits import kernel_traits, type_rejection
-from boltgen.families.grouped.config import GroupedConfig, grouped_of
+from boltgen.families.grouped.config import GroupedConfig, grouped_of, rows_bytes
 from boltgen.families.space import Violation
+from boltgen.ir.elementwise import MAX_OPERANDS
 from boltgen.ir.problem import GroupedGemm
 from boltgen.ir.workload import Layer, Workload
 
@@ -31,6 +33,16 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
+        or _rows_rejection(layer)
+    )
+
+
+def _rows_rejection(layer: Layer) -> str | None:
+    if grouped_of(layer).gathered is None or layer.place_of_rows < MAX_OPERANDS:
+        return None
+    return (
+        f"it takes A's rows by integers, and has {layer.place_of_rows} operands and further "
+        f"results; a launch passes {MAX_OPERANDS} addresses"
     )
 
 
@@ -40,15 +52,26 @@ def violations(layer: Layer, config: GroupedConfig, arch: Arch) -> tuple[Violati
     return (
         *kernel_violations(kernel_traits(problem.gemm), config.gemm, arch),
         *extent_violations(problem.gemm, config.gemm),
-        *_own_violations(problem, config),
+        *_own_violations(problem, config, arch),
     )
 
 
-def _own_violations(problem: GroupedGemm, config: GroupedConfig) -> Iterator[Violation]:
+def _own_violations(problem: GroupedGemm, config: GroupedConfig, arch: Arch) -> Iterator[Violation]:
     if config.gemm.split_k != 1:
         yield Violation(
             name="split_k_grouped",
             message=f"{config.gemm.split_k} slices of K of {problem.short}",
             reason="how many tiles a group has is not known when slices are counted; "
             "templates/include/boltgen/grouped_gemm.h",
+        )
+    tiles, rows = shared_memory_bytes(config.gemm, problem.acc_dtype), rows_bytes(problem, config)
+    most = arch.shared_memory_per_cta_bytes
+    if tiles <= most < tiles + rows:
+        yield Violation(
+            name="shared_memory_of_rows",
+            message=f"{tiles} bytes of shared memory, and {rows} of the rows that a tile takes; a "
+            f"threadblock on {arch.name} has {most}",
+            reason="the numbers of a tile's rows stay there while K is gone through; "
+            "templates/include/boltgen/gathered_mainloop.h",
+            slack=1.0 - (tiles + rows) / most,
         )

@@ -97,26 +97,33 @@ class NormFamily(WithoutLibrary[NormConfig]):
         return config
 
     def traits(self, workload: Workload) -> NormTraits:
-        """The function, types, vectors and graphs."""
+        """The function, types, vectors and graphs, and whether rows are taken."""
         return compiled_traits(workload.single)
 
     def launch(self, workload: Workload, config: NormConfig) -> Launch:
-        """Rows and columns."""
+        """Rows and columns, and how many rows there are to take."""
         del config
-        return Launch(struct="boltgen_norm_args", sizes=norm_of(workload.single).sizes)
+        layer = workload.single
+        problem = norm_of(layer)
+        sizes = problem.sizes
+        if problem.a_rows is not None:
+            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.a_rows
+        return Launch(struct="boltgen_norm_args", sizes=sizes)
 
     def boundaries(
         self, workload: Workload, config: NormConfig, arch: Arch
     ) -> tuple[Workload, ...]:
-        """A row more than a threadblock, of the columns at hand and of the most; one of few."""
+        """A row more than a threadblock, of the columns at hand and of the most; one of few. Rows
+        are taken of fewer, and of more.
+        """
         problem, vector = norm_of(workload.single), vector_of(norm_of(workload.single))
 
         def fits(sized: Norm) -> bool:
             return vector_of(sized) == vector
 
-        several = replace(problem, rows=config.rows + 1)
+        several = _of_rows(replace(problem, rows=config.rows + 1), config.rows // 2 + 1)
         most = last_below(several, config.columns(vector) + 1, _with_columns, fits)
-        few = first_beyond(replace(problem, rows=1), 0, _with_columns, fits)
+        few = first_beyond(_of_rows(replace(problem, rows=1), 3), 0, _with_columns, fits)
         sized = (
             Workload(layers=(replace(workload.single, problem=each),))
             for each in (several, most, few)
@@ -131,6 +138,10 @@ def _config_at(point: Mapping[str, int]) -> NormConfig:
 
 def _point_of(config: NormConfig) -> dict[str, int]:
     return {name: getattr(config, name) for name in ("threads", "vectors", "rows")}
+
+
+def _of_rows(problem: Norm, rows: int) -> Norm:
+    return problem if problem.a_rows is None else replace(problem, a_rows=rows)
 
 
 def _with_columns(problem: Norm, columns: int) -> Norm:

@@ -23,7 +23,7 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormView:
-    """One norm."""
+    """One norm; `row_indices` is the type of what takes A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "norm.cu.j2"
 
@@ -39,6 +39,7 @@ class NormView:
     threads: int
     vectors: int
     rows: int
+    row_indices: tuple[str, ...]
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
@@ -48,12 +49,13 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `layer_norm_sm80_4x32_v3_8`."""
+    """What people want to see: `layer_norm_sm80_4x32_v3_8`, and `gathered_` before it where A's
+    rows are taken.
+    """
     config, traits = _parts(spec)
-    return (
-        f"{traits.function.value}_{spec.arch.replace('_', '')}_{config.tile}_v{config.vectors}"
-        f"_{traits.vector}"
-    )
+    taken = "" if traits.rows_dtype is None else "gathered_"
+    name, arch = f"{taken}{traits.function.value}", spec.arch.replace("_", "")
+    return f"{name}_{arch}_{config.tile}_v{config.vectors}_{traits.vector}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -61,7 +63,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     config, traits = _parts(spec)
     types = f"{traits.in_dtype.value} to {traits.out_dtype.value}, statistics in float32"
     epsilon = "" if traits.function is NormFunction.SOFTMAX else f", epsilon {traits.epsilon:g}"
-    described = {"Problem": f"{traits.function.value} of rows{epsilon}; {types}"}
+    taken = "" if traits.rows_dtype is None else f" that {traits.rows_dtype.value} take of a matrix"
+    described = {"Problem": f"{traits.function.value} of rows{taken}{epsilon}; {types}"}
     if not traits.prologue.is_identity:
         described["Prologue"] = traits.prologue.formula
     return described | {
@@ -89,6 +92,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> NormView:
         threads=config.threads,
         vectors=config.vectors,
         rows=config.rows,
+        row_indices=() if traits.rows_dtype is None else (traits.rows_dtype.cpp,),
     )
 
 

@@ -51,6 +51,14 @@ def bytes_moved(layer: Layer) -> int:
     return problem.a_bytes + loaded + stored + rows * columns * problem.out_dtype.size_bytes
 
 
+def bytes_loaded(layer: Layer) -> int:
+    """What SMs move: a row that is taken several times each time."""
+    problem = norm_of(layer)
+    taken = problem.gathered
+    again = 0 if taken is None else taken.rows - taken.distinct
+    return bytes_moved(layer) + again * problem.columns * problem.in_dtype.size_bytes
+
+
 def predict(
     layer: Layer, config: NormConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> NormPrediction:
@@ -79,7 +87,7 @@ def predict(
     run_bytes = min(config.threads, 32) * vector * problem.in_dtype.size_bytes
     vector_bytes = min(vector * problem.in_dtype.size_bytes, VECTOR_BYTES)
     load = bytes_per_clock(vector_bytes, arch, c) * min(1.0, run_bytes / _SECTOR_BYTES)
-    loaded_bytes = bytes_moved(layer) / arch.sm_count
+    loaded_bytes = bytes_loaded(layer) / arch.sm_count
     us = {
         "loads of an SM": loaded_bytes / load / arch.boost_mhz,
         "waits": rounds * waits / arch.boost_mhz,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.workload import Layer
@@ -12,7 +12,9 @@ from boltgen.ir.workload import Layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormTraits:
-    """The function, types, elements per vector access, and the graphs before and after."""
+    """The function, types, elements per vector access, the graphs before and after, and the type of
+    what takes A's rows, where they are taken.
+    """
 
     function: NormFunction
     epsilon: float
@@ -21,6 +23,7 @@ class NormTraits:
     vector: int
     prologue: ElementwiseGraph
     epilogue: ElementwiseGraph
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
 
 
 def norm_of(layer: Layer) -> Norm:
@@ -49,4 +52,5 @@ def compiled_traits(layer: Layer) -> NormTraits:
         vector=vector_of(problem),
         prologue=layer.prologue,
         epilogue=layer.epilogue,
+        rows_dtype=problem.rows_dtype,
     )

@@ -5,12 +5,13 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import GROUPED, UNPACK, Graph
+from boltgen.frontend.passes.gathers import Taken, taken_rows
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
@@ -26,9 +27,10 @@ ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
 class Anchor:
     """A problem, where its operands are, and the operators before it that its kernel replaces.
 
-    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups. `inner`
-    are operators before the one at `index` that are a part of it, and that nothing else reads.
-    `applied` is what the operator itself does to the problem's result, with rows.
+    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `taken`
+    of one whose rows `a` has in order: others take them of `a`. `inner` are operators before the
+    one at `index` that are a part of it, and that nothing else reads. `applied` is what the
+    operator itself does to the problem's result, with rows.
     """
 
     index: int
@@ -36,6 +38,7 @@ class Anchor:
     a: int
     operand_b: int | None
     ends: int | None = None
+    taken: Taken | None = None
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
@@ -50,6 +53,26 @@ class Anchor:
         if self.operand_b is None:
             raise ValueError(f"{self.problem.short} has no B")
         return self.operand_b
+
+
+def in_order(anchor: Anchor) -> Anchor:
+    """`anchor` where its kernel does not take the rows of A, which are in order then."""
+    if anchor.taken is None:
+        return anchor
+    problem: Any = anchor.problem
+    plain = replace(problem, a_rows=None, rows_dtype=None)
+    return replace(anchor, problem=plain, a=anchor.taken.members[0], taken=None)
+
+
+def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
+    """`anchor`, whose rows its kernel takes of a matrix."""
+    problem: Any = anchor.problem
+    made = replace(
+        problem,
+        a_rows=graph[taken.x].static_shape[0],
+        rows_dtype=IndexType(graph[taken.rows].dtype),
+    )
+    return replace(anchor, problem=made, a=taken.x, taken=taken)
 
 
 class _NotOffloadableError(Exception):
@@ -224,7 +247,9 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
         acc_dtype=accumulate,
         out_dtype=DType(graph[index].dtype),
     )
-    return Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+    found = Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+    taken = taken_rows(graph.exprs, a)
+    return found if taken is None else with_taken(graph, found, taken)
 
 
 _MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}

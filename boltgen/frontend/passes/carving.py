@@ -298,7 +298,7 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
     workload, own = localised(found.workload(graph))
     return Region(
         symbol=symbol,
-        label=" + ".join(label(graph, product.computed) for product in products),
+        label=" + ".join(label(graph, product.shown) for product in products),
         workload=workload,
         parameter_count=len(places),
         a=places[first.input],
@@ -324,10 +324,11 @@ def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
 
 
 def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
-    b = product.anchor.operand_b
+    b, taken = product.anchor.operand_b, product.anchor.taken
     return LayerRoles(
         b=None if b is None else places[b],
         ends=None if product.anchor.ends is None else places[product.anchor.ends],
+        rows=None if taken is None else places[taken.rows],
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(

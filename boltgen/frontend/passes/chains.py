@@ -27,7 +27,9 @@ class Joined:
 
 def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]:
     """`products`, those that `cut` puts into one kernel together, in the order of their ends."""
-    by_activation = {product.anchor.a: product for product in products}
+    # A kernel that takes rows of a tensor reads all of it.
+    in_order = (product for product in products if product.anchor.taken is None)
+    by_activation = {product.anchor.a: product for product in in_order}
     joined: list[Joined] = []
     taken: set[int] = set()
     for product in products:

@@ -1,7 +1,8 @@
 """Norms of rows that kernels compute: layer norm, RMS norm and softmax, with what is beside them.
 
 IR-neutral. Like a product, a norm has an elementwise tail; casts and an addition of two tensors
-before it are its prologue. A sum that others read too is a further result of the kernel.
+before it are its prologue. A sum that others read too is a further result of the kernel. Rows that
+are taken of a matrix, as an embedding's are, the kernel takes itself.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, cast
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.anchor import Anchor
+from boltgen.frontend.passes.anchor import Anchor, with_taken
 from boltgen.frontend.passes.epilogue_walk import TailOperand, grow
+from boltgen.frontend.passes.gathers import Taken, taken_rows
 from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
 from boltgen.frontend.passes.products import Product, Summed
 from boltgen.ir.dtypes import DType
@@ -169,7 +171,10 @@ def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product
     casts, source = _widened(graph, norm.anchor.a, taken)
     summed = _summed(graph, norm, casts, source, taken)
     if summed is not None:
-        return summed
+        return _of_a_table(graph, summed, taken)
+    gathered = _gathered(graph, norm, casts, source, taken)
+    if gathered is not None:
+        return gathered
     if not casts or any(operand.expr in casts for operand in norm.tail.operands):
         return norm
     anchor = _reading(norm.anchor, source, graph[source].dtype)
@@ -222,8 +227,7 @@ def _summed(
     )
     further: tuple[int, ...] = ()
     if _escapes(graph, total, inner):
-        # The region stands where its last operator does: who reads the sum has to stand behind.
-        if any(each not in inner and each < norm.tail.output for each in graph.consumers[total]):
+        if not _stands_before(graph, total, inner, norm):
             return None
         further = (total,)
         builder.store(added)
@@ -240,6 +244,79 @@ def _summed(
             further=further,
         ),
     )
+
+
+def _of_a_table(graph: Graph, norm: Product, claimed: Collection[int]) -> Product:
+    """`norm` of a sum, one of whose tensors is taken of a matrix where one is."""
+    summed, left = norm.summed, norm.anchor.a
+    assert summed is not None
+    (right,) = (operand.expr for operand in summed.operands)
+    if _passed(norm) == MAX_OPERANDS or left == right:
+        return norm
+    for a, other in ((left, right), (right, left)):
+        taken = _taken(graph, a, claimed)
+        if taken is None or graph[left].dtype != graph[right].dtype:
+            continue
+        operands = (TailOperand(expr=other, batched=False),)
+        anchor = with_taken(graph, norm.anchor, taken)
+        return replace(norm, anchor=anchor, summed=replace(summed, operands=operands))
+    return norm
+
+
+def _gathered(
+    graph: Graph, norm: Product, casts: list[int], source: int, claimed: Collection[int]
+) -> Product | None:
+    """`norm` of what is taken of a matrix, cast maybe; None where A is made otherwise.
+
+    What others read of it is a further result of the kernel.
+    """
+    taken = _taken(graph, source, claimed)
+    if taken is None or norm.anchor.absorbed or _passed(norm) == MAX_OPERANDS:
+        return None
+    members = [source, *reversed(casts)]
+    inner = {*members, *norm.anchor.inner, *norm.tail.members}
+    if any(operand.expr in inner for operand in norm.tail.operands):
+        return None
+    if any(_escapes(graph, each, inner) for each in members[1:]):
+        return None
+    further: tuple[int, ...] = ()
+    builder = ElementwiseBuilder()
+    if _escapes(graph, source, inner):
+        if _passed(norm) + 1 == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
+            return None
+        further = (source,)
+        builder.store(0)
+        builder.store(0, dtype=DType(graph[source].dtype))
+    anchor = with_taken(graph, _reading(norm.anchor, source, graph[source].dtype), taken)
+    return replace(
+        norm,
+        anchor=anchor,
+        summed=Summed(
+            members=tuple(members), prologue=builder.build(), operands=(), further=further
+        ),
+    )
+
+
+def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
+    """How a value's rows are taken of a matrix of numbers; None where they are not, or where
+    another kernel's region has an operator that does so.
+    """
+    taken = taken_rows(graph.exprs, index)
+    if taken is None or graph[taken.x].dtype not in _FLOATS:
+        return None
+    return taken if set(taken.members).isdisjoint(claimed) else None
+
+
+def _passed(norm: Product) -> int:
+    """How many addresses a launch passes besides those of A and D."""
+    return len(norm.operands) + len(norm.further)
+
+
+def _stands_before(graph: Graph, index: int, inner: Collection[int], norm: Product) -> bool:
+    """Whether the region, which stands where its last operator does, stands before all others that
+    read a value.
+    """
+    return all(each in inner or each > norm.tail.output for each in graph.consumers[index])
 
 
 def _escapes(graph: Graph, index: int, inner: Collection[int]) -> bool:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.frontend.passes.anchor import ANCHORS, Anchor, in_order, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
+from boltgen.ir.elementwise import MAX_OPERANDS, SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.move import ImageLayout
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Rejected
@@ -84,6 +84,12 @@ class Product:
         return (*(made.members if made else ()), *self.anchor.inner, *self.tail.members)
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """Those that people know it by: with the one that takes A's rows."""
+        taking = (self.anchor.taken.take,) if self.anchor.taken else ()
+        return (*(each for each in taking if each not in self.computed), *self.computed)
+
+    @property
     def operators(self) -> tuple[int, ...]:
         """Those that its region computes, from how TVM has A to how it wants D."""
         before = self.entry.members if self.entry else ()
@@ -93,8 +99,10 @@ class Product:
     @property
     def members(self) -> tuple[int, ...]:
         """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
-        whole = (*self.anchor.absorbed, *self.operators)
-        return whole if self.anchor.problem.is_product else tuple(sorted(whole))
+        taken = self.anchor.taken.members if self.anchor.taken else ()
+        # Those that are taken last are made first.
+        whole = (*reversed(taken), *self.anchor.absorbed, *self.operators)
+        return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
 
     @property
     def moved(self) -> tuple[int, ...]:
@@ -164,8 +172,11 @@ def find_products(
             continue
         tail = grow(graph, anchor, claimed, shares=shares(index))
         claimed.update(tail.members)
+        if len(tail.operands) == MAX_OPERANDS:
+            anchor = in_order(anchor)  # a launch passes no further address
         found.append(Product(anchor=anchor, tail=tail))
-    activations = Counter(product.anchor.a for product in found)
+    # Who takes rows of a tensor reads it as it is.
+    activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
     return [_with_borders(graph, product, activations) for product in found]
 
 
@@ -228,6 +239,7 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
     is_image = not problem.is_matrix
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
+    is_only_a = is_only_a and product.anchor.taken is None
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
         before = None

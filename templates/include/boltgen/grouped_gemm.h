@@ -7,6 +7,9 @@
 //
 // The idea of blocks that look up their problem is that of CUTLASS's grouped GEMM (example 24);
 // there the host makes a problem of each group.
+//
+// A's rows may be taken by integers: those of tokens, which several experts read. They come in the
+// operand of the launch that is behind all others; see gathered_rows.h.
 
 #pragma once
 
@@ -14,6 +17,7 @@
 #include <cutlass/gemm/threadblock/default_mma.h>
 
 #include "boltgen/epilogue_graph.h"
+#include "boltgen/gathered_mainloop.h"
 #include "boltgen/launch.h"
 #include "boltgen/swizzle.h"
 
@@ -67,10 +71,14 @@ CUTLASS_DEVICE GroupTile find_tile(Index const* ends, int groups, int m, int til
   return {groups, -1, m};
 }
 
-/// A product of rows in groups with `Graph` as its epilogue; alignments are in elements.
-template <typename Mainloop, typename Graph, typename ElementD_, int kAlignmentD_, typename Index_>
+/// A product of rows in groups with `Graph` as its epilogue; alignments are in elements. Where
+/// `RowIndex` is a type, integers of it take A's rows.
+template <typename Mainloop, typename Graph, typename ElementD_, int kAlignmentD_, typename Index_,
+          typename RowIndex = void>
 struct GroupedGemm {
-  using Mma = Mainloop;
+  using Rows = TakenRows<RowIndex>;
+  using RowsOfA = RowsOfTile<Mainloop, RowIndex>;
+  using Mma = typename RowsOfA::Mma;
   using Index = Index_;
   using Epilogue = GraphEpilogue<Mainloop, ElementD_, kAlignmentD_, Graph>;
   using OutputOp = typename Epilogue::OutputOp;
@@ -87,6 +95,8 @@ struct GroupedGemm {
   static constexpr int kAlignmentB = Mma::IteratorB::AccessType::kElements;
   static constexpr int kAlignmentD = kAlignmentD_;
   static constexpr int kThreadCount = 32 * Mma::WarpCount::kCount;
+  static_assert(!Rows::kIsTaken || Operands::kCount < BOLTGEN_MAX_OPERANDS,
+                "the integers that take A's rows are an operand of the launch too");
 
   struct Params {
     int m;
@@ -104,11 +114,15 @@ struct GroupedGemm {
     ElementD* pointer_d;
     int64_t batch_stride_b;
     typename OutputOp::Params output_op;
+    Rows rows;
   };
 
-  union SharedStorage {
+  union Tiles {
     typename Mma::SharedStorage main_loop;
     typename Epilogue::SharedStorage epilogue;
+  };
+  struct SharedStorage : RowsOfA::SharedStorage {
+    Tiles tiles;
   };
 
   CUTLASS_DEVICE
@@ -132,18 +146,19 @@ struct GroupedGemm {
     accumulators.clear();
     if (tile.group < params.groups) {
       // Rows behind the group's last one are beyond the edge, as those behind M are.
-      typename Mma::IteratorA a(params.a, params.pointer_a, {tile.end, params.k}, thread,
-                                {tile.row, 0});
+      auto a = RowsOfA::template iterator<kThreadCount>(params.rows, shared_storage, params.a,
+                                                        params.pointer_a, params.k, thread,
+                                                        tile.row, tile.end);
       typename Mma::IteratorB b(params.b, params.pointer_b + tile.group * params.batch_stride_b,
                                 {params.k, params.n}, thread, {0, column});
-      Mma mma(shared_storage.main_loop, thread, warp, lane);
+      Mma mma(shared_storage.tiles.main_loop, thread, warp, lane);
       mma((params.k + Shape::kK - 1) / Shape::kK, accumulators, a, b, accumulators);
     }
 
     OutputTileIterator d(params.d, params.pointer_d, {tile.end, params.n}, thread,
                          {tile.row, column});
     OutputOp output_op(params.output_op);
-    Epilogue epilogue(shared_storage.epilogue, thread, warp, lane);
+    Epilogue epilogue(shared_storage.tiles.epilogue, thread, warp, lane);
     epilogue(output_op, d, accumulators, d);
   }
 };
@@ -174,6 +189,7 @@ void check_grouped_gemm(ArgumentCheck& check, boltgen_grouped_gemm_args const& a
   check.pointer("ends", args.ends, 1, sizeof(typename Kernel::Index));
   check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementD));
   check_operands(typename Kernel::Operands(), check, args.operands, args.n, Kernel::kAlignmentD);
+  Kernel::Rows::check(check, args.operands, Kernel::Operands::kCount);
 }
 
 /// The most tiles along M that any ends make of m rows: each group, and the rows of none, may have
@@ -212,6 +228,7 @@ int run_grouped_gemm(void (*kernel)(typename Kernel::Params), boltgen_grouped_ge
   for (int i = 0; i < Kernel::Operands::kCount; ++i) {
     params.output_op.operands[i] = args->operands[i];
   }
+  params.rows = Kernel::Rows::of(args->operands, Kernel::Operands::kCount);
   dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
   check.at_most("number of blocks along N", grid.y, 65535);
   if (check.failed()) {

@@ -3,6 +3,8 @@
 // A row is in the registers of kThreads threads, in vectors that lie kThreads apart, so that it is
 // read once. Statistics are in FP32, of what is in registers: the mean first, then the mean of the
 // squares of what is left. Threads add by shuffles, and the warps of a row through shared memory.
+//
+// A's rows may be taken by integers, as an embedding's are; see gathered_rows.h.
 
 #pragma once
 
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "boltgen/activations.h"
+#include "boltgen/gathered_rows.h"
 #include "boltgen/launch.h"
 #include "boltgen/results.h"
 
@@ -239,10 +242,13 @@ struct Maximum {
 };
 
 /// A norm of rows. A threadblock has kRows rows, kThreads threads for each, and of a row each
-/// thread has kVectors vectors of kVector columns.
+/// thread has kVectors vectors of kVector columns. Where `RowIndex` is a type, integers of it take
+/// A's rows.
 template <NormFunction kFunction, typename ElementA_, typename ElementD_, typename Prologue,
-          typename Epilogue, int kVector_, int kThreads, int kVectors, int kRows_>
+          typename Epilogue, int kVector_, int kThreads, int kVectors, int kRows_,
+          typename RowIndex = void>
 struct Norm {
+  using Taken = TakenRows<RowIndex>;
   using ElementA = ElementA_;
   using ElementD = ElementD_;
   using Before = LoadsOf<typename Prologue::Operands>;
@@ -259,6 +265,8 @@ struct Norm {
   static_assert(kThreads <= 32 ? 32 % kThreads == 0 : kThreads % 32 == 0,
                 "a row has a part of a warp, or whole warps");
   static_assert(After::kResults == 0, "an epilogue's one result is D");
+  static_assert(!Taken::kIsTaken || kOperands < BOLTGEN_MAX_OPERANDS,
+                "the integers that take A's rows are an operand of the launch too");
 
   struct Params {
     int rows;
@@ -269,6 +277,7 @@ struct Norm {
     ElementA const* a;
     ElementD* d;
     boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+    Taken taken;
   };
 
   /// Of each of the two reductions, what each warp of a row has.
@@ -280,6 +289,7 @@ struct Norm {
     using Both = typename Joined<typename Before::Type, typename After::Type>::Type;
     check_operands(Both(), check, args.operands, args.columns, kVector);
     Before::check_results(check, args.operands, kLoads, args.columns, kVector);
+    Taken::check(check, args.operands, kOperands);
   }
 
   CUTLASS_DEVICE
@@ -326,7 +336,11 @@ struct Norm {
     Prologue const prologue;
     VectorOperands<typename Prologue::Operands, kVector> operands(
         params.operands, params.operands + kLoads, row, is_row);
-    ElementA const* const a = params.a + row * params.lda;
+    int source = row;
+    if constexpr (Taken::kIsTaken) {
+      source = is_row ? params.taken[row] : 0;
+    }
+    ElementA const* const a = params.a + source * params.lda;
     CUTLASS_PRAGMA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       int const column = first + v * kThreads * kVector;
@@ -428,7 +442,8 @@ int run_norm(void (*kernel)(typename Kernel::Params), float epsilon, boltgen_nor
                                  args->ldd,
                                  static_cast<typename Kernel::ElementA const*>(args->a),
                                  static_cast<typename Kernel::ElementD*>(args->d),
-                                 {}};
+                                 {},
+                                 Kernel::Taken::of(args->operands, Kernel::kOperands)};
   for (int i = 0; i < Kernel::kOperands; ++i) {
     params.operands[i] = args->operands[i];
   }

@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.frontend.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.workload import Workload
@@ -272,3 +272,97 @@ def test_a_norm_writes_what_the_product_behind_it_multiplies() -> None:
     assert _operators(graph) == [REGION, REGION]
     assert norm.region.workload.single.problem.out_dtype is DType.F16
     assert product.region.a_stored is None
+
+
+def _taken(b: Builder, rows: int, **attrs: object) -> int:
+    """Rows of a table of 30, in the shape of the integers."""
+    shape = (*b.shape(rows), COLUMNS)
+    table = b.input(30, COLUMNS)
+    return b.operator("take", (table, rows), shape, F16, **{"axis": 0, "mode": "clip", **attrs})
+
+
+def test_rows_of_a_table_are_taken_by_the_kernel() -> None:
+    def build(b: Builder) -> int:
+        ids = b.input(2, 5, dtype="int32")
+        return b.layer_norm(_taken(b, ids))
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert (problem.rows, problem.a_rows, problem.rows_dtype) == (10, 30, IndexType.INT32)
+    assert found.region.workload.single.prologue.is_identity
+    assert found.region.label == "take + layer_norm"
+    (roles,) = found.region.layers
+    assert roles.rows is not None
+    assert graph[graph[-1].args[roles.rows]].dtype == "int32"
+    assert graph[graph[-1].args[found.region.a]].shape == (30, COLUMNS)
+
+
+def test_rows_that_others_read_too_are_a_result_of_the_kernel() -> None:
+    def build(b: Builder) -> tuple[int, int]:
+        x = b.reshape(_taken(b, b.input(10, dtype="int64")), SHAPE)
+        return b.layer_norm(x), b.elementwise("exp", x)
+
+    graph, found, problem = _only(build)
+    assert problem.a_rows == 30
+    layer = found.region.workload.single
+    assert [store.dtype for store, _ in layer.further] == [DType.F16]
+    assert "take" not in _operators(graph)
+    assert "take" in [expr.op for expr in found.body.exprs]
+
+
+def test_rows_that_others_read_before_stay_with_tvm() -> None:
+    """The kernel would write them only where its norm stands; and its own epilogue loads them."""
+
+    def before(b: Builder) -> tuple[int, int]:
+        x = _taken(b, b.input(2, 5, dtype="int32"))
+        other = b.elementwise("exp", x)
+        return b.layer_norm(x), other
+
+    def after(b: Builder) -> int:
+        x = _taken(b, b.input(2, 5, dtype="int32"))
+        return b.elementwise("maximum", b.layer_norm(x), x)
+
+    for build in (before, after):
+        graph, _, problem = _only(build)
+        assert problem.a_rows is None
+        assert _operators(graph)[0] == "take"
+
+
+@pytest.mark.parametrize(("others", "a_rows"), [(6, 30), (7, None)])
+def test_a_launch_has_no_more_addresses(others: int, a_rows: int | None) -> None:
+    """With seven operands the rows are taken before: their integers would be the eighth."""
+
+    def build(b: Builder) -> int:
+        x = b.layer_norm(_taken(b, b.input(2, 5, dtype="int32")))  # with a scale and a shift
+        more = (SHAPE, SHAPE, (COLUMNS,), (COLUMNS,), (2, 5, 1))[: others - 2]
+        for shape in more:
+            x = b.elementwise("add", x, b.input(*shape))
+        return x
+
+    _, found, problem = _only(build)
+    assert len(found.region.workload.single.loads) == others
+    assert problem.a_rows == a_rows
+
+
+@pytest.mark.parametrize("place", ["left", "right"])
+def test_a_sum_has_the_table_as_a_and_the_rest_as_an_operand(place: str) -> None:
+    def build(b: Builder) -> int:
+        x, y = _taken(b, b.input(2, 5, dtype="int32")), b.input()
+        return b.layer_norm(b.elementwise("add", *((x, y) if place == "left" else (y, x))))
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == [REGION]
+    assert problem.a_rows == 30
+    (roles,) = found.region.layers
+    arguments = graph[-1].args
+    assert graph[arguments[roles.operands[0].parameter]].shape == SHAPE
+    assert graph[arguments[found.region.a]].shape == (30, COLUMNS)
+
+
+def test_rows_that_wrap_around_stay_with_tvm() -> None:
+    def build(b: Builder) -> int:
+        return b.layer_norm(_taken(b, b.input(2, 5, dtype="int32"), mode="wrap"))
+
+    graph, _, problem = _only(build)
+    assert _operators(graph) == ["take", REGION]
+    assert problem.a_rows is None

@@ -7,13 +7,16 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tvm import relax
 from tvm.relax.frontend import nn
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
+from boltgen.frontend.relax.grouped import call_of_torch
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType, Layout
-from boltgen.ir.problem import GroupedGemm
+from boltgen.ir.extent import Dim
+from boltgen.ir.problem import GroupedGemm, gathered
 from tests.frontend.oracle_kernels import Model
 from tests.moe import (
     GROUPS,
@@ -126,12 +129,62 @@ def test_experts_of_pytorch_at_several_numbers_of_tokens(precision: DType) -> No
         "multiply(silu(acc), tensor0)",
         "acc",
     ]
-    for tokens in (2, 7, 31):
-        x = drawn_tokens(tokens)
+    first, second, last = (each.problem for each in grouped)
+    assert isinstance(first, GroupedGemm)
+    assert isinstance(second, GroupedGemm)
+    # Two experts compute each token, whose row both kernels take.
+    for problem in (first, second):
+        assert problem.rows_dtype is IndexType.INT64
+        assert isinstance(problem.a_rows, Dim)
+        assert isinstance(problem.m, Dim)
+        assert (problem.a_rows.bounds, problem.m.bounds) == ((2, 64), (4, 128))
+    assert gathered(last) is None
+    assert str(model.annotated.module()).count("R.take(") == 1  # of the result
+    for count in (2, 7, 31):
+        x = drawn_tokens(count)
         (actual,) = model.run(x.numpy())
         exact, bound = expected(x, precision)
         assert bound.max() < np.abs(exact).max() / 4
         assert (np.abs(actual - exact) <= bound).all()
+
+
+def test_rows_that_are_taken_twice_are_taken_of_the_tokens() -> None:
+    """As Hugging Face's mixtures: a row for each expert of a token, and then by expert."""
+    tokens, f16 = 6, "float16"
+    x, token, order, ends = (
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape, dtype in (
+            ("x", (tokens, K), f16),
+            ("token", (ROWS,), "int64"),
+            ("order", (ROWS,), "int64"),
+            ("ends", (GROUPS,), "int32"),
+        )
+    )
+    rng = np.random.default_rng(3)
+    weight = (rng.standard_normal((GROUPS, K, N)) / K**0.5).astype(f16)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, token, order, ends]):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.take(x, token, axis=0))
+            rows = builder.emit(relax.op.take(rows, order, axis=0))
+            call = call_of_torch(rows, relax.const(weight), ends, f16)
+            output = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(output)
+    model = Model(builder.get(), normalise=True)
+    (region,) = model.regions
+    problem = region.workload.single.problem
+    assert isinstance(problem, GroupedGemm)
+    assert (problem.a_rows, problem.m) == (tokens, ROWS)
+    a = rng.standard_normal((tokens, K)).astype(f16)
+    by_token, by_expert = np.arange(ROWS) // 2, rng.permutation(ROWS)
+    behind = np.array([4, 4, 9, ROWS], np.int32)
+    (actual,) = model.run(a, by_token, by_expert, behind)
+    taken = a[by_token[by_expert]].astype(np.float64)
+    exact = np.zeros((ROWS, N))
+    for group, (begin, end) in enumerate(itertools.pairwise((0, *behind.tolist()))):
+        exact[begin:end] = taken[begin:end] @ weight[group].astype(np.float64)
+    # The double computes exactly, and rounds to FP16 once.
+    np.testing.assert_allclose(actual, exact, rtol=2**-11, atol=2**-25)
 
 
 class _Other(torch.nn.Module):
