@@ -15,6 +15,7 @@ from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.normed import without_normed
 from boltgen.frontend.passes.norms_in_products import norms_in_products
+from boltgen.frontend.passes.open_rows import products_of_open_rows
 from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
@@ -113,7 +114,7 @@ def partition_graphs(
         packed = with_packed_weights(graph, passes.rejects, passes.accumulate, packs=packs)
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
-        joined = _joined(masks_as_bounds(normal.graph), passes)
+        joined = _joined(products_of_open_rows(masks_as_bounds(normal.graph)), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
