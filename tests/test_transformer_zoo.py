@@ -150,7 +150,7 @@ def test_t5_of_open_sizes(checking: Vgpu) -> None:
         "attention_mask": {0: batch, 1: source},
     }
     # The biases are made of sizes: no constants of the library.
-    counts = {"layers": 18, "kept": 14, "attentions": 3}
+    counts = {"layers": 18, "kept": 3, "attentions": 3}
     sizes = [(1, 5, 3), (3, 33, 20), (2, 19, 11)]
     _program(T5(), _texts, sizes, checking, dynamic, **counts)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
+from boltgen.frontend.passes.corners import with_corners
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
@@ -114,7 +115,9 @@ def partition_graphs(
         packed = with_packed_weights(graph, passes.rejects, passes.accumulate, packs=packs)
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
-        joined = _joined(products_of_open_rows(masks_as_bounds(normal.graph)), passes)
+        # Casts and bounds of corners are corners again.
+        known = with_corners(masks_as_bounds(normal.graph))
+        joined = _joined(products_of_open_rows(known), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
@@ -169,7 +172,7 @@ def _normalised(
         return Normalised(graph, ())
     # Which values are large was seen of the graph as it is imported.
     normal = normalise(
-        graph if large else norms_of_joint_rows(factors_behind_products(graph)),
+        graph if large else norms_of_joint_rows(factors_behind_products(with_corners(graph))),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,

@@ -49,6 +49,7 @@ class TailOperand:
     expr: int
     batched: bool
     shared: Shared | None = None
+    within: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
