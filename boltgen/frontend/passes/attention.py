@@ -78,13 +78,13 @@ def _of_constants(graph: Graph, product: Product) -> Product:
     """`product`, which reads the constants that operands are corners of."""
     operands, absorbed = [], []
     for operand in product.tail.operands:
-        corner = graph[operand.expr]
-        if corner.op == CORNER and _is_of_matrices(graph, operand.expr):
-            (whole,) = corner.args
-            rows, columns = (1, *graph[whole].static_shape)[-2:]
-            absorbed.append(operand.expr)
-            operand = replace(operand, expr=whole, within=(rows, columns))
-        operands.append(operand)
+        if graph[operand.expr].op != CORNER or not _is_of_matrices(graph, operand.expr):
+            operands.append(operand)
+            continue
+        (whole,) = graph[operand.expr].args
+        rows, columns = (1, *graph[whole].static_shape)[-2:]
+        operands.append(replace(operand, expr=whole, within=(rows, columns)))
+        absorbed.append(operand.expr)
     anchor = replace(product.anchor, absorbed=(*absorbed, *product.anchor.absorbed))
     return replace(product, anchor=anchor, tail=replace(product.tail, operands=tuple(operands)))
 

@@ -9,21 +9,30 @@ in each inference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, CORNER, Array, Expr, Graph, GraphBuilder
-from boltgen.frontend.graph import mapped, renamed
+from boltgen.frontend.graph import (
+    CONSTANT,
+    CORNER,
+    Array,
+    Expr,
+    Graph,
+    GraphBuilder,
+    mapped,
+    renamed,
+)
 from boltgen.frontend.passes.normalise.fold import Applied, applied
 from boltgen.ir.extent import Dim
 
-# A constant that is larger than this stays a computation: libraries carry their constants. It is
-# one of 2048 x 2048 in FP16.
-_MOST_BYTES = 8 << 20
+# What is larger than this on the way to a constant stays a computation: libraries carry their
+# constants. It is enough for the biases of 16 heads over 512 x 512 places, in FP32.
+_MOST_BYTES = 32 << 20
 
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten"})
 # What computes each element from those in the same place.
@@ -74,11 +83,17 @@ def with_corners(graph: Graph) -> Graph:
         return graph
     builder = GraphBuilder()
     names: dict[int, int] = {}
+    corners: dict[Hashable, int] = {}
     for index, expr in enumerate(graph.exprs):
-        if index in found:
-            names[index] = builder.corner(found[index].full, expr.static_shape)
-        else:
+        if index not in found:
             names[index] = builder.add(renamed(expr, names))
+            continue
+        # Models make masks and biases anew in each layer.
+        array, shape = found[index].full, expr.static_shape
+        alike = shape, expr.dtype, hashlib.sha256(array.tobytes()).digest()
+        if alike not in corners:
+            corners[alike] = builder.corner(array, shape)
+        names[index] = corners[alike]
     return builder.graph(mapped(graph.results, names))
 
 
@@ -174,9 +189,7 @@ def _elementwise(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     if any(other.extents for other in others):
         return None
     # A value of joined dimensions, and numbers.
-    operator = Applied(
-        name=expr.op, attrs=expr.attrs, shape=first.array.shape, dtype=expr.dtype
-    )
+    operator = Applied(name=expr.op, attrs=expr.attrs, shape=first.array.shape, dtype=expr.dtype)
     made = applied(operator, [first.array, *(other.array for other in others)])
     if made is None:
         return None

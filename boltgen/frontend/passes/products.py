@@ -93,7 +93,7 @@ class Product:
     @property
     def members(self) -> tuple[int, ...]:
         """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
-        whole = (*self.anchor.absorbed, *self.operators)
+        whole = (*self.anchor.absorbed, *self.tail.inlined, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(whole))
 
     @property
