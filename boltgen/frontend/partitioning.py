@@ -8,7 +8,7 @@ from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
-from boltgen.frontend.passes.corners import with_corners
+from boltgen.frontend.passes.corners import corners_where_read, with_corners
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
@@ -162,7 +162,7 @@ def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
 
 def _of_operators(graph: Graph) -> Graph:
     """`graph` with operators that IRs have in the place of those that only kernels compute."""
-    return without_normed(without_halves(graph))
+    return corners_where_read(without_normed(without_halves(graph)))
 
 
 def _normalised(

@@ -27,6 +27,7 @@ from boltgen.frontend.graph import (
     mapped,
     renamed,
 )
+from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.frontend.passes.normalise.fold import Applied, applied
 from boltgen.ir.extent import Dim
 
@@ -34,6 +35,7 @@ from boltgen.ir.extent import Dim
 # constants. It is enough for the biases of 16 heads over 512 x 512 places, in FP32.
 _MOST_BYTES = 32 << 20
 
+_SLICE, _BROADCAST = "strided_slice", "broadcast_to"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten"})
 # What computes each element from those in the same place.
 _ELEMENTWISE = frozenset(
@@ -75,7 +77,7 @@ class _Sized:
 
 def with_corners(graph: Graph) -> Graph:
     """`graph` with what is made of open sizes alone as corners of constants."""
-    if not any(expr.op in {"arange", "triu", "tril", CORNER} for expr in graph.exprs):
+    if not any(expr.op in {"arange", "triu", "tril", _SLICE, CORNER} for expr in graph.exprs):
         return graph
     sized = _sized(graph)
     found = {index: each for index, each in sized.items() if _is_kept(graph, index, sized)}
@@ -89,12 +91,46 @@ def with_corners(graph: Graph) -> Graph:
             names[index] = builder.add(renamed(expr, names))
             continue
         # Models make masks and biases anew in each layer.
-        array, shape = found[index].full, expr.static_shape
+        array, shape = _narrowest(found[index].full, expr.static_shape)
         alike = shape, expr.dtype, hashlib.sha256(array.tobytes()).digest()
         if alike not in corners:
-            corners[alike] = builder.corner(array, shape)
+            is_open = any(isinstance(extent, Dim) for extent in shape)
+            corners[alike] = builder.corner(array, shape) if is_open else builder.constant(array)
         names[index] = corners[alike]
+        if shape != expr.static_shape:
+            names[index] = builder.operator(
+                _BROADCAST, [corners[alike]], expr.static_shape, expr.dtype
+            )
     return builder.graph(mapped(graph.results, names))
+
+
+def corners_where_read(graph: Graph) -> Graph:
+    """`graph` with a corner of its own for each elementwise operator that reads one.
+
+    TVM fuses a slice into its reader where it has one reader, and else writes it.
+    """
+    if not any(expr.op == CORNER for expr in graph.exprs):
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        corners = _corners(graph, expr) if expr.op in ELEMENTWISE else []
+        own = {arg: builder.add(builder[names[arg]]) for arg in corners}
+        names[index] = builder.add(renamed(expr, names | own if own else names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _corners(graph: Graph, expr: Expr) -> list[int]:
+    return [arg for arg in dict.fromkeys(expr.args) if graph[arg].op == CORNER]
+
+
+def _narrowest(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+    """An array, of the greatest sizes of `shape`, without open dimensions of equal elements."""
+    for axis, extent in enumerate(shape):
+        first = array.take([0], axis)
+        if isinstance(extent, Dim) and (array == first).all():
+            array, shape = first, (*shape[:axis], 1, *shape[axis + 1 :])
+    return array, shape
 
 
 def _is_kept(graph: Graph, index: int, sized: Mapping[int, _Sized]) -> bool:
@@ -229,6 +265,17 @@ def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     return _of_array(np.broadcast_to(x.full, shape), expr.static_shape, x.steps)
 
 
+def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
+    """A slice that begins where its tensor does, and ends within it."""
+    (x,) = args
+    shape = tuple(map(_most, expr.static_shape))
+    if not expr.attrs.get("corner") or not x.is_plain:
+        return None
+    if any(most > extent for most, extent in zip(shape, x.full.shape, strict=True)):
+        return None
+    return _of_array(x.full[tuple(map(slice, shape))], expr.static_shape, x.steps + 1)
+
+
 def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Rows of a table of known size, by places in it."""
     table, places = args
@@ -272,7 +319,8 @@ _Rule = Callable[[Expr, Sequence[_Sized]], "_Sized | None"]
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_VIEWS, _viewed),
     "permute_dims": _permuted,
-    "broadcast_to": _broadcast,
+    _BROADCAST: _broadcast,
+    _SLICE: _cut,
     "take": _taken,
     **dict.fromkeys(("triu", "tril"), _triangular),
     "concat": _joined,

@@ -29,7 +29,7 @@ from boltgen.frontend.passes.epilogue_rules import (
     NotFusibleError,
 )
 from boltgen.frontend.passes.halves import HALF
-from boltgen.frontend.passes.mask_sums import made_of
+from boltgen.frontend.passes.mask_sums import BROADCAST, made_of
 from boltgen.frontend.passes.normed import parts_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
@@ -160,7 +160,8 @@ class _Emission:
             expr = self.graph[member]
             args = tuple(self._operand(arg, consumer) for arg in expr.args)
             scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-            self.nodes[member] = RULES[expr.op](Call(self.builder, expr, args, scalars))
+            made_here = Call(self.builder, expr, args, scalars)
+            self.nodes[member] = args[0] if expr.op == BROADCAST else RULES[expr.op](made_here)
         self.inlined += made.members
         return True
 

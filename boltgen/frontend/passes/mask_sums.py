@@ -16,9 +16,12 @@ from boltgen.frontend.graph import CONSTANT, CORNER, INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import greatest
 
-_CAST = "astype"
-_ARITHMETIC = frozenset(
-    {"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", _CAST}
+BROADCAST = "broadcast_to"
+_INLINED = frozenset(
+    {
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "astype"),
+        BROADCAST,
+    }
 )
 _FLOATS = {dtype.value: dtype for dtype in DType}
 
@@ -35,8 +38,8 @@ def made_of(graph: Graph, index: int) -> MadeOf:
     """What the tensor at `index` is made of, where to load that saves something; else nothing.
 
     Where others read the tensor too it is still written: then fewer bytes have to be read. Where
-    nothing else does, all but one of the tensors have to be smaller, and one alone has to be there
-    in any case: a kernel that only makes it would do the rest too.
+    nothing else does, all but one of the tensors have to be smaller, and one alone that is not has
+    to be there in any case: a kernel that only makes it would do the rest too.
     """
     members = sorted(set(_members(graph, index)))
     args = dict.fromkeys(arg for member in members for arg in graph[member].args)
@@ -50,15 +53,16 @@ def made_of(graph: Graph, index: int) -> MadeOf:
         is_less = bytes_read < _bytes(whole)
     else:
         is_less = sum(size >= _elements(whole) for size in sizes) <= 1
-        is_less = is_less and (len(leaves) > 1 or _is_there(graph, leaves[0]))
+        is_alone = len(leaves) == 1 and sizes[0] >= _elements(whole)
+        is_less = is_less and not (is_alone and not _is_there(graph, leaves[0]))
     return MadeOf(tuple(members), tuple(leaves)) if is_less else MadeOf()
 
 
 def _members(graph: Graph, index: int) -> Iterator[int]:
-    """The arithmetic on floats that ends at `index`, of which nothing else reads what is inside."""
+    """The operators on floats that end at `index`, of which nothing else reads what is inside."""
     expr = graph[index]
     args = [graph[arg] for arg in expr.args]
-    if expr.op not in _ARITHMETIC or not _is_float(expr) or not all(map(_is_float, args)):
+    if expr.op not in _INLINED or not _is_float(expr) or not all(map(_is_float, args)):
         return
     yield index
     for arg in expr.args:

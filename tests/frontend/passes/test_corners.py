@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.frontend.graph import CONSTANT, CORNER, INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve
-from boltgen.frontend.passes.corners import with_corners
+from boltgen.frontend.passes.corners import corners_where_read, with_corners
 from boltgen.ir.elementwise import local_softmax
 from boltgen.ir.extent import MOST_UNKNOWN, Symbol, symbolic
 from boltgen.ir.region import Shared, Sharing
@@ -110,17 +110,60 @@ def test_a_rotary_table() -> None:
 
 def test_casts_of_a_corner_are_of_its_constant() -> None:
     def build(b: Builder) -> int:
-        wide = np.full((MOST, MOST + 8), -1e9, np.float32)
-        x = b.operator("clip", (b.corner(wide, (ROWS, KEYS)),), (ROWS, KEYS), "float32")
-        b.exprs[x] = Expr(**{**_fields(b.exprs[x]), "attrs": {"low": -65504.0, "high": 65504.0}})
-        return b.astype(x, "float16")
+        wide = np.where(np.tri(MOST, MOST + 8, dtype=bool), 0, -1e9).astype(np.float32)
+        x, attrs = b.corner(wide, (ROWS, KEYS)), {"low": -65504.0, "high": 65504.0}
+        return b.astype(b.operator("clip", (x,), (ROWS, KEYS), "float32", **attrs), "float16")
 
     found = _corner(_made(build))
-    assert (found.dtype, found.min()) == (np.float16, -65504.0)
+    assert (found.dtype, found.min(), found.max()) == (np.float16, -65504.0, 0.0)
 
 
-def _fields(expr: Expr) -> dict[str, Any]:
-    return {name: getattr(expr, name) for name in ("op", "args", "shape", "dtype")}
+def test_what_is_the_same_along_an_open_dimension_is_broadcast() -> None:
+    def build(b: Builder) -> int:
+        shape = BATCH, 1, ROWS, KEYS
+        return b.operator("broadcast_to", (b.ahead(ROWS, KEYS),), shape, "float16")
+
+    graph = _made(build)
+    assert [(e.op, e.shape) for e in graph.exprs] == [
+        ("constant", (1, 1, MOST, MOST + 8)),
+        (CORNER, (1, 1, ROWS, KEYS)),
+        ("broadcast_to", (BATCH, 1, ROWS, KEYS)),
+    ]
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["first places", "other places"])
+def test_places_that_are_cut_out_of_a_buffer(begins: bool) -> None:
+    def build(b: Builder) -> int:
+        attrs = {"corner": True} if begins else {}
+        buffer = b.constant(np.arange(64).reshape(1, 64))
+        places = b.operator("strided_slice", (buffer,), (1, ROWS), "int64", **attrs)
+        table = b.constant(np.arange(128, dtype=np.float16).reshape(64, 2))
+        return b.operator("take", (table, places), (1, ROWS, 2), "float16", axis=0)
+
+    graph = _made(build)
+    if begins:
+        expected = np.arange(2 * MOST, dtype=np.float16).reshape(1, MOST, 2)
+        np.testing.assert_array_equal(_corner(graph), expected)
+    else:
+        assert _operators(graph) == ["strided_slice", "take"]
+
+
+def test_a_buffer_that_is_too_short_is_cut_at_run_time() -> None:
+    def build(b: Builder) -> int:
+        buffer = b.constant(np.arange(MOST - 1))
+        return b.operator("strided_slice", (buffer,), (ROWS,), "int64", corner=True)
+
+    assert _operators(_made(build)) == ["strided_slice"]
+
+
+def test_elementwise_operators_read_corners_of_their_own() -> None:
+    b = Builder()
+    corner = b.corner(np.arange(MOST, dtype=np.float16), (ROWS,))
+    added = [b.elementwise("add", b.input(2, ROWS), corner) for _ in range(2)]
+    taken = [b.operator("take", (b.input(9), corner), (ROWS,), "float16", axis=0) for _ in "ab"]
+    graph = corners_where_read(b.graph((*added, *taken)))
+    assert _operators(graph).count(CORNER) == 3, "one for each sum, and one that others share"
+    assert [expr.op for expr in graph.exprs].count(CONSTANT) == 1
 
 
 def test_alike_ones_are_one() -> None:

@@ -94,6 +94,17 @@ def _many(b: Builder, batch: int) -> int:
     return x
 
 
+def test_a_mask_that_is_broadcast_is_loaded_as_it_was() -> None:
+    def mask(b: Builder, batch: int) -> int:
+        hidden, shape = b.input(batch, 1, 1, ROWS), (batch, 1, ROWS, ROWS)
+        return b.operator("broadcast_to", (hidden,), shape, "float16")
+
+    graph, carved = _carved(mask)
+    assert _operators(graph) == [REGION]
+    scores, _ = carved.region.workload.layers
+    assert scores.epilogue.describe() == "add(acc, row0)"
+
+
 def test_too_many_loads_are_one_sum() -> None:
     graph, carved = _carved(_many)
     assert _operators(graph) == ["add", "add", REGION]
