@@ -403,6 +403,7 @@ def _rest_infos(imported: Model, arch: Arch) -> tuple[RestInfo, ...] | None:
             time_us=each.time_us(arch, constants),
             schedule=imported.rest_schedules.get(each.name, ""),
             moved_bytes=each.count * each.bytes_moved,
+            is_open=each.is_open,
         )
         for each in imported.rest
     )

@@ -189,7 +189,11 @@ def _rest_lines(metadata: Metadata) -> Iterator[str]:
     if metadata.rest is not None:
         regions_us = sum(region.time_us or 0.0 for region in metadata.regions)
         rest_us = sum(each.time_us for each in metadata.rest)
-        yield rest_verdict(sum(each.count for each in metadata.rest), rest_us, regions_us)
+        launches = sum(each.count for each in metadata.rest)
+        # Regions of open sizes have the time of those in the middle of their ranges.
+        is_open = any(region.choices for region in metadata.regions)
+        is_open = is_open or any(each.is_open for each in metadata.rest)
+        yield rest_verdict(launches, rest_us, regions_us, is_open=is_open)
 
 
 def checked_lines(metadata: Metadata) -> Iterator[str]:

@@ -51,9 +51,10 @@ def operand_fields(
         role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
         slices = _slices(operand, problem.batch)
-        shape, rank = _operand_shape(load, m, n)
+        rows, columns = (m, n) if operand.within is None else operand.within
+        shape, rank = _operand_shape(load, rows, columns)
         pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
-        ld = n if load.kind is LoadKind.TENSOR else load.parts_ld
+        ld = columns if load.kind is LoadKind.TENSOR else load.parts_ld
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
         by_sequence, by_head = _slice_strides(operand, math.prod(shape) if slices else 0, heads)

@@ -29,6 +29,8 @@ OPAQUE = "opaque"  # a call of a function, a branch, whatever has no operator's 
 PART = "part"  # the element `index` of a tuple
 # FP16 weights (N, K) of a packed constant: `weights` is their form, `k` K. No IR has it.
 UNPACK = "boltgen.unpack"
+# The first elements of a constant along each dimension, as many as the result's open extents.
+CORNER = "corner"
 # Rows in groups times the matrices of these: (a, b, ends) as of `ir.grouped`; b is (groups, K, N).
 # No IR has it.
 GROUPED = "grouped_matmul"
@@ -218,6 +220,10 @@ class GraphBuilder:
         shape = tuple(before + extent + after for extent, (before, after) in pairs)
         attrs = {"widths": tuple(widths), "value": value, "mode": mode}
         return self.operator("nn.pad", (x,), shape, self.dtype(x), **attrs)
+
+    def corner(self, array: Array, shape: Sequence[int]) -> int:
+        """The first elements of `array`, which is as large as open extents of `shape` may be."""
+        return self.operator(CORNER, [self.constant(array)], tuple(shape), str(array.dtype))
 
     def operator(
         self, name: str, args: Sequence[int], shape: Extents, dtype: str, **attrs: object

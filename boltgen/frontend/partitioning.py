@@ -8,6 +8,7 @@ from typing import Any
 
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
+from boltgen.frontend.passes.corners import corners_where_read, with_corners
 from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.gathers import gathered_last
@@ -18,6 +19,7 @@ from boltgen.frontend.passes.moves import with_fewer_moves
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
 from boltgen.frontend.passes.normed import without_normed
 from boltgen.frontend.passes.norms_in_products import norms_in_products
+from boltgen.frontend.passes.open_rows import products_of_open_rows
 from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weights
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
@@ -116,7 +118,9 @@ def partition_graphs(
         packed = with_packed_weights(graph, passes.rejects, passes.accumulate, packs=packs)
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
-        joined = _joined(masks_as_bounds(normal.graph), passes)
+        # Casts and bounds of corners are corners again.
+        known = with_corners(masks_as_bounds(normal.graph))
+        joined = _joined(products_of_open_rows(known), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
@@ -161,12 +165,12 @@ def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
 
 def _of_operators(graph: Graph) -> Graph:
     """`graph` with operators that IRs have in the place of those that only kernels compute."""
-    return without_normed(without_halves(graph))
+    return corners_where_read(without_normed(without_halves(graph)))
 
 
 def _respelled(graph: Graph) -> Graph:
     """What authors and importers write in many ways, in the one that the other passes know."""
-    graph = empty_rows_behind_products(with_fewer_moves(graph))
+    graph = empty_rows_behind_products(with_fewer_moves(with_corners(graph)))
     return norms_of_joint_rows(factors_behind_products(graph))
 
 

@@ -49,12 +49,15 @@ class Operand:
     """Where an epilogue's load comes from.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
-    per product of a batch, `shared` whether there are some that several products read.
+    per product of a batch, `shared` whether there are some that several products read. Where the
+    tensor is larger than the region's sizes, `within` has rows and columns of its slices: what is
+    read is the corner of each.
     """
 
     parameter: int
     batched: bool = False
     shared: Shared | None = None
+    within: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from boltgen.families.constants import ModelConstants
 # Below this share a user would not have expected what they got.
 LEAST_SHARE = 0.5
 _MOST_NAMED = 3
+_MIDDLE = ", at sizes in the middle of their ranges"
 
 
 class Placed(Protocol):
@@ -79,12 +80,16 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestKernel:
-    """A kernel of TVM's that a model launches `count` times; bytes and operations of one launch."""
+    """A kernel of TVM's that a model launches `count` times; bytes and operations of one launch.
+
+    One that `is_open` has them of the sizes in the middle of their ranges.
+    """
 
     name: str
     count: int
     bytes_moved: int
     flops: int
+    is_open: bool = False
 
     def time_us(self, arch: Arch, constants: ModelConstants) -> float:
         """All launches, each at the bandwidth of DRAM or the rate of FP32: no kernel takes less."""
@@ -94,14 +99,17 @@ class RestKernel:
         return self.count * (constants.launch_us + busy_us)
 
 
-def rest_verdict(launches: int, rest_us: float, regions_us: float) -> str:
-    """What TVM's own kernels take at least beside the regions' time, in one line."""
+def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: bool = False) -> str:
+    """What TVM's own kernels take at least beside the regions' time, in one line.
+
+    Of `is_open` sizes both are in the middle of their ranges.
+    """
     if not launches:
         return "TVM launches no kernel of its own"
     share = _percent(rest_us / (rest_us + regions_us))
     return (
         f"{launches} launches of TVM's own kernels take at least {rest_us:.1f} us by the model, "
-        f"{share} of the time of all"
+        f"{share} of the time of all{_MIDDLE if is_open else ''}"
     )
 
 

@@ -129,7 +129,8 @@ class PlacementInfo:
 class RestInfo:
     """A kernel that TVM made, how often the model launches it, and what all launches take at least
     by the model. `schedule` is which one it has and why, empty where none was measured;
-    `moved_bytes` are those of all launches, None where an older version did not say.
+    `moved_bytes` are those of all launches, None where an older version did not say. One that
+    `is_open` has them, and its time, of the sizes in the middle of their ranges.
     """
 
     name: str
@@ -137,6 +138,7 @@ class RestInfo:
     time_us: float
     schedule: str = ""
     moved_bytes: int | None = None
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,7 @@ class Metadata:
     whose tensors could have more channels than the model says what was chosen, and why; `notes`
     say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
     `dimensions` those names in shapes whose values the model or its user limits.
-    `rest` has TVM's own kernels, None where a size is open or the frontend is relay.
+    `rest` has TVM's own kernels, None where the frontend is relay or a tensor has no shape.
     `sources_sha256` has the digests of the files in `sources`, by their paths in the artifact's
     folder; none in what older versions wrote.
     `check` is what became of executing the library, None where an older version wrote it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -17,11 +18,13 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.grouped.config import GroupedConfig
+from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import launch
 from boltgen.ir.cells import cells, localised
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
 from boltgen.ir.region import Convention, LayerRoles, Operand, Region
 from boltgen.ir.workload import Layer, Workload
@@ -76,11 +79,34 @@ def test_sizes_come_from_a_and_choose_the_kernel() -> None:
     assert text.count("args.swizzle") == 1
 
 
+def test_a_table_has_no_name_that_an_extent_has() -> None:
+    """Those of a norm are called rows."""
+    norm = Norm(rows=ROWS, columns=64, function=NormFunction.SOFTMAX)
+    region = Region(
+        symbol="region_0",
+        label="softmax",
+        workload=localised(Workload.of(norm))[0],
+        parameter_count=1,
+        a=0,
+        layers=(LayerRoles(b=None),),
+    )
+    configs = [NormConfig(threads=32, vectors=1, rows=rows) for rows in (1, 4)]
+    choices = tuple(
+        Choice(cell=cell, kernel=f"kernel_{config.rows}", launch=launch(cell, config))
+        for cell, config in zip(cells(region.workload), itertools.cycle(configs), strict=False)
+    )
+    made = RegionLaunch(region=region, choices=choices, memory=CallMemory())
+    text = render_adapter([made])
+    names = re.findall(r"(?:int64_t const|Row const\*?) (\w+)", text)
+    assert "rows" in names
+    assert len(names) == len(set(names))
+
+
 def test_one_kernel_for_all_sizes_needs_no_table() -> None:
     region = _region(Gemm(m=ROWS, n=64, k=32))
     choice = Choice(cell=region.workload, kernel="kernel", launch=launch(region.workload, CONFIG))
     text = render_adapter([RegionLaunch(region=region, choices=(choice,), memory=CallMemory())])
-    assert "rows[]" not in text
+    assert "kTable" not in text
     assert "call.run(args, kernel);" in text
 
 

@@ -119,6 +119,35 @@ def test_masks_have_strides_of_sequences_and_of_heads(
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "ld", "stride"),
+    [(LoadKind.TENSOR, "{3, 64, 80}", "80", f"{64 * 80}"), (LoadKind.ROW, "{3, 80}", "0", "80")],
+)
+def test_a_mask_within_a_larger_tensor_has_its_strides(
+    kind: LoadKind, shape: str, ld: str, stride: str
+) -> None:
+    rows, keys = symbolic(Symbol("s", 1, 64)), symbolic(Symbol("k", 1, 80))
+    shared = Shared(by=Sharing.SEQUENCES, heads=HEADS)
+    workload = attention(rows, keys, HEAD, HEAD, batch=2 * HEADS, scores=scaled(HEAD, kind))
+    region = Region(
+        symbol="region_0",
+        label="attention",
+        workload=localised(workload)[0],
+        parameter_count=4,
+        a=0,
+        layers=(
+            LayerRoles(b=1, operands=(Operand(parameter=3, shared=shared, within=(64, 80)),)),
+            LayerRoles(b=2),
+        ),
+    )
+    _, fields = _fields(region)
+    operand = "layers[0].operands[0]"
+    assert shape in fields[f"{operand}.pointer"]
+    assert fields[f"{operand}.ld"] == ld
+    assert fields[f"{operand}.batch_stride"] == "0"
+    assert fields["layers[0].operand_head_strides[0]"] == stride
+
+
 def test_masks_of_other_heads_than_views_are_refused() -> None:
     region = _region(attention(40, 56, HEAD, HEAD, batch=2 * HEADS), None, _view())
     shared = Operand(parameter=2, shared=Shared(by=Sharing.HEADS, heads=2))

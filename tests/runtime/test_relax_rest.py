@@ -11,6 +11,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.compiler import compile as compile_model
 from boltgen.families.constants import model_constants
+from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.runtime.coverage import RestKernel, rest_verdict
 from boltgen.runtime.link import build_library
 from boltgen.runtime.relax_rest import rest_kernels
@@ -53,9 +54,31 @@ def test_kernels_are_counted_with_their_bytes_and_operations() -> None:
     assert softmax.flops >= 3 * 320
 
 
-def test_a_module_of_open_size_says_nothing() -> None:
+def test_a_kernel_of_open_size_is_counted_in_the_middle_of_its_range() -> None:
     rows = tirx.Var("rows", "int64")
-    assert found_in(build({"x": ((rows, 80), "float16")}, op.exp)) is None
+    module = build({"x": ((rows, 80), "float16")}, op.exp)
+    assert found_in(with_ranges(module, {"rows": (1, 16)})) == (
+        RestKernel(name="exp", count=1, bytes_moved=2 * 4 * 80 * 2, flops=0, is_open=True),
+    )
+
+
+def test_one_kernel_of_several_open_sizes_has_the_bytes_of_all() -> None:
+    short, long = (tirx.Var(name, "int64") for name in ("short", "long"))
+    module = build(
+        {"x": ((short, 80), "float16"), "y": ((long, 80), "float16")},
+        lambda x, y: (op.sum(x, axis=1), op.sum(y, axis=1)),
+    )
+    found = found_in(with_ranges(module, {"short": (1, 4), "long": (4, 16)}))
+    assert found is not None
+    moved = sum(kernel.count * kernel.bytes_moved for kernel in found)
+    assert moved == (2 + 8) * (80 + 1) * 2
+
+
+def test_the_share_of_open_sizes_says_of_which() -> None:
+    assert rest_verdict(2, 1.0, 3.0).endswith("25 % of the time of all")
+    assert rest_verdict(2, 1.0, 3.0, is_open=True).endswith(
+        "all, at sizes in the middle of their ranges"
+    )
 
 
 def test_a_kernel_takes_its_launch_and_the_longer_of_memory_and_arithmetic() -> None:

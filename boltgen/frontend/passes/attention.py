@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.graph import Graph
+from boltgen.frontend.graph import CORNER, Graph
 from boltgen.frontend.passes.causal import causal
 from boltgen.frontend.passes.heads import shared_heads, with_views
 from boltgen.frontend.passes.products import Product, Softmaxed, alike
@@ -56,7 +56,8 @@ def find_attentions(
         scores = by_output[between.source]
         # Nothing rounds the scores: the kernel has them in FP32.
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
-        pair = causal(graph, with_views(graph, pair, hidden))
+        scores, values = causal(graph, with_views(graph, pair, hidden))
+        pair = _of_constants(graph, scores), _of_constants(graph, values)
         try:
             workload = Workload(layers=tuple(each.layer(graph) for each in alike(pair)))
             reason = _split(pair, workload) or rejects(workload)
@@ -71,6 +72,27 @@ def find_attentions(
                 f"not one kernel with the softmax and the product that follow: {reason}"
             )
     return Attentions(pairs=tuple(pairs), refused=refused)
+
+
+def _of_constants(graph: Graph, product: Product) -> Product:
+    """`product`, which reads the constants that operands are corners of."""
+    operands, absorbed = [], []
+    for operand in product.tail.operands:
+        if graph[operand.expr].op != CORNER or not _is_of_matrices(graph, operand.expr):
+            operands.append(operand)
+            continue
+        (whole,) = graph[operand.expr].args
+        rows, columns = (1, *graph[whole].static_shape)[-2:]
+        operands.append(replace(operand, expr=whole, within=(rows, columns)))
+        absorbed.append(operand.expr)
+    anchor = replace(product.anchor, absorbed=(*absorbed, *product.anchor.absorbed))
+    return replace(product, anchor=anchor, tail=replace(product.tail, operands=tuple(operands)))
+
+
+def _is_of_matrices(graph: Graph, corner: int) -> bool:
+    """Whether a corner has all matrices of its constant, if less of each."""
+    (whole,) = graph[corner].args
+    return graph[whole].static_shape[:-2] == graph[corner].static_shape[:-2]
 
 
 def _split(pair: tuple[Product, Product], workload: Workload) -> str | None:

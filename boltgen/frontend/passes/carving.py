@@ -332,7 +332,12 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(
-            Operand(parameter=places[operand.expr], batched=operand.batched, shared=operand.shared)
+            Operand(
+                parameter=places[operand.expr],
+                batched=operand.batched,
+                shared=operand.shared,
+                within=operand.within,
+            )
             for operand in product.operands
         ),
     )

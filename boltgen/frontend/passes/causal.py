@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, Array, Expr, Graph
+from boltgen.frontend.graph import CONSTANT, CORNER, Array, Expr, Graph
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.elementwise import (
     Binary,
@@ -151,7 +151,7 @@ def _window(graph: Graph, index: int, neutral: float) -> int | None:
     expr = graph[index]
     if expr.op == CONSTANT:
         return None if expr.array is None else _window_of_numbers(expr.array, neutral)
-    if expr.op in {"astype", "reshape", "broadcast_to"}:
+    if expr.op in {"astype", "reshape", "broadcast_to", CORNER}:
         return _window(graph, expr.args[0], neutral)
     if expr.op == "triu" and expr.attrs["k"] == 1 and _is_square(expr):
         # Zeros up to the diagonal, and one number behind it.
@@ -221,7 +221,7 @@ def _seen(graph: Graph, index: int) -> _Seen | None:
             if window is not None:
                 return _Seen(holds, window)
         return None
-    if expr.op in {"reshape", "broadcast_to"}:
+    if expr.op in {"reshape", "broadcast_to", CORNER}:
         return _seen(graph, expr.args[0])
     if expr.op in _NOT and expr.dtype == "bool":
         seen = _seen(graph, expr.args[0])

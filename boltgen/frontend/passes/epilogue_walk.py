@@ -29,6 +29,7 @@ from boltgen.frontend.passes.epilogue_rules import (
     NotFusibleError,
 )
 from boltgen.frontend.passes.halves import HALF
+from boltgen.frontend.passes.mask_sums import BROADCAST, made_of
 from boltgen.frontend.passes.normed import parts_of
 from boltgen.frontend.passes.spans import shared_span, span
 from boltgen.ir.dtypes import DType
@@ -49,6 +50,7 @@ class TailOperand:
     expr: int
     batched: bool
     shared: Shared | None = None
+    within: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class Tail:
     """A region: indices of its operators, anchor first, and the epilogue that they amount to.
 
     `further` are those of its operators whose results are written besides that of `output`.
+    `inlined` are operators that make operands of what is loaded in their place.
     """
 
     members: tuple[int, ...]
@@ -63,6 +66,7 @@ class Tail:
     epilogue: ElementwiseGraph
     operands: tuple[TailOperand, ...]
     further: tuple[int, ...] = ()
+    inlined: tuple[int, ...] = ()
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -74,12 +78,15 @@ class Tail:
 class _Emission:
     """An epilogue under construction, and where each value of the graph is in it.
 
-    Only a kernel of attention `shares` slices of operands between heads, or between sequences.
+    Only a kernel of attention `shares` slices of operands between heads, or between sequences; it
+    `inlines` what makes operands of smaller ones.
     """
 
     graph: Graph
     anchor: Anchor
     shares: bool = False
+    inlines: bool = False
+    inlined: list[int] = field(default_factory=list)
     builder: ElementwiseBuilder = field(default_factory=ElementwiseBuilder)
     nodes: dict[int, int] = field(default_factory=dict)
     loads: dict[tuple[int, LoadKind, bool, Shared | None], int] = field(default_factory=dict)
@@ -132,6 +139,8 @@ class _Emission:
             return self.builder.scalar(operand.scalar)
         if operand.dtype not in {dtype.value for dtype in DType}:
             raise NotFusibleError(f"an operand of dtype {operand.dtype}")
+        if self.inlines and parts == 1 and self._inline(arg, consumer):
+            return self.nodes[arg]
         shape = operand.static_shape if parts == 1 else (*operand.static_shape[:-1], 1)
         found = self._span(shape, consumer.static_shape)
         if found is None:
@@ -140,6 +149,21 @@ class _Emission:
         if key not in self.loads:
             self.loads[key] = self.builder.load(found[0], DType(operand.dtype), parts)
         return self.loads[key]
+
+    def _inline(self, index: int, consumer: Expr) -> bool:
+        """Whether an operand is made in the kernel, of what it loads instead."""
+        made, out = made_of(self.graph, index), consumer.static_shape
+        shapes = [self.graph[leaf].static_shape for leaf in made.leaves]
+        if not made.members or any(self._span(shape, out) is None for shape in shapes):
+            return False
+        for member in made.members:
+            expr = self.graph[member]
+            args = tuple(self._operand(arg, consumer) for arg in expr.args)
+            scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+            made_here = Call(self.builder, expr, args, scalars)
+            self.nodes[member] = args[0] if expr.op == BROADCAST else RULES[expr.op](made_here)
+        self.inlined += made.members
+        return True
 
     def _span(
         self, shape: Sequence[int], out: Sequence[int]
@@ -353,14 +377,22 @@ def _tail(
     shares: bool = False,
 ) -> Tail | None:
     """The region of `members`; None where loads are too many."""
-    emission = _Emission(graph, anchor, shares)
     ordered = tuple(sorted(members))
-    try:
-        for member in ordered[1:]:
-            emission.emit(member)
-        epilogue, operands = emission.finish(output, further)
-    except (NotFusibleError, InvalidProblemError):
-        return None
-    return Tail(
-        members=ordered, output=output, epilogue=epilogue, operands=operands, further=further
-    )
+    # What is inlined may be too many loads where the operand itself is not.
+    for inlines in (True, False) if shares else (False,):
+        emission = _Emission(graph, anchor, shares, inlines)
+        try:
+            for member in ordered[1:]:
+                emission.emit(member)
+            epilogue, operands = emission.finish(output, further)
+        except (NotFusibleError, InvalidProblemError):
+            continue
+        return Tail(
+            members=ordered,
+            output=output,
+            epilogue=epilogue,
+            operands=operands,
+            further=further,
+            inlined=tuple(emission.inlined),
+        )
+    return None

@@ -101,7 +101,8 @@ class Product:
         """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
         taken = self.anchor.taken.members if self.anchor.taken else ()
         # Those that are taken last are made first.
-        whole = (*reversed(taken), *self.anchor.absorbed, *self.operators)
+        before = (*reversed(taken), *self.anchor.absorbed, *self.tail.inlined)
+        whole = (*before, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
 
     @property

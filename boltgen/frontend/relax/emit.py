@@ -15,6 +15,7 @@ from tvm import ir, relax
 from boltgen.frontend.emission import Writer, joined, shared_writers
 from boltgen.frontend.graph import (
     CONSTANT,
+    CORNER,
     FURTHER,
     GROUPED,
     INPUT,
@@ -157,6 +158,14 @@ def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
 
 
+def _corner(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    """The slice along the open dimensions, which the constant is large enough for."""
+    extents = expr.shape or ()
+    axes = [axis for axis, extent in enumerate(extents) if not isinstance(extent, int)]
+    ends = [extents[axis] for axis in axes]
+    return relax.op.strided_slice(*args, axes, [0] * len(axes), ends, assume_inbound=True)
+
+
 def _padded(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     attrs: _Attributes = expr.attrs
     flat = [width for pair in attrs["widths"] for width in pair]
@@ -173,6 +182,7 @@ _WRITERS: Mapping[str, Writer] = {
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
     "image_mean": _image_mean,
     GROUPED: by_groups,
+    CORNER: _corner,
     "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
     "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
     "nn.pad": _padded,

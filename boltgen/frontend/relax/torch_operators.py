@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm import relax
 
 from boltgen.errors import ModelImportError
@@ -122,6 +123,25 @@ def _in_groups(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(call_of_torch(a, b, ends, str(a.ty.dtype)))
 
 
+def _cut(node: Any, importer: Any) -> relax.Expr:
+    """`slice.Tensor`: (x, axis, begin, end, step) up to an open extent.
+
+    Where the program says that the end is within x, so does the result's shape. TVM's own shape is
+    the lesser of both, which none of its operators can compute with.
+    """
+    args, defaults = list[Any](node.args), [None, 0, None, None, 1]
+    x, axis, begin, end, step = args + defaults[len(args) :]
+    begin = 0 if begin is None else begin
+    if not hasattr(end, "meta") or not isinstance(begin, int) or begin < 0 or step != 1:
+        return importer._slice(node)
+    tensor, given = importer.env[x], importer.env[end]
+    is_within = str(node.meta["val"].shape[axis]) == str(end.meta["val"] - begin)
+    if not is_within or tvm_ffi.structural_equal(given, importer.shape_of(tensor)[axis]):
+        return importer._slice(node)
+    cut = relax.op.strided_slice(tensor, [axis], [begin], [given], assume_inbound=True)
+    return importer.block_builder.emit(cut)
+
+
 CONVERTERS: Mapping[str, _Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
@@ -130,6 +150,7 @@ CONVERTERS: Mapping[str, _Converter] = {
     "elu.default": _exponential,
     "native_group_norm.default": _grouped,
     "_grouped_mm.default": _in_groups,
+    "slice.Tensor": _cut,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,
     **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
 }

@@ -79,7 +79,9 @@ def _affine(call: ir.Call) -> Attributes:
 
 
 def _slice(call: ir.Call) -> Attributes:
-    """Neighbours along one axis by their first and last; nothing of any other slice."""
+    """Neighbours along one axis by their first and last; of what begins where its tensor does, and
+    ends within it, that it is a corner; nothing of any other slice.
+    """
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
         return {}
@@ -87,6 +89,9 @@ def _slice(call: ir.Call) -> Attributes:
         [each.value if isinstance(each, tirx.IntImm) else None for each in part.fields]
         for part in parts
     ]
+    if call.attrs.assume_inbound and not any(map(any, bounds[:1])) and None not in bounds[0]:
+        steps = bounds[2:] or [[1]]
+        return {"corner": True} if set(steps[0]) == {1} else {}
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
     if axes[0] is None or None in numbers or numbers[2:] not in ([], [1]):
         return {}

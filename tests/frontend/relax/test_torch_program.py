@@ -169,6 +169,34 @@ def test_open_dimensions_stay_open(
         agree(model, module, torch.randn(size), MODULES[name][2], "float32")
 
 
+class Positions(nn.Module):
+    """Adds the first rows of a table, from the second on, and of what is cut from a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(1, 64, 32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time = x.shape[1]
+        y = x + self.table[:, :time] + self.table[:, 1 : time + 1]
+        return y[:, : time - 1] * torch.cat((x, x), 1)[:, : time - 1]
+
+
+def test_slices_that_end_at_an_open_extent() -> None:
+    axes = {0: Dim("batch", min=1, max=4), 1: Dim("time", min=3, max=63)}
+    module = Positions()
+    x = torch.randn(2, 9, 32)
+    imported = import_program(torch.export.export(module, (x,), dynamic_shapes=(axes,)))
+    model = Model(with_shapes(imported, {}), normalise=True)
+    for size in ((1, 3, 32), (4, 63, 32)):
+        given = torch.randn(size)
+        (actual,) = model.run(given.numpy())
+        wanted = module(given)
+        # Three sums and a product, each of them rounded to FP16.
+        scale = float(wanted.abs().max())
+        np.testing.assert_allclose(actual, wanted.numpy(), rtol=0, atol=8 * 2**-11 * scale)
+
+
 def test_given_shapes_fix_what_they_name() -> None:
     axes = {0: Dim("batch", min=1, max=16), 1: Dim("time", min=2, max=64)}
     imported, module = symbolic("attention", axes)

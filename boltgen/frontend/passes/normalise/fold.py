@@ -7,6 +7,7 @@ their weights that takes far longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import erf, prod
 from typing import Any, cast
 
@@ -21,26 +22,36 @@ from boltgen.ir.extent import Dim
 _MOST_ELEMENTS = 1 << 22
 
 
-def _axis(call: OperatorCall) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """An operator on known operands: its result's shape and dtype, all sizes numbers."""
+
+    name: str
+    attrs: Mapping[str, object]
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def _axis(call: Applied) -> Any:
     axis = call.attrs["axis"]
     return axis if axis is None or isinstance(axis, int) else tuple(cast("Sequence[int]", axis))
 
 
-def _reduced(call: OperatorCall, x: Array) -> Array:
+def _reduced(call: Applied, x: Array) -> Array:
     options = {"axis": _axis(call), "keepdims": bool(call.attrs["keepdims"])}
     return np.asarray(getattr(np, call.name)(x, **options), x.dtype)
 
 
-def _sliced(call: OperatorCall, x: Array) -> Array:
+def _sliced(call: Applied, x: Array) -> Array:
     axis, begin, end = (cast("int", call.attrs[key]) for key in ("axis", "begin", "end"))
     return np.asarray(x[(slice(None),) * axis + (slice(begin, end),)])
 
 
-def _of_numpy(call: OperatorCall, *arrays: Array) -> Array:
+def _of_numpy(call: Applied, *arrays: Array) -> Array:
     return np.asarray(getattr(np, call.name)(*arrays))
 
 
-def _dequantised(call: OperatorCall, x: Array, scale: Array, zero: Array) -> Array:
+def _dequantised(call: Applied, x: Array, scale: Array, zero: Array) -> Array:
     """(x - zero point) * scale, of a tensor or along an axis."""
     along = [1] * x.ndim
     along[cast("int", call.attrs["axis"]) % x.ndim] = -1
@@ -92,13 +103,23 @@ def evaluate(call: OperatorCall) -> Array | None:
     known = [array for array in arrays if array is not None]
     if len(known) != len(arrays) or _grows(call, known):
         return None
+    return applied(
+        Applied(name=call.name, attrs=call.attrs, shape=call.shape, dtype=call.dtype), known
+    )
+
+
+def applied(operator: Applied, arrays: Sequence[Array]) -> Array | None:
+    """The result of an operator on `arrays`; None where only TVM can tell."""
+    if operator.name not in _FUNCTIONS:
+        return None
     try:
         with np.errstate(all="ignore"):
-            result = np.asarray(_FUNCTIONS[call.name](call, *known))
+            result = np.asarray(_FUNCTIONS[operator.name](operator, *arrays))
     except (ValueError, IndexError, TypeError, KeyError):
         return None
     # What disagrees with the type that the IR gives is the IR's to compute.
-    return result if result.shape == call.shape and str(result.dtype) == call.dtype else None
+    is_typed = result.shape == operator.shape and str(result.dtype) == operator.dtype
+    return result if is_typed else None
 
 
 def _grows(call: OperatorCall, arrays: Sequence[Array]) -> bool:

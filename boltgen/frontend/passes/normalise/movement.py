@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import cast
 
+from boltgen.frontend.graph import CORNER
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
@@ -368,7 +369,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
-    **dict.fromkeys(("take", "tile", "flip"), _movement),
+    **dict.fromkeys(("take", "tile", "flip", CORNER), _movement),
     "strided_slice": _slice,
     "repeat": _repeat,
 }
