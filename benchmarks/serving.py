@@ -12,15 +12,13 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
-import urllib.error
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -31,17 +29,18 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
+from benchmarks.beside import against_kserve, grpc_floor
 from benchmarks.load import load
 from benchmarks.record import commit, earlier, write
 from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
-from tests.serving.process import ROOT, Server, serving
+from tests.serving.process import Server, serving
 
 _WIDTH = 16
 _CLIENTS = 4
-# Requests that one server gets before the other has its turn, and of each client before them.
-_ROUND, _WARM_UP = 200, 10
-_PARTS = ("session", "overhead", "kserve", "faults", "throughput", "killed")
+# Requests of each client before those that count.
+_WARM_UP = 10
+_PARTS = ("session", "overhead", "grpc", "kserve", "faults", "throughput", "killed")
 # The least that goes through the whole path: one product of 16 numbers.
 _NULL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -49,6 +48,18 @@ null (float[batch, 16] x) => (float[batch, 16] y) {
   y = MatMul (x, w)
 }
 """
+# The digits model's tensors, and next to nothing between them: a run of the digits model takes all
+# cores and caches of the machine for a tenth of a second, as no GPU's does.
+_AT_ONCE = """
+<ir_version: 8, opset_import: ["" : 17]>
+digits_at_once (float[40, 1, 16, 16] input) => (float[40, 10] logits)
+<int64[1] from = {0}, int64[1] to = {10}, int64[1] axis = {1}> {
+  rows = Flatten (input)
+  logits = Slice (rows, from, to, axis)
+}
+"""
+# Long enough for whatever the machine does besides.
+_LIMIT_US = 60_000_000
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:
@@ -72,86 +83,51 @@ def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) ->
 
 
 _PROTOCOLS = ("rest", "grpc")
-_INPUTS = {"digits": "input", "null": "x"}
+_INPUTS = {"digits": "input", "digits_at_once": "input", "null": "x"}
 
 
-def overhead(folder: Path, xs: Mapping[str, np.ndarray[Any, Any]], repeats: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whom a request asks, and with what; with a time limit, a worker of the model's runs it."""
+
+    model: str
+    x: np.ndarray[Any, Any]
+    timeout_us: int | None = None
+
+
+def overhead(folder: Path, asked: Mapping[str, _Asked], repeats: int) -> dict[str, Any]:
     """What a client waits beyond the run, and what the server takes beyond it, by each request.
 
     The server logs every request with its phases, which is in these times, too.
     """
-    kinds = [(model, protocol) for model in xs for protocol in _PROTOCOLS]
+    kinds = [(name, protocol) for name in asked for protocol in _PROTOCOLS]
+    requests = _WARM_UP + repeats
     waited: dict[tuple[str, str], list[float]] = {}
     with serving([folder], "--log-requests") as server:
-        for model, protocol in kinds:
-            given = {_INPUTS[model]: xs[model]}
-            requests = _WARM_UP + repeats
-            sent = load(server.address(protocol), protocol, model, given, requests=requests)
-            waited[model, protocol] = sent.seconds[_WARM_UP:]
+        for name, protocol in kinds:
+            each = asked[name]
+            sent = load(
+                server.address(protocol),
+                protocol,
+                each.model,
+                {_INPUTS[each.model]: each.x},
+                requests=requests,
+                timeout_us=each.timeout_us,
+            )
+            waited[name, protocol] = sent.seconds[_WARM_UP:]
     answers = [line for line in server.log if line.get("event") == "answer"]
-    found: dict[str, Any] = {model: {} for model in xs}
-    for model, protocol in kinds:
-        own = [each for each in answers if (each["model"], each["protocol"]) == (model, protocol)]
-        phases = [(each["run_us"] / 1e6, each["all_us"] / 1e6) for each in own[_WARM_UP:]]
-        pairs = list(zip(waited[model, protocol], phases, strict=True))
-        found[model][protocol] = {
-            "client": _percentiles(waited[model, protocol]),
+    found: dict[str, Any] = {name: {} for name in asked}
+    for position, (name, protocol) in enumerate(kinds):
+        own = answers[position * requests :][_WARM_UP:requests]
+        if any((each["model"], each["protocol"]) != (asked[name].model, protocol) for each in own):
+            raise RuntimeError("the server's log has other requests than were sent")
+        phases = [(each["run_us"] / 1e6, each["all_us"] / 1e6) for each in own]
+        pairs = list(zip(waited[name, protocol], phases, strict=True))
+        found[name][protocol] = {
+            "client": _percentiles(waited[name, protocol]),
             "beyond_the_run": _percentiles([whole - run for whole, (run, _) in pairs]),
             "beyond_the_run_in_the_server": _percentiles([own - run for _, (run, own) in pairs]),
         }
-    return found
-
-
-@contextlib.contextmanager
-def kserve_null() -> Iterator[Server]:
-    """KServe's own server with a model that answers at once."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as http,
-        socket.create_server(("127.0.0.1", 0)) as rpc,
-    ):
-        ports = [str(each.getsockname()[1]) for each in (http, rpc)]
-    command = [sys.executable, "-m", "benchmarks.kserve_null", *ports]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet, text=True)
-    server = Server(process, f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}")
-    try:
-        while True:
-            assert process.poll() is None, "KServe's server has ended"
-            with contextlib.suppress(urllib.error.URLError):
-                if server.ask("/v2/health/ready")[0] == 200:
-                    break
-            sleep(0.1)
-        yield server
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
-    """Requests a second of the null model and of KServe's own trivial one, in turn, round by round.
-
-    Our model runs on the virtual GPU; KServe's gives its input back.
-    """
-    found: dict[str, Any] = {}
-    with kserve_null() as other:
-        servers = {"boltgen": server, "kserve": other}
-        for each in servers.values():
-            _warmed(each, x)
-        for protocol in _PROTOCOLS:
-            for clients in (1, _CLIENTS):
-                rates: dict[str, list[float]] = {name: [] for name in servers}
-                for _ in range(rounds):
-                    for name, each in servers.items():
-                        address = each.address(protocol)
-                        sent = load(
-                            address, protocol, "null", {"x": x}, requests=_ROUND, clients=clients
-                        )
-                        rates[name].append(sent.per_second)
-                ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
-                found[f"{protocol}, {clients} clients"] = {
-                    f"{name}_per_second": round(float(np.median(each)), 1)
-                    for name, each in rates.items()
-                } | {"ratio": round(float(np.median(ratios)), 3)}
     return found
 
 
@@ -344,7 +320,19 @@ def main() -> None:
         with serving([folder]) as server:
             measures: dict[str, Callable[[], dict[str, Any]]] = {
                 "session": lambda: runs_without_growth(folder / "null", given.requests),
-                "overhead": lambda: overhead(folder, {"digits": images, "null": x}, given.repeats),
+                "overhead": lambda: overhead(
+                    folder,
+                    {
+                        "digits": _Asked("digits", images),
+                        "digits' tensors, null device": _Asked("digits_at_once", images),
+                        "digits' tensors, null device, by a worker": _Asked(
+                            "digits_at_once", images, _LIMIT_US
+                        ),
+                        "null": _Asked("null", x),
+                    },
+                    given.repeats,
+                ),
+                "grpc": lambda: grpc_floor(server, x, given.rounds),
                 "kserve": lambda: against_kserve(server, x, given.rounds),
                 "faults": lambda: faults(server, x, want, given.faults),
                 "throughput": lambda: throughput(server, x, given.requests),
@@ -371,8 +359,11 @@ def main() -> None:
 
 
 def _compiled(folder: Path) -> Artifact:
-    """Compile the digits model and the null model, which is returned."""
+    """Compile the digits model, one of its tensors alone, and the null model, which is returned."""
     boltgen.compile(MODEL_PATH, arch="sm_80").save(folder / "digits")
+    onnx.save(onnx.parser.parse_model(_AT_ONCE), folder / "at_once.onnx")
+    at_once = boltgen.compile(folder / "at_once.onnx", arch="sm_80")
+    at_once.save(folder / "digits_at_once")
     model = onnx.parser.parse_model(_NULL)
     weights = np.eye(_WIDTH, dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
