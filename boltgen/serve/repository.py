@@ -208,9 +208,11 @@ class Repository:
     def index(self) -> list[dict[str, str]]:
         """Each version of each model, loaded or not, as the repository extension lists them."""
         listed: list[dict[str, str]] = []
-        for name, folders in found_models(self._sources).items():
-            for version in folders:
-                model = self._models.get(name, {}).get(version)
+        found, loaded = found_models(self._sources), self._models
+        for name in {**found, **loaded}:
+            # What is loaded answers, whatever has become of its folder.
+            for version in {**found.get(name, {}), **loaded.get(name, {})}:
+                model = loaded.get(name, {}).get(version)
                 state = "READY" if model and model.is_ready else "UNAVAILABLE"
                 reason = "" if model is None or model.is_ready else "the device reported a fault"
                 listed.append({"name": name, "version": version, "state": state, "reason": reason})

@@ -124,6 +124,16 @@ def test_models_that_are_unloaded(tmp_path: Path) -> None:
     assert [each["state"] for each in models.index()] == ["UNAVAILABLE"]
 
 
+def test_what_is_loaded_is_listed_without_its_folder(tmp_path: Path) -> None:
+    made(tmp_path / "kept")
+    folder = made(tmp_path / "m" / "1")
+    models = repository(Source(tmp_path))
+    models.load("m")
+    (folder / "metadata.json").unlink()
+    states = {each["name"]: each["state"] for each in models.index()}
+    assert states == {"kept": "UNAVAILABLE", "m": "READY"}
+
+
 def test_one_process_has_one_virtual_gpu() -> None:
     class Metadata:
         arch = "sm_80"
