@@ -9,6 +9,7 @@ import sys
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -42,7 +43,7 @@ def _started(module: str, *arguments: str, ports: int) -> Iterator[tuple[Any, li
 def _until(process: subprocess.Popen[str], answers: Callable[[], bool]) -> None:
     while not answers():
         if process.poll() is not None:
-            raise RuntimeError(f"{process.args} has ended")
+            raise RuntimeError(f"{process.args!r} has ended")
         sleep(0.1)
 
 
@@ -62,9 +63,12 @@ def kserve_null() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ready_bytes(kind: str) -> Iterator[Server]:
-    """gRPC's library with bytes that are ready, on an event loop ("asyncio") or in "threads"."""
-    with _started("benchmarks.ready_bytes", kind, ports=1) as (process, (port,)):
+def ready_bytes(kind: str, model: str = "") -> Iterator[Server]:
+    """gRPC's library with bytes that are ready, on an event loop ("asyncio") or in "threads".
+
+    With a `model`, a folder, each request runs it besides.
+    """
+    with _started("benchmarks.ready_bytes", kind, model, ports=1) as (process, (port,)):
 
         def answers() -> bool:
             with contextlib.suppress(OSError):
@@ -126,24 +130,20 @@ def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict
     return found
 
 
-def grpc_floor(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
+def grpc_floor(server: Server, null: Path, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
     """What a request takes where gRPC's library sends bytes that are ready, and what ours does.
 
-    Of a request's time ours has the null model's run, and KServe's its trivial model; of their
-    whole processes' processor time, user and system, all is counted.
+    Ours runs the null model in the folder `null` for each request, two of the others do besides.
+    Processor time is all of a process's, user and system.
     """
     found: dict[str, Any] = {}
-    with (
-        ready_bytes("asyncio") as loop,
-        ready_bytes("threads") as threads,
-        kserve_null() as other,
-    ):
+    with contextlib.ExitStack() as stack:
         servers = {
-            "ready_bytes_on_a_loop": loop,
-            "ready_bytes_in_threads": threads,
-            "boltgen": server,
-            "kserve": other,
+            f"ready_bytes_{place}{what}": stack.enter_context(ready_bytes(kind, model))
+            for what, model in (("", ""), (", and a run", str(null)))
+            for place, kind in (("on_a_loop", "asyncio"), ("in_threads", "threads"))
         }
+        servers |= {"boltgen": server, "kserve": stack.enter_context(kserve_null())}
         for clients in (1, _CLIENTS):
             _in_turn(servers, "grpc", x, clients, 1)
             found[f"{clients} clients"] = {

@@ -332,7 +332,7 @@ def main() -> None:
                     },
                     given.repeats,
                 ),
-                "grpc": lambda: grpc_floor(server, x, given.rounds),
+                "grpc": lambda: grpc_floor(server, folder / "null", x, given.rounds),
                 "kserve": lambda: against_kserve(server, x, given.rounds),
                 "faults": lambda: faults(server, x, want, given.faults),
                 "throughput": lambda: throughput(server, x, given.requests),
